@@ -103,7 +103,7 @@ def __dir__() -> list[str]:
 
 
 def _names() -> list[str]:
-    """The public names that can be had here, for `help(forge)` and `from forge import *`; the others say what is amiss.
+    """Returns the public names that are importable here, for `help(forge)` and `from forge import *`.
 
     Looked up each time: a package may be installed meanwhile, and `import forge` does without.
     """

@@ -1,1 +1,1 @@
-"""The loop between a model and its tools, and what it remembers: sessions, summaries, token estimates."""
+"""Runs the loop between a model and its tools, and holds its memory: sessions, summaries, token estimates."""

@@ -1,4 +1,4 @@
-"""The tables of the sessions: what is written to them, and read."""
+"""Reads and writes the tables of the session store."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONGEST_TITLE = 80
 
 @dataclass(frozen=True, slots=True)
 class SessionInfo:
-    """What a list of sessions shows. Times are seconds since 1970; a turn is one answer of the model."""
+    """One session in a list of sessions. Times are seconds since 1970; a turn is one answer of the model."""
 
     name: str
     created: float
@@ -86,7 +86,7 @@ def infos(connection: sqlite3.Connection) -> list[SessionInfo]:
 
 
 def copy_session(connection: sqlite3.Connection, name: str, new_name: str, upto: int | None) -> str:
-    """The name of a new session with the first messages of another, and all its values."""
+    """Creates a session with the first messages of another and all its values. Returns the new name."""
     old, info = find_session(connection, name)
     new = create_session(connection, new_name)
     connection.execute(
@@ -175,14 +175,14 @@ def messages_of(connection: sqlite3.Connection, session: int) -> list[Message]:
 
 
 def _in_order(messages: list[Message]) -> list[Message]:
-    """Results directly behind their calls, also where another process appended in between."""
+    """Puts results directly behind their calls, also where another process appended in between."""
     groups: list[list[Message]] = []
-    asked: dict[str, list[Message]] = {}
+    by_call: dict[str, list[Message]] = {}
     for message in messages:
-        group = asked.get(message.call_id) if message.role == "tool" else None
+        group = by_call.get(message.call_id) if message.role == "tool" else None
         if group is not None:
             group.append(message)
             continue
         groups.append([message])
-        asked.update((call.id, groups[-1]) for call in message.tool_calls)
+        by_call.update((call.id, groups[-1]) for call in message.tool_calls)
     return [message for group in groups for message in group]

@@ -1,4 +1,4 @@
-"""What a summary says: written by the model, or put together from the history where the model cannot be asked."""
+"""Writes summaries: the model does, or an outline of the history replaces it where the model cannot be asked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MOST_CALLS = 20  # of a message
 PATIENCE = 180.0  # seconds
 
 HEADING = "[Summary of the conversation so far, in place of its older messages]"
-SAID = "\n\nThe user's messages so far, word for word:\n- "
+REQUESTS = "\n\nThe user's messages so far, word for word:\n- "
 
 INSTRUCTIONS = f"""You summarise the older part of a conversation between a person and an assistant that works with \
 tools. The assistant goes on with nothing but your summary and the latest messages. Write, under these four headings:
@@ -48,8 +48,9 @@ def is_summary(message: Message) -> bool:
 
 
 async def summarise(provider: Provider, old: Sequence[Message], *, most_tokens: int = MOST_TOKENS) -> Message:
-    """A message that stands for the old ones. Never raises, except to be cancelled: a summary without the model is
-    shorter on reasons, but names the goals, the tools and the files. Its `usage` is what the model charged for it."""
+    """Returns a message that replaces the old ones. Never raises, except to be cancelled: a summary without the model
+    gives fewer reasons, but names the goals, the tools and the files. Its `usage` is what the model charged for it.
+    """
     usage = Usage()
     try:
         answer = await _ask_model(provider, old, most_tokens)
@@ -59,8 +60,8 @@ async def summarise(provider: Provider, old: Sequence[Message], *, most_tokens: 
     except Exception as error:
         log.warning("The model could not be asked for a summary (%s); a plain one is used.", text_of(error))
         body = _outline(old)
-    said = "\n- ".join(_list_requests(old))
-    text = f"{HEADING}\n{_shorten(body, LONGEST)}" + (f"{SAID}{said}" if said else "")
+    requests = "\n- ".join(_list_requests(old))
+    text = f"{HEADING}\n{_shorten(body, LONGEST)}" + (f"{REQUESTS}{requests}" if requests else "")
     return Message("user", sendable(text), usage=usage)
 
 
@@ -84,7 +85,7 @@ async def _ask_model(provider: Provider, old: Sequence[Message], most_tokens: in
 
 
 def _transcript(old: Sequence[Message], most_tokens: int) -> str:
-    """One line a message; of too many, the first few and the last."""
+    """Renders one line per message; of too many, the first few and the last."""
     lines = [_render_line(message) for message in old]
     costs = [estimate(line) for line in lines]
     first = _count_fitting(costs, most_tokens // 5)
@@ -96,7 +97,7 @@ def _transcript(old: Sequence[Message], most_tokens: int) -> str:
 
 
 def _count_fitting(costs: Sequence[int], most: int) -> int:
-    """How many of the first ones fit."""
+    """Returns how many of the first costs fit into `most`."""
     for count, cost in enumerate(costs):
         most -= cost
         if most < 0:
@@ -116,7 +117,7 @@ def _render_line(message: Message) -> str:
 
 
 def _outline(old: Sequence[Message]) -> str:
-    """What can be said without a model."""
+    """Summarises the messages without a model."""
     parts = []
     if earlier := next((one.text for one in reversed(old) if is_summary(one)), ""):
         parts.append(_shorten(_split_summary(earlier)[0], LONGEST // 2))
@@ -126,30 +127,30 @@ def _outline(old: Sequence[Message]) -> str:
         parts.append("Tools called: " + ", ".join(f"{name} ({count})" for name, count in times))
     if files := list(dict.fromkeys(path for call in reversed(calls) for path in _files(call)))[:50]:
         parts.append("Files, the latest first: " + ", ".join(files))
-    if kept := list(dict.fromkeys(path for one in reversed(old) for path in _STORED_IN.findall(one.text)))[:20]:
-        parts.append("Full outputs are kept in: " + ", ".join(kept))
+    if files := list(dict.fromkeys(path for one in reversed(old) for path in _STORED_IN.findall(one.text)))[:20]:
+        parts.append("Full outputs are kept in: " + ", ".join(files))
     if words := next((one.text for one in reversed(old) if one.role == "assistant" and one.text.strip()), ""):
         parts.append(f"The assistant said last: {_shorten(words.strip(), LONGEST_TEXT)}")
     return "\n".join(parts) or "Nothing but what the person said."
 
 
 def _list_requests(old: Sequence[Message]) -> list[str]:
-    """As many as have room: the first, and the latest."""
-    said: list[str] = []
+    """Lists the user's messages: the first, and as many of the latest as fit."""
+    requests: list[str] = []
     for message in old:
         if is_summary(message):
-            said.extend(_split_summary(message.text)[1])
+            requests.extend(_split_summary(message.text)[1])
         elif message.role == "user" and message.text.strip():
-            said.append(_shorten(" ".join(message.text.split()), LONGEST_OUTPUT))
-    while len(said) > 2 and sum(map(len, said)) > LONGEST_TEXT:
-        del said[1]
-    return said
+            requests.append(_shorten(" ".join(message.text.split()), LONGEST_OUTPUT))
+    while len(requests) > 2 and sum(map(len, requests)) > LONGEST_TEXT:
+        del requests[1]
+    return requests
 
 
 def _split_summary(summary: str) -> tuple[str, list[str]]:
-    """What an earlier summary says, and the messages at its end."""
-    body, mark, said = summary.removeprefix(HEADING).rpartition(SAID)
-    return (body.strip(), said.split("\n- ")) if mark else (said.strip(), [])
+    """Splits an earlier summary into its text and the messages at its end."""
+    body, mark, requests = summary.removeprefix(HEADING).rpartition(REQUESTS)
+    return (body.strip(), requests.split("\n- ")) if mark else (requests.strip(), [])
 
 
 def _files(call: ToolCall) -> Iterator[str]:
@@ -174,7 +175,7 @@ def _words(call: ToolCall) -> str:
 
 
 def _shorten(text: str, most: int) -> str:
-    """The beginning and the end of a long text."""
+    """Keeps the beginning and the end of a long text."""
     if len(text) <= most:
         return text
     left_out = f" [… {len(text) - most} characters left out …] "

@@ -1,4 +1,4 @@
-"""The front door: a model, its tools, and the rules they live by."""
+"""The agent: a model, its tools, and the rules they follow."""
 
 from __future__ import annotations
 
@@ -49,11 +49,11 @@ else:
 
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
 Prompt = str | list[Message] | Conversation
-"""A question, or a history to go on from."""
+"""A question, or a history to resume from."""
 
 
 class StreamParameters(TypedDict, total=False):
-    """What `Agent.run` takes beside the prompt and the stream of events."""
+    """Parameters that `Agent.run` takes besides the prompt and the stream of events."""
 
     history: list[Message] | Conversation | None
     session: str
@@ -65,13 +65,13 @@ class StreamParameters(TypedDict, total=False):
 
 
 class RunParameters(StreamParameters, total=False):
-    """What `Agent.run` takes beside the prompt."""
+    """Parameters that `Agent.run` takes besides the prompt."""
 
     activity: ActivityStream | None
 
 
 class Agent(Generic[OutputT]):
-    """A model, its tools and its rules: the one thing that drives runs. It may serve many users at once.
+    """A model, its tools and its rules. Only an agent drives runs, and it may serve many users at once.
 
     What a session holds is its own: remembered answers, files read, todo list, jobs, background results. A run that
     names no session has a fresh one, which ends with the run. `run(prompt, session="alice")` continues Alice's;
@@ -119,7 +119,7 @@ class Agent(Generic[OutputT]):
         self.steps = tuple(steps(self.gate, self.secrets))
         self.window = window  # tokens the model can see; 0: unknown, and nothing is ever shortened
         self.wait_for_background = wait_for_background
-        self.activity = ActivityStream(self.secrets)  # hears of every run and call that brings no stream of its own
+        self.activity = ActivityStream(self.secrets)  # for runs and calls without a stream of their own
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         check_listed(tools)
         self._opening = _OpenAgent()
@@ -142,11 +142,11 @@ class Agent(Generic[OutputT]):
 
     @property
     def scope(self) -> Scope:
-        """Where its runs work; by default in the directory that is the current one now."""
+        """The scope of its runs; by default the directory that is current now."""
         return self._scope if self._scope is not None else Scope()
 
     def while_open(self, make: Callable[[], AbstractAsyncContextManager[Any]]) -> None:
-        """Make and enter a context whenever the agent is opened, such as one that mounts the tools of a server."""
+        """Enters a context whenever the agent is opened, such as one that mounts the tools of a server."""
         self._opening.contexts.append(make)
 
     def replace(
@@ -161,7 +161,7 @@ class Agent(Generic[OutputT]):
         scope: Scope | None = None,
         output: Any = ...,
     ) -> Agent[Any]:
-        """The same agent but for what is given. It shares what is open, and the rules."""
+        """Returns a copy with some fields changed. The copy shares open resources and the rules."""
         other = copy(self)
         other.name = name if name is not None else self.name
         other.registry = tools if tools is not None else self.registry
@@ -177,7 +177,7 @@ class Agent(Generic[OutputT]):
         return other
 
     def subagent(self, agent_type: str = "", task: Tool | None = None) -> Agent[Any]:
-        """The agent that works on tasks of a type: this one with that type's prompt, model, tools and limits.
+        """Returns the agent for tasks of a type: this agent with that type's prompt, model, tools and limits.
 
         `task` is the tool that knows the types, by default the agent's own. Raises `ToolError` where there is no such
         type.
@@ -223,7 +223,7 @@ class Agent(Generic[OutputT]):
         Without a name the run has a session of its own, whose programs and memory end with it.
 
         `history` is a conversation to continue with the prompt; without a prompt the run resumes where it stopped.
-        `activity` is the stream that hears the events. `prepare` is called before each turn and may shorten what the
+        `activity` is the stream that receives the events. `prepare` is called before each turn and may shorten what the
         model is shown. `limits`, `options` and `wait_for_background` replace the agent's own for this run.
 
         Raises `ToolError` for a prompt that a guardrail denies, and where the history cannot be stored.
@@ -272,7 +272,7 @@ class Agent(Generic[OutputT]):
         limits: Limits | None = None,
         structured: Structured | None = None,
     ) -> RunResult[OutputT]:
-        """Drive a conversation to its end with an executor of somebody's own: what `run` and stored runs both do."""
+        """Drives a conversation to its end with the given executor. `run` and stored runs both use it."""
         provider = provider if provider is not None else self.model_for(scope.session_id)
         if structured is not None:
             settings = replace(settings, accept=structured.accept)
@@ -294,7 +294,7 @@ class Agent(Generic[OutputT]):
         scope: Scope | None = None,
         activity: ActivityStream | None = None,
     ) -> ToolResult:
-        """Call one of its tools, through the same steps and rules as a call of the model."""
+        """Calls one of its tools, through the same steps and rules as a call of the model."""
         scope, is_named = self._scope_of(scope, session)
         executor = await self._prepare_executor(activity if activity is not None else self.activity)
         try:
@@ -305,17 +305,17 @@ class Agent(Generic[OutputT]):
 
     @property
     def executor(self) -> ToolExecutor:
-        """What runs its tools, and tells `activity`."""
+        """The executor that runs its tools and emits events to `activity`."""
         return self._executor_of(self.registry, self.activity)
 
     def system_prompt(self) -> str:
-        """The instructions, as a conversation that begins now would have them."""
+        """Returns the instructions for a conversation that begins now."""
         return self.instructions if isinstance(self.instructions, str) else self.instructions()
 
     def begin(
         self, prompt: Prompt | None, history: list[Message] | Conversation | None = None, session: str = ""
     ) -> Conversation:
-        """A conversation, with its instructions and the prompt. Raises `ToolError` for what a guardrail denies."""
+        """Begins a conversation with its instructions and the prompt. Raises `ToolError` if a guardrail denies."""
         if isinstance(prompt, (list, Conversation)):
             prompt, history = None, prompt
         history = [] if history is None else history
@@ -347,7 +347,7 @@ class Agent(Generic[OutputT]):
         return asyncio.run(main())
 
     def end_session(self, session: str) -> None:
-        """A named session is over: its programs end, and nothing of it is remembered."""
+        """Ends a named session: its programs end, and nothing of it is remembered."""
         if not session:
             raise ValueError("Agent.end_session needs the name of a session")
         self._opening.sessions.discard(session)
@@ -371,7 +371,7 @@ class Agent(Generic[OutputT]):
                 await asyncio.wait([running])
 
     def _scope_of(self, scope: Scope | None, session: str) -> tuple[Scope, bool]:
-        """Where a run works and whose it is, and whether somebody named its session."""
+        """Returns the scope of a run, and says whether the caller named its session."""
         self._opening.check()
         _check_session(session, scope)
         base = scope if scope is not None else self.scope
@@ -386,7 +386,7 @@ class Agent(Generic[OutputT]):
         return self._executor_of(registry, activity)
 
     def _executor_of(self, registry: ToolRegistry, activity: ActivityStream) -> ToolExecutor:
-        """One for each stream: what it has put together is used by the next run."""
+        """Returns the executor for a stream. Its composed chains are reused by the next run."""
         last = self._last
         if (
             last is None
@@ -396,12 +396,12 @@ class Agent(Generic[OutputT]):
         ):
             opening = self._opening
             last = ToolExecutor(registry, self.steps, activity, self.secrets, opening.background)
-            opening.background = last.background  # what ends after a run is heard of in the next of its session
+            opening.background = last.background  # work that ends after a run is received by the session's next run
             self._last = last
         return last
 
     def model_for(self, session: str) -> Provider:
-        """Its model, whose answers are looked at as the session's rules say. Raises `ToolError` where it has none."""
+        """Returns its model, with answers checked by the session's rules. Raises `ToolError` where it has none."""
         if self.provider is None:
             words = f"the agent {self.name!r} was asked to run, and has no model"
             raise ToolError(words, ErrorKind.CONFIG, "Give it one: Agent(model=…), --model or agent.model.")
@@ -412,19 +412,19 @@ class Agent(Generic[OutputT]):
 
 
 def add_answer_tool(registry: ToolRegistry, structured: Structured) -> ToolRegistry:
-    """The tools of a run that ends with a structured answer."""
+    """Returns the tools of a run that ends with a structured answer."""
     picked = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
     picked.add(structured.tool)
     return picked
 
 
 class _OpenAgent:
-    """What an agent holds while it is in use; those that were made of it share it."""
+    """The resources of an agent in use; copies made by `replace` share them."""
 
     def __init__(self) -> None:
         self.contexts: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
         self.background: BackgroundWork | None = None
-        self.sessions: set[str] = set()  # those that were named: their programs end with the agent
+        self.sessions: set[str] = set()  # named sessions: their programs end with the agent
         self._stack = AsyncExitStack()
         self._is_open = False
 

@@ -1,4 +1,4 @@
-"""A history that is only ever appended to, and the part of it that the model is shown."""
+"""A history that only grows, and the part of it that the model sees."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from forge.core.messages import Message, Usage
 
 
 class Conversation:
-    """`messages` is everything that was said. `shown` is the same list, until older parts are put into a summary."""
+    """`messages` holds the whole history. `shown` is the same list, until older parts become a summary."""
 
     def __init__(self, messages: list[Message], store: Callable[[tuple[Message, ...]], None] | None = None) -> None:
         self.messages = messages
         self.shown = messages
         self.paid = Usage()  # for summaries, beside what the turns cost
-        self._store = store  # keeps what is said, and appends it to `messages`
+        self._store = store  # stores messages, and appends them to `messages`
 
     def say(self, *messages: Message) -> None:
         if self._store is not None:
@@ -25,7 +25,7 @@ class Conversation:
             self.shown.extend(messages)
 
     def show(self, messages: Iterable[Message]) -> None:
-        """From now on the model sees this instead of what was said so far."""
+        """Sets the messages that the model sees instead of the history so far."""
         self.shown = list(messages)
 
 

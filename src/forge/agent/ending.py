@@ -1,4 +1,4 @@
-"""How a run ends: after these calls, with an error, for a reason; never without words."""
+"""Decides how a run ends: after these calls, with an error, for a reason; always with a text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.core.result import Failure, ToolResult
 def find_ending(
     run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult], *, is_over: bool
 ) -> RunResult | None:
-    """Whether these results end the run: handed over to the person, going in circles, cut twice, or too many.
+    """Returns the ending that these results cause, or None: a hand-over, a loop, a second cut, too many calls.
 
     `is_over`: no call was left for this turn and the model knew, so it was the one in which it could only answer.
     """
@@ -42,7 +42,7 @@ def find_ending(
 
 
 def correct_reason(run: Run, reason: Reason) -> Reason:
-    """An answer of a model that wanted more calls than it was allowed is no ordinary one."""
+    """Replaces the reason for an answer of a model that wanted more calls than it was allowed."""
     return "max_calls" if run.is_short_of_calls and reason in ("answer", "task_completion") else reason
 
 
@@ -51,10 +51,12 @@ def end_with_error(run: Run, error: ProviderError) -> RunResult:
 
 
 def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
-    """With the last thing the model said, or why there is nothing. An error is in `error` and never in the text."""
+    """Builds the result: with the model's last text, or why there is none. An error is only in `error`."""
     if not text:
-        said = run.conversation.messages[run.first :]
-        text = next((message.text for message in reversed(said) if message.role == "assistant" and message.text), "")
+        messages = run.conversation.messages[run.first :]
+        text = next(
+            (message.text for message in reversed(messages) if message.role == "assistant" and message.text), ""
+        )
     if not text and error is None:
         text = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
     price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)

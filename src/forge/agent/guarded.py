@@ -1,4 +1,4 @@
-"""A model whose answers are looked at before anybody sees them."""
+"""Checks the answers of a model before anyone sees them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forge.pipeline.guard import MARK
 
 
 class ConversationRules(Protocol):
-    """What may not be asked and answered. Its checks raise `ToolError`."""
+    """Rules about prompts and answers. The checks raise `ToolError`."""
 
     @property
     def responses(self) -> Any: ...  # empty: every answer may be given
@@ -31,7 +31,7 @@ class Guard(Protocol):
 
 
 class GuardedProvider:
-    """Says nothing until an answer is complete and not refused: what was streamed cannot be unsaid."""
+    """Emits nothing until an answer is complete and not refused: streamed text cannot be taken back."""
 
     def __init__(self, provider: Provider, guard: Guard, session: str) -> None:
         self.provider = provider
@@ -52,9 +52,9 @@ class GuardedProvider:
                     yield part
         if not is_checked:
             return
-        said = next((part.text for part in held if isinstance(part, Message)), "")
+        answer = next((part.text for part in held if isinstance(part, Message)), "")
         streamed = "".join(part.text for part in held if isinstance(part, TextDelta))
-        if not any(is_denied(self._guard, self._session, text) for text in (said, streamed)):
+        if not any(is_denied(self._guard, self._session, text) for text in (answer, streamed)):
             for part in held:
                 yield part
             return
@@ -72,7 +72,7 @@ def check_prompt(guard: Guard, session: str, text: str) -> None:
 
 
 def is_denied(guard: Guard, session: str, text: str) -> bool:
-    """Whether an answer may not be shown."""
+    """Says whether an answer must not be shown."""
     rules = guard.rules(session)
     if rules is None or not rules.responses:
         return False

@@ -1,4 +1,4 @@
-"""How far a run may go, and what it has used so far."""
+"""Limits of a run, and its usage so far."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forge.core.messages import Usage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a million tokens cost, in whatever currency `Limits.cost` is meant."""
+    """The price of a million tokens, in the currency of `Limits.cost`."""
 
     input: float
     output: float
@@ -24,7 +24,7 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Of one run; 0 means none. Reaching one ends the run with a reason and whatever text there is."""
+    """Limits of one run; 0 means none. Reaching one ends the run with a reason and the text so far."""
 
     turns: int = 50
     calls: int = 200
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Spent:
-    """What a run has used."""
+    """The usage of a run."""
 
     turns: int = 0
     calls: int = 0
@@ -58,7 +58,7 @@ class Spent:
         return time.monotonic() - self.started
 
     def reason_to_stop(self, limits: Limits, beside: Usage) -> str:
-        """The reason to stop before another turn, or nothing. `beside`: what was paid for summaries."""
+        """Returns the reason to stop before another turn, or nothing. `beside` is the usage of summaries."""
         if self.turns >= limits.turns:
             return "max_turns"
         if limits.tokens and self.usage.total + beside.total >= limits.tokens:

@@ -1,4 +1,4 @@
-"""Model, tools, model, tools, until one of them ends the turn or a limit is reached."""
+"""Alternates between the model and its tools until one of them ends the turn or a limit is reached."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.models.http.errors import BrokeOff, PromptTooLong
 
 MOST_RETRIES = 2  # of a turn whose stream broke
-MOST_RECOVERIES = 3  # times in a row that a model is told to call a tool, or to fix its answer
+MOST_RECOVERIES = 3  # times in a row that a model is asked to call a tool, or to fix its answer
 
 
 async def run_loop(
@@ -40,7 +40,7 @@ async def run_loop(
     settings: LoopSettings | None = None,
     **old: Any,
 ) -> RunResult:
-    """Run until an answer. The history is appended to; one that ends in open calls resumes with those calls.
+    """Runs until an answer. The history is appended to; one that ends in open calls resumes with those calls.
 
     `old`: fields of `LoopSettings`, given as keywords; deprecated.
 
@@ -74,7 +74,7 @@ async def run_loop(
 
 
 async def _run_in_time(run: Run) -> RunResult:
-    """The limit of time holds for everything: the model, its tools, what goes on in the background, summaries."""
+    """Applies the time limit to everything: the model, its tools, background work, summaries."""
     left = max(0.0, run.limits.seconds - run.spent.seconds) if run.limits.seconds else None
     try:
         async with asyncio.timeout(left) as limit:
@@ -87,7 +87,7 @@ async def _run_in_time(run: Run) -> RunResult:
         _keep_partial_reply(run)
         result = end_run(run, "max_time")
     if not unanswered_calls(run.conversation.messages):  # nothing comes between a call and its result
-        _receive_background(run)  # what came too late for the model is at least in the history
+        _receive_background(run)  # results too late for the model are at least in the history
     return result
 
 
@@ -121,7 +121,7 @@ async def _run_until_end(run: Run) -> RunResult:
 
 
 async def _retry_turn(run: Run) -> Message:
-    """An answer that broke off is asked for anew; so is one to a history that was too long, once that is shorter."""
+    """Retries an answer that broke off, or one whose history was too long, once the history is shorter."""
     for _ in range(MOST_RETRIES):
         try:
             return await _ask(run)
@@ -134,7 +134,7 @@ async def _retry_turn(run: Run) -> Message:
 
 
 async def _ask(run: Run) -> Message:
-    """One turn of the model. Its text is told as it comes; the stream is closed however this ends."""
+    """Runs one turn of the model. Emits its text as it arrives and always closes the stream."""
     executor, session = run.executor, run.scope.session_id
     request = ModelRequest(
         messages=run.conversation.shown,
@@ -148,7 +148,7 @@ async def _ask(run: Run) -> Message:
         return await _receive_reply(run, stream)
     except ProviderError:
         raise
-    except Exception as error:  # a provider of somebody's own making
+    except Exception as error:  # a custom provider
         raise ProviderError(f"the provider failed: {text_of(error)}") from error
     finally:
         if close := getattr(stream, "aclose", None):
@@ -170,7 +170,7 @@ async def _receive_reply(run: Run, stream: AsyncIterator[TextDelta | Message]) -
 
 
 async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False) -> RunResult | None:
-    """Run the calls of a turn. Every one gets its result, in order; the run may end with them.
+    """Runs the calls of a turn. Each call gets its result, in order; the run may end with them.
 
     A call that waits for something stays open: run again, the history gets its result then.
     """
@@ -206,7 +206,7 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
 
 
 def _select_within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str, ToolResult]) -> Sequence[ToolCall]:
-    """The calls that may still be made, and those that hand over to the person; the others are refused."""
+    """Returns the calls that may still run and those that hand over to the person; refuses the others."""
     left = run.limits.calls - run.spent.calls
     if not run.limits.calls or len(calls) <= left:
         return calls
@@ -223,18 +223,20 @@ def _select_within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str,
 
 
 def find_waiting(result: ToolResult) -> Waiting | None:
-    """What a call waits for, if it could not go on."""
+    """Returns the event that a call waits for, if the call could not continue."""
     cause = result.failure.cause if result.failure is not None else None
     return cause if isinstance(cause, Waiting) else None
 
 
 def _find_refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dict[str, ToolResult]:
-    """Calls that are not run at all, and why."""
+    """Returns the calls that are not run, each with the reason."""
     refused = {}
-    said = {} if resumed else run.conversation.messages[-1].extra.get("refused", {})  # by a provider that reads calls
+    refusals = (
+        {} if resumed else run.conversation.messages[-1].extra.get("refused", {})
+    )  # by a provider that reads calls
     for call in calls:
-        if call.id in said:
-            refused[call.id] = _make_refusal(call, str(said[call.id]), "Write the call again as the protocol says.")
+        if call.id in refusals:
+            refused[call.id] = _make_refusal(call, str(refusals[call.id]), "Write the call again as the protocol says.")
         elif call.server != "local":
             words = f"no server {call.server!r} is mounted"
             refused[call.id] = _make_refusal(call, words, "Use the tools you were given.")
@@ -254,7 +256,7 @@ def _find_refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dic
 
 
 def may_run_again(spec: ToolSpec) -> bool:
-    """Whether a call of it that was interrupted can be repeated without harm."""
+    """Says whether an interrupted call of the tool can be repeated without harm."""
     return spec.idempotent or not spec.permissions - {Permission.READ}
 
 
@@ -263,18 +265,18 @@ def _make_refusal(call: ToolCall, words: str, suggestion: str = "Go on without i
 
 
 def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
-    """In call order; a call that was cancelled is answered too, so that the history stays valid."""
-    said = []
+    """Appends results in call order; a cancelled call is answered too, so that the history stays valid."""
+    messages = []
     for call in calls:
         result = results.get(call.id) or _make_refusal(call, "cancelled before it ended.", "")
-        said.append(
+        messages.append(
             Message("tool", result.for_llm, (), call.id, result.attachments, is_error=result.failure is not None)
         )
-    run.conversation.say(*said)
+    run.conversation.say(*messages)
 
 
 def with_unique_ids(reply: Message) -> Message:
-    """Providers see to it; one of somebody's own making may not."""
+    """Gives calls unique ids. Built-in providers guarantee unique ids; custom ones may not."""
     if len(reply.tool_calls) == 1 and reply.tool_calls[0].id:
         return reply
     seen: set[str] = set()
@@ -284,7 +286,7 @@ def with_unique_ids(reply: Message) -> Message:
 
 
 async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
-    """An answer without calls: the end, unless it is not what was asked for or something is still under way."""
+    """Ends the run with an answer without calls, unless it does not fit or background work is open."""
     complaint = ""
     ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
     if expects_calls(run.provider) and ends:
@@ -299,32 +301,32 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
         run.conversation.say(Message("user", complaint))
         return None
     if run.settings.pause is not None and run.executor.background.is_open(run.scope.session_id):
-        return end_run(run, "waiting", reply.text)  # it is heard when the run goes on
+        return end_run(run, "waiting", reply.text)  # it is received when the run resumes
     if run.settings.wait_for_background and await _wait_for_background(run):
-        return None  # what arrived is heard before the next turn
+        return None  # new messages are received before the next turn
     reason: Reason = "max_tokens" if reply.finish == "length" else correct_reason(run, "answer")
     return end_run(run, reason, reply.text)
 
 
 async def _wait_for_background(run: Run) -> bool:
-    """Wait until background work of the session is over; False where there is none."""
+    """Waits until background work of the session is over; False where there is none."""
     return await run.executor.background.next_completed(run.scope.session_id)
 
 
 def _receive_background(run: Run) -> None:
-    """What was completed meanwhile is told to the model, once."""
+    """Appends completed background work to the conversation, each result once."""
     for call, result in run.executor.background.take_completed(run.scope.session_id):
         run.conversation.say(make_completion_message(call, result))
 
 
 def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
-    """How the model hears that background work is over."""
+    """Renders the message that tells the model about completed background work."""
     words = f"[This is not from the person: the background work of {call.name}, call {call.id}, is over.]"
     return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments)
 
 
 def _keep_partial_reply(run: Run) -> None:
-    """A run that is stopped keeps the text that was shown, and owes its open calls a result."""
+    """Keeps the text that a stopped run has shown, and gives its open calls a result."""
     if run.partial:
         run.conversation.say(Message("assistant", "".join(run.partial)))
         run.partial.clear()

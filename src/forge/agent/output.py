@@ -1,4 +1,4 @@
-"""A structured answer: the model fills in a schema, and is asked again until it is right."""
+"""Structured answers: the model fills in a schema, and is asked again until the answer fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAME = "final_answer"
 
 
 class Structured:
-    """What `Agent(output=Model)` wants. `tool` ends the run; `accept` judges an answer that came as text instead."""
+    """The answer type of `Agent(output=Model)`. `tool` ends the run; `accept` reads an answer that came as text."""
 
     def __init__(self, wanted: Any) -> None:
         from pydantic import TypeAdapter  # heavy: only where an output is asked for
@@ -43,7 +43,7 @@ class Structured:
         return ToolResult(for_llm=shown, data={"output": self.found})
 
     def accept(self, text: str) -> str:
-        """Some models write the object instead of calling the tool."""
+        """Accepts an answer as text, since some models write the object instead of calling the tool."""
         if not self._is_object:
             try:
                 self.found = self._validate(self.tool.parse({"value": json.loads(text)}))
@@ -71,7 +71,7 @@ class Structured:
             return self._adapter.validate_json(json.dumps(arguments if self._is_object else arguments["value"]))
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
+            path = ".".join(map(str, first["loc"]))
             raise ToolError(
-                f"{place}: {first['msg']}".lstrip(": "), ErrorKind.VALIDATION, "Fix it and call again."
+                f"{path}: {first['msg']}".lstrip(": "), ErrorKind.VALIDATION, "Fix it and call again."
             ) from None

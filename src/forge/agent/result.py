@@ -1,4 +1,4 @@
-"""How a run ended."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENDINGS: dict[str, Reason] = {"task_completion": "task_completion", "ask_questio
 
 @dataclass(slots=True, kw_only=True)
 class RunResult(Generic[OutputT]):
-    """How a run ended. To continue it, run again with `messages`.
+    """The result of a run. To continue the run, run again with `messages`.
 
     `output` is the structured answer of `Agent(output=…)`. It is None where none was asked for, and where the run ended
     without one: look at `error` and `reason` first.
@@ -50,7 +50,7 @@ class RunResult(Generic[OutputT]):
     messages: list[Message] = field(repr=False)
     usage: Usage = field(default_factory=Usage)
     calls: int = 0
-    cost: float | None = None  # None: nobody said what tokens cost
+    cost: float | None = None  # None: the price of tokens is not known
     output: OutputT = None  # type: ignore[assignment]  # typed for the runs that end with one
     error: Failure | None = None
 

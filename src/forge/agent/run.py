@@ -1,4 +1,4 @@
-"""A run while it is worked on: what it is driven with, and how far it is."""
+"""The state of a run in progress, and its settings."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from forge.core.executor import ToolExecutor
 from forge.core.provider import Provider
 
 Accept = Callable[[str], str]
-"""Looks at a final answer: what is wrong with it, in words for the model, or nothing."""
+"""Checks a final answer. Returns the problem, in words for the model, or nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """How a run is driven, beside the model, the tools and the limits."""
+    """Settings of a run, besides the model, the tools and the limits."""
 
     options: Mapping[str, Any] = field(default_factory=dict)  # for the model
     accept: Accept | None = None
     prepare: Prepare | None = None
-    not_started: Collection[str] = ()  # ids of open calls of which is known that they never ran
+    not_started: Collection[str] = ()  # ids of open calls that never ran
     wait_for_background: bool = False
-    pause: Callable[[], bool] | None = None  # asked before every turn: yes ends the run as waiting, to be run again
+    pause: Callable[[], bool] | None = None  # called before every turn: True ends the run as waiting, to be run again
     announce: bool = True  # False for a sub-agent: only the run as a whole is announced
     spent: Spent | None = None  # what earlier parts of the run used; it is added to
     id: str = ""  # by default a new one
@@ -33,7 +33,7 @@ class LoopSettings:
 
 @dataclass(slots=True, kw_only=True)
 class Run:
-    """Everything one run needs; `run_loop` makes it of its arguments."""
+    """Everything one run needs; `run_loop` makes it from its arguments."""
 
     provider: Provider
     executor: ToolExecutor
@@ -44,7 +44,7 @@ class Run:
     spent: Spent
     id: str
     first: int  # where this run begins in the history
-    partial: list[str] = field(default_factory=list)  # what the model has said of an answer that is not over
-    is_short_of_calls: bool = False  # it wanted more than `limits.calls`
+    partial: list[str] = field(default_factory=list)  # the text so far of an unfinished answer
+    is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
     recoveries: int = 0
     cuts: int = 0

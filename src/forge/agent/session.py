@@ -1,4 +1,4 @@
-"""Conversations that survive: kept in one SQLite file, only ever appended to, shared by many processes."""
+"""Stores conversations in one SQLite file that only grows and that many processes share."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SessionStore:
 
     @classmethod
     def of(cls, workspace: Path) -> Self:
-        """The store of a workspace, in its `.forge` directory."""
+        """Returns the store of a workspace, in its `.forge` directory."""
         return cls(state_directory(workspace) / FILE)
 
     @property
@@ -64,11 +64,11 @@ class SessionStore:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; the next call opens it again."""
+        """Closes the file; the next call opens it again."""
         self._store.close()
 
     def open(self, name: str) -> Session:
-        """The session of this name, created or continued."""
+        """Opens the session of this name, created or continued."""
         check_name(name)
         with self._store.read_transaction() as connection:
             if exists(connection, name):
@@ -79,17 +79,17 @@ class SessionStore:
             return self._load(connection, name)
 
     def show(self, name: str) -> Session:
-        """An existing session; it is an error if there is none."""
+        """Opens an existing session. Raises an error if there is none."""
         with self._store.read_transaction() as connection:
             return self._load(connection, name)
 
     def list(self) -> Infos:
-        """All sessions, the one used last first."""
+        """Lists all sessions, the one used last first."""
         with self._store.read_transaction() as connection:
             return infos(connection)
 
     def fork(self, name: str, new_name: str, upto: int | None = None) -> Session:
-        """A copy under a new name, of the first `upto` messages or of all; both go on independently."""
+        """Copies the first `upto` messages, or all, under a new name; both sessions then continue independently."""
         check_name(new_name)
         if upto is not None and upto < 0:
             raise StoreError(f"fork({name!r}, upto={upto}): a number of messages is needed", ErrorKind.VALIDATION)
@@ -97,11 +97,11 @@ class SessionStore:
             return self._load(connection, copy_session(connection, name, new_name, upto))
 
     def export(self, name: str) -> Exported:
-        """The messages as JSON can hold them; what `import_` takes."""
+        """Returns the messages as JSON data, which `import_` reads."""
         return [export_message(message) for message in self.show(name).messages]
 
     def import_(self, name: str, messages: Iterable[Mapping[str, Any]]) -> Session:
-        """A new session of exported messages."""
+        """Creates a session from exported messages."""
         check_name(name)
         read = []
         for number, message in enumerate(messages, 1):
@@ -115,7 +115,7 @@ class SessionStore:
             return self._load(connection, name)
 
     def delete(self, name: str) -> None:
-        """Remove a session for good, with the attachments that no other session has."""
+        """Removes a session for good, with the attachments that no other session has."""
         with self._store.write_transaction() as connection:
             remove_session(connection, name)
         self._store.checkpoint()
@@ -139,12 +139,12 @@ class Session:
 
     @property
     def info(self) -> SessionInfo:
-        """As it is now, with what other processes appended."""
+        """The session as it is now, with messages that other processes appended."""
         with self._store.read_transaction() as connection:
             return self._read_info(connection)
 
     def append(self, *messages: Message) -> None:
-        """Save the messages, all or none, then append them to the list."""
+        """Saves the messages, all or none, then appends them to the list."""
         if not messages:
             return
         with self._store.write_transaction() as connection:
@@ -154,8 +154,9 @@ class Session:
         self._saved += len(messages)
 
     def catch_up(self, source: str, messages: Sequence[Message]) -> int:
-        """Append those of a growing list that were not taken from `source` before; how many. Each is appended once,
-        however many processes do this, and whenever one of them dies."""
+        """Appends the messages of a growing list that were not taken from `source` before. Returns how many. Each is
+        appended once, with any number of processes and whenever one of them dies.
+        """
         key = f"taken from {source}"
         with self._store.write_transaction() as connection:
             self._read_info(connection)
@@ -171,7 +172,7 @@ class Session:
         return len(new)
 
     def refresh(self) -> bool:
-        """Take in what other processes appended since; whether there was anything. The list stays the same object."""
+        """Adds messages that other processes appended to the same list. Returns whether there were any."""
         with self._store.read_transaction() as connection:
             if self._read_info(connection).messages == self._saved:
                 return False
@@ -188,7 +189,7 @@ class Session:
 
 
 class Meta(MutableMapping[str, Any]):
-    """Small JSON values that belong to a session. Nothing is cached: every process sees what was set last."""
+    """Small JSON values that belong to a session. Nothing is cached: every process sees the latest value."""
 
     def __init__(self, store: Store, number: int) -> None:
         self._store = store

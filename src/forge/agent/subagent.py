@@ -40,16 +40,16 @@ class AgentType:
 
 
 class Order(NamedTuple):
-    """A task that somebody else shall have done."""
+    """A task for another agent or process."""
 
     agent_type: str
-    task_id: str  # an earlier one to go on with, or empty
+    task_id: str  # an earlier task to resume, or empty
     description: str
     prompt: str
 
 
 class SubAgent(Protocol):
-    """An `Agent`, as far as the tool needs it."""
+    """The part of an `Agent` that the tool needs."""
 
     provider: Provider | None
     registry: ToolRegistry
@@ -60,13 +60,13 @@ class SubAgent(Protocol):
     ) -> RunResult: ...
 
     def subagent(self, agent_type: str, task: Task) -> SubAgent:
-        """The agent that works on tasks of a type that `task` knows. Raises `ToolError` where there is none."""
+        """Returns the agent for tasks of a type that `task` knows. Raises `ToolError` where there is none."""
 
 
 Delegate = Callable[[ToolContext, Order], Awaitable[ToolResult]]
 
 task_delegate: ContextVar[Delegate | None] = ContextVar("elsewhere", default=None)
-"""Who has tasks done instead of this process, for as long as it is set: runs that are stored have runs of their own."""
+"""Runs tasks instead of this process while it is set: in stored runs each task is a run of its own."""
 
 
 class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}, target="description", timeout=None):
@@ -104,14 +104,14 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         history.append(Message("user", prompt))
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
         scope = replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent_type or 'general'}", message_id="")
-        background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the parent hears how it ends
+        background = ctx.owner if isinstance(ctx.owner, BackgroundWork) else None  # the parent learns how it ends
         executor = ToolExecutor(agent.registry, agent.steps, ctx.activity, ctx.activity.secrets, background)
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
         self._keep((session, task_id), history)
         return make_report(result, task_id, description)
 
     def type_of(self, name: str) -> AgentType:
-        """The type of that name; without a name the first. Raises `ToolError` where there is none."""
+        """Returns the type of that name; without a name the first. Raises `ToolError` where there is none."""
         if not name:
             return next(iter(self.types.values()))
         if name not in self.types:
@@ -120,7 +120,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         return self.types[name]
 
     def _history(self, session: str, task_id: str, chosen: AgentType) -> list[Message]:
-        """A task belongs to the session that began it: another can neither see nor continue it."""
+        """Returns the history of a task. Only the session that began a task can see and continue it."""
         if not task_id:
             return [Message("system", chosen.prompt)]
         if (session, task_id) not in self._histories:
@@ -129,7 +129,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         return self._histories[session, task_id]
 
     def tools_of(self, chosen: AgentType, registry: ToolRegistry) -> ToolRegistry:
-        """A part of the parent's tools: never this one, so that sub-agents have no sub-agents of their own."""
+        """Selects some of the parent's tools: never this one, so that sub-agents have no sub-agents of their own."""
         wanted = set(chosen.tools)
         picked = registry.select(
             lambda spec: (

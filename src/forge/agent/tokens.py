@@ -1,4 +1,4 @@
-"""How many tokens a text will cost, estimated without a tokenizer.
+"""Estimates the tokens of a text without a tokenizer.
 
 Byte pair encodings cost about a token a word, a line and a run of punctuation, half a token a digit and most of a
 token a Han character. So the bytes of the UTF-8 text are put into classes, and the classes and their runs counted.
@@ -81,7 +81,7 @@ _IN_WORDS, _IN_NUMBERS, _IN_MARKS = (
 
 
 def estimate(text: str) -> int:
-    """About how many tokens the text is; 0 for nothing, else at least 1. Of a long text only samples are looked at."""
+    """Estimates the tokens of the text; 0 for nothing, else at least 1. Only samples of a long text are read."""
     if len(text) <= LOOKED_AT:
         return max(1, round(_tokens(text))) if text else 0
     size = LOOKED_AT // SAMPLES
@@ -117,7 +117,7 @@ def _runs(classes: bytes, members: bytes) -> int:
 
 
 def estimate_message(message: Message) -> int:
-    """The same for a whole message: text, calls, attachments, and what its provider wants to see again."""
+    """Estimates a whole message: text, calls, attachments, and data that its provider wants to see again."""
     known = _known.get(id(message))
     if known is not None and known[0] is message:
         return known[1]
@@ -138,7 +138,7 @@ def estimate_messages(messages: Sequence[Message]) -> int:
 
 
 class Tally:
-    """The tokens of a history that grows: a look costs only what is new since the last one.
+    """Counts the tokens of a growing history: each count costs only the new messages.
 
     What a provider has counted replaces the estimates, so that tool definitions, which no message holds, count too.
     A list other than the last one (a pruned history, say) is estimated afresh.

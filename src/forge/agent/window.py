@@ -1,4 +1,4 @@
-"""Keeps what the model is shown within its window: old outputs go first, then the older part becomes a summary."""
+"""Keeps the shown messages within the model's window: old outputs go first, then older messages become a summary."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forge.agent.tokens import Tally, estimate_message, estimate_messages
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of
 
-WINDOW = 128_000  # tokens, where nobody says how many the model takes
+WINDOW = 128_000  # tokens, where the model's window is not known
 RESERVE = 0.2  # of the window: for the answer, and for what the tools of a turn put out
 RECENT = 0.25  # of the window: the latest messages, which stay as they are
 KEEP_TURNS = 4  # whose outputs stay as they are
@@ -21,7 +21,7 @@ KEY = "summary"  # in a session's meta
 
 
 class Shortening:
-    """A `Prepare` of one conversation. `meta` remembers the summary, so that going on later does not need another.
+    """A `Prepare` of one conversation. `meta` stores the summary, so that resuming later does not need another.
 
     It looks only at what is new since the turn before: the cost of a turn does not grow with the history.
     """
@@ -44,7 +44,7 @@ class Shortening:
             await self.compact(conversation, int(self.window * RECENT))
 
     async def compact(self, conversation: Conversation, keep_tokens: int = 0) -> bool:
-        """Put all but the latest messages into a summary; whether there was anything to put there."""
+        """Puts all but the latest messages into a summary. Returns False if there was nothing to summarise."""
         summary = await shorten(conversation, self._provider, keep_tokens)
         if summary is None:
             return False
@@ -54,18 +54,18 @@ class Shortening:
         return True
 
     def recall(self, conversation: Conversation) -> None:
-        """Show what was shown when the conversation was last compacted, and what came after."""
-        kept = self._meta.get(KEY)
-        if not isinstance(kept, dict) or not isinstance(kept.get("text"), str):
+        """Shows the messages that were shown when the conversation was last compacted, and the later ones."""
+        stored = self._meta.get(KEY)
+        if not isinstance(stored, dict) or not isinstance(stored.get("text"), str):
             return
-        covers = kept.get("covers")
+        covers = stored.get("covers")
         if isinstance(covers, int) and 0 < covers <= len(conversation.messages):
             first = [message for message in conversation.messages[:covers] if message.role == "system"]
-            conversation.show([*first, Message("user", kept["text"]), *conversation.messages[covers:]])
+            conversation.show([*first, Message("user", stored["text"]), *conversation.messages[covers:]])
 
 
 async def shorten(conversation: Conversation, provider: Provider, keep_tokens: int) -> Message | None:
-    """Put everything but the latest tokens into a summary; None when there is nothing old enough."""
+    """Puts everything but the latest tokens into a summary; None when there is nothing old enough."""
     old, recent = split(conversation.shown, keep_tokens)
     if not old:
         return None
@@ -87,7 +87,7 @@ _NOTE = re.compile(r"\[left out: [^\n]*\]")
 
 
 def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Message]:
-    """The history with old tool outputs replaced by notes, except those of the last `keep_turns` answers of the model.
+    """Replaces old tool outputs by notes, except in the last `keep_turns` answers of the model.
 
     Whole batches are replaced, counted from the beginning: between two batches the older messages stay exactly as they
     are, and so does the provider's cache of them. The very same list comes back where there is nothing to do.
@@ -114,7 +114,7 @@ def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Mess
 
 
 def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally: Tally | None = None) -> bool:
-    """Whether less than `reserve` tokens of the window are left. A window of 0 is unknown, and never full.
+    """Says whether less than `reserve` tokens of the window are left. A window of 0 is unknown, and never full.
 
     With a `tally` the answer costs only what is new since it was last asked, and uses what the provider has counted.
     """
@@ -125,7 +125,7 @@ def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally:
 
 
 def split(messages: list[Message], keep_tokens: int) -> tuple[list[Message], list[Message]]:
-    """What may become a summary, and what stays: system messages, and as many of the last ones as fit.
+    """Splits messages into those for a summary and those that stay: system messages, and the last that fit.
 
     A call and its results are never torn apart, and at least the last turn stays, however long it is.
     Nothing is old when only an earlier summary would be.
@@ -138,13 +138,13 @@ def split(messages: list[Message], keep_tokens: int) -> tuple[list[Message], lis
 
 
 def insert_summary(recent: Sequence[Message], summary: Message) -> list[Message]:
-    """The history to go on with: what `split` kept, with the summary behind the first system messages."""
+    """Returns the history to resume with: the messages that stay, the summary behind the first system messages."""
     first = next((index for index, message in enumerate(recent) if message.role != "system"), len(recent))
     return [*recent[:first], summary, *recent[first:]]
 
 
 def _find_start_of_last(messages: Sequence[Message], turns: int) -> int:
-    """Where the last so many answers of the model begin."""
+    """Returns the index at which the last `turns` answers of the model begin."""
     if turns <= 0:
         return len(messages)
     for index in range(len(messages) - 1, -1, -1):
@@ -155,20 +155,20 @@ def _find_start_of_last(messages: Sequence[Message], turns: int) -> int:
 
 
 def _replace_by_note(message: Message) -> Message:
-    """The output as a note that says how to get it back; the message itself where it is short or a note already."""
+    """Replaces the output by a note that says how to get it back; keeps a short message or an earlier note."""
     if len(message.text) <= SHORT or _NOTE.fullmatch(message.text):
         if not message.attachments:
             return message
         return replace(message, text=f"{message.text}\n[left out: what was attached]".strip(), attachments=())
-    kept = _STORED_IN.findall(message.text, max(0, len(message.text) - 6_000))  # the cut's own note is the end of it
-    where = f'the whole text is in "{kept[-1]}"' if kept else "call the tool again if you need it"
+    files = _STORED_IN.findall(message.text, max(0, len(message.text) - 6_000))  # the cut's own note is the end of it
+    where = f'the whole text is in "{files[-1]}"' if files else "call the tool again if you need it"
     return replace(
         message, text=f"[left out: an old output of {len(message.text)} characters; {where}]", attachments=()
     )
 
 
 def _find_cut(messages: Sequence[Message], keep_tokens: int) -> int:
-    """The first index of what stays."""
+    """Returns the first index of the messages that stay."""
     tied = _find_ties(messages)
     cut = earliest = len(messages)
     tokens = 0
@@ -184,16 +184,16 @@ def _find_cut(messages: Sequence[Message], keep_tokens: int) -> int:
 
 
 def _find_ties(messages: Sequence[Message]) -> list[int]:
-    """For every message the one that must not be parted from it: a result's call, an open call's own message."""
+    """Returns for every message the index that must stay with it: a result's call, an open call's own message."""
     tied = list(range(len(messages)))
-    asked: dict[str, int] = {}
+    calls_at: dict[str, int] = {}
     before = 0  # the last one that can become part of a summary
     for index, message in enumerate(messages):
-        asked.update((call.id, index) for call in message.tool_calls)
+        calls_at.update((call.id, index) for call in message.tool_calls)
         if message.role == "tool":
-            tied[index] = asked.get(message.call_id, before)  # a stray result stays with whatever it follows
+            tied[index] = calls_at.get(message.call_id, before)  # a stray result stays with the message before it
         if message.role != "system":
             before = index
     if messages and (owed := unanswered_calls(messages)):
-        tied[-1] = min(tied[-1], asked[owed[0].id])
+        tied[-1] = min(tied[-1], calls_at[owed[0].id])
     return tied

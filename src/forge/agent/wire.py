@@ -1,4 +1,4 @@
-"""A message as JSON, and back: the rows of the session store, and what a session exports."""
+"""Converts a message to JSON and back, for the rows of the session store and for exports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROLES, _FINISHES = frozenset(get_args(Role)), frozenset(get_args(Finish))
 
 
 def pack_message(message: Message, store: Callable[[Attachment], dict[str, str]]) -> str:
-    """The text of a row, which gives back an equal message. `store` says where an attachment's bytes are kept."""
+    """Returns the text of a row, from which an equal message is read. `store` says where an attachment's bytes are."""
     wire = _wire(message, store, _to_json_value)
     text = json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
     try:
@@ -32,7 +32,7 @@ def unpack_message(text: str, bytes_of: Callable[[Mapping[str, Any]], bytes]) ->
 
 
 def export_message(message: Message) -> dict[str, Any]:
-    """The message in a form that any JSON reader takes; attachments are base64."""
+    """Returns the message in a form that any JSON reader takes; attachments are base64."""
     wire: dict[str, Any] = plain(
         _wire(message, lambda one: {"data": b64encode(one.data).decode()}, lambda value: value)
     )
@@ -40,7 +40,7 @@ def export_message(message: Message) -> dict[str, Any]:
 
 
 def import_message(wire: Mapping[str, Any]) -> Message:
-    """The message that `exported` wrote. Raises ValueError in words."""
+    """Reads the message that `export_message` wrote. Raises ValueError in words."""
     return _message(wire, lambda one: b64decode(text_in(one, "data"), validate=True))
 
 
@@ -114,7 +114,7 @@ def _usage(wire: Any) -> Usage:
 
 
 def text_in(wire: Any, name: str, default: str | None = None) -> str:
-    """The text of that name. Raises ValueError in words, here and below."""
+    """Returns the text of that name. Raises ValueError in words, here and below."""
     if not isinstance(wire, Mapping):
         raise ValueError(f"expected an object, got {brief(wire)}")
     value = wire.get(name, default)
@@ -124,7 +124,7 @@ def text_in(wire: Any, name: str, default: str | None = None) -> str:
 
 
 def list_in(wire: Mapping[str, Any], name: str) -> list[Any]:
-    """The list of that name; empty if there is none."""
+    """Returns the list of that name; empty if there is none."""
     value = wire.get(name, [])
     if not isinstance(value, list):
         raise ValueError(f"{name}: expected a list, got {brief(value)}")
@@ -132,7 +132,7 @@ def list_in(wire: Mapping[str, Any], name: str) -> list[Any]:
 
 
 def _to_json_value(value: Mapping[str, Any]) -> Any:
-    """The value as it is where JSON gives it back, else described."""
+    """Returns the value as it is where JSON can restore it, else a description."""
     value = dict(value)
     try:
         text = json.dumps(value)

@@ -1,4 +1,4 @@
-"""Delivers events to whoever listens: in order, and so that no listener can harm the work it watches."""
+"""Delivers events to listeners in order, so that no listener can harm the work it watches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Handler = Callable[[Any], Awaitable[None] | None]
 
 SLOW = 0.05  # seconds: a plain handler that takes longer once is moved to a thread of its own
 INBOX = 1_000  # events of other threads that wait for the loop
-PATIENCE = 5.0  # seconds that a thread waits for room before it goes on regardless
+PATIENCE = 5.0  # seconds that a thread waits for room before it continues regardless
 BACKLOG = 10_000  # events kept for a listener that does not keep up; older ones are dropped and counted
 
 
 class ActivityStream:
-    """Plain handlers run at once on the event loop's thread, async ones in a task of their own.
+    """Delivers events: plain handlers run at once on the event loop's thread, async ones in a task of their own.
 
     Secrets, and what looks like one, are masked before anyone sees an event.
     """
@@ -47,7 +47,7 @@ class ActivityStream:
     def subscribe(self, handler: Handler, *types: type[Event] | str) -> Callable[[], None]:
         """Call `handler` for these event classes or wire names (all, if none or "*"). Returns the unsubscribe.
 
-        A plain handler runs on the event loop's thread: it must not block. One that takes too long once goes on in a
+        A plain handler runs on the event loop's thread: it must not block. One that takes too long once continues in a
         thread of its own; an async handler always has a task of its own.
         """
         listener = _Listener(handler, types)
@@ -64,14 +64,14 @@ class ActivityStream:
         return unsubscribe
 
     def attach(self) -> None:
-        """From now on events of other threads are delivered on the running loop."""
+        """Delivers events of other threads on the running loop from now on."""
         import asyncio  # heavy: `forge tool list` never gets here
 
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
 
     def emit(self, event: Event) -> None:
-        """Deliver to everyone who listens. Never raises."""
+        """Delivers an event to all listeners. Never raises."""
         if not self.listening:
             return
         if self._loop is not None and threading.get_ident() != self._loop_thread and self._hand_over(event):
@@ -81,7 +81,7 @@ class ActivityStream:
         self._deliver(event)
 
     def _hand_over(self, event: Event) -> bool:
-        """From another thread: delivered on the loop, a few at a time. Who is faster than the loop has to wait."""
+        """Passes an event from another thread to the loop, a few at a time. A thread faster than the loop waits."""
         end = time.monotonic() + PATIENCE
         while len(self._inbox) >= INBOX and time.monotonic() < end:
             self._room.clear()
@@ -109,7 +109,7 @@ class ActivityStream:
             self._draining = False
 
     async def drain(self, timeout: float = 5.0) -> bool:
-        """Wait until every listener has seen what was emitted so far; False when time ran out."""
+        """Waits until every listener has seen the events emitted so far; False when time ran out."""
         import asyncio
 
         end = time.monotonic() + timeout
@@ -123,7 +123,7 @@ class ActivityStream:
     def _deliver(self, event: Event) -> None:
         try:
             event = event.masked(self.secrets.mask_everything)
-        except Exception:  # arguments of somebody's own making that cannot be read
+        except Exception:  # custom arguments that cannot be read
             log.exception("an event of type %s could not be masked and is not told", event.type)
             return
         with self._lock:
@@ -134,7 +134,7 @@ class ActivityStream:
 
 
 class _Listener:
-    """One handler, and what it still has to see."""
+    """One handler, and the events it has not seen yet."""
 
     def __init__(self, handler: Handler, types: tuple[type[Event] | str, ...]) -> None:
         for wanted in types:
@@ -164,7 +164,7 @@ class _Listener:
 
     @property
     def title(self) -> str:
-        """For the log, which people read: the function that made it, without where it lies in memory."""
+        """The name of the handler's function for the log, without its address in memory."""
         name = getattr(self.handler, "__qualname__", None) or type(self.handler).__qualname__
         return str(name).partition(".<locals>")[0]
 

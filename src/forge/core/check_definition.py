@@ -1,4 +1,4 @@
-"""What a tool is defined with, checked when it is defined: mistakes are answered there, in words."""
+"""Checks the definition of a tool when it is defined, and explains mistakes there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESULT = frozenset({"title", "output", "metadata", "attachments"})
 
 
 def check_function(function: Any, tool_class: type) -> None:
-    """Raise `DefinitionError` for what is nothing that a tool could be made of."""
+    """Raises `DefinitionError` for an object that no tool can be made of."""
     if isinstance(function, type) and issubclass(function, tool_class):
         raise DefinitionError(
             f"{function.__name__} is the class of a tool; pass an object of it: {function.__name__}()"
@@ -34,14 +34,14 @@ def check_function(function: Any, tool_class: type) -> None:
 
 
 def check_listed(tools: Any) -> None:
-    """Raise `DefinitionError` for one tool where a list of them belongs."""
+    """Raises `DefinitionError` for one tool where a list of tools belongs."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         shown = getattr(tools, "__name__", "") or repr(tools)
         raise DefinitionError(f"{shown[:80]} stands where a list of tools belongs; put tools in brackets: tools=[…]")
 
 
 def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:
-    """Raise `DefinitionError` for what cannot be called to build a tool."""
+    """Raises `DefinitionError` for an object that cannot be called to build a tool."""
     if isinstance(initialise, tool_class):
         raise DefinitionError(f"Tool.define({name!r}, …): {initialise!r} is a tool already; use it as it is")
     if not callable(initialise):
@@ -61,7 +61,7 @@ def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:
 
 
 def check_definition(name: str, definition: Mapping[str, Any]) -> None:
-    """Raise `DefinitionError` for a dictionary that is no definition of the tool."""
+    """Raises `DefinitionError` for a dictionary that does not define the tool."""
     for key in definition:
         if key not in _DEFINITION and key not in OPTIONS:
             hint = near(str(key), [*_DEFINITION, *sorted(OPTIONS)], 1)
@@ -79,7 +79,7 @@ def check_definition(name: str, definition: Mapping[str, Any]) -> None:
 
 
 def united_options(who: str, stated: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
-    """What a class says as attributes and with its bases; a confirmation that one of the two asks for is asked for."""
+    """Merges the options of a class's attributes and its bases; either may ask for confirmation."""
     for key in options.keys() & stated.keys() - {"confirm"}:
         if options[key] != stated[key]:
             both = f"{options[key]!r} and {stated[key]!r}"
@@ -89,7 +89,7 @@ def united_options(who: str, stated: Mapping[str, Any], options: Mapping[str, An
 
 
 def readable_invoke(name: str, invoke: Any) -> Any:
-    """An `invoke` that is awaited and gives a result, whatever the one of the class is and returns."""
+    """Wraps `invoke` so that it is awaited and returns a result, for any return value of the class's own."""
     if not inspect.isfunction(invoke):
         return invoke
     try:
@@ -112,7 +112,7 @@ def readable_invoke(name: str, invoke: Any) -> Any:
 
 
 def with_titles(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """The function, whose dictionary of `title`, `output` and `metadata` becomes a result with these."""
+    """Wraps a function so that a dictionary of `title`, `output` and `metadata` becomes a result."""
     if inspect.isgeneratorfunction(execute) or inspect.isasyncgenfunction(execute):
         return execute
     if inspect.iscoroutinefunction(execute):

@@ -1,4 +1,4 @@
-"""Options that a class states as attributes: `name = "deploy"`, `requires_confirmation = True`."""
+"""Reads options that a class states as attributes: `name = "deploy"`, `requires_confirmation = True`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NEVER = {
 
 
 def class_options(made: type, base: type) -> dict[str, Any]:
-    """What the class and its bases say, the class first; `base` and what it is made of are left out."""
+    """Returns the options of the class and its bases, the class first, without those of `base`."""
     found: dict[str, Any] = {}
     for owner in made.__mro__:
         if owner in base.__mro__:
@@ -33,7 +33,7 @@ def class_options(made: type, base: type) -> dict[str, Any]:
 
 
 def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
-    """Only what the class itself says. Raises `DefinitionError` for what would be ignored."""
+    """Returns the options of the class itself. Raises `DefinitionError` for an attribute that would be ignored."""
     found: dict[str, Any] = {}
     for key, value in vars(owner).items():
         option = _OTHER_NAMES.get(key, key)
@@ -59,26 +59,26 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
 
 
 def _misspelt(key: str) -> str:
-    """The option that an attribute was probably meant to be: a tool that wants confirmation must not run without."""
+    """Returns the option that an attribute probably misspells: a tool that wants confirmation must not run without."""
     if key.startswith("_") or len(key) < _SHORTEST_MISSPELT:
         return ""
     return next(iter(close_names(key, _SAFETY, False)), "")
 
 
-def with_attributes(spec: ToolSpec, said: Mapping[str, Any], own: Mapping[str, Any]) -> ToolSpec:
-    """The spec of an object that was made apart from what its class (`said`) and it itself (`own`) state.
+def with_attributes(spec: ToolSpec, stated: Mapping[str, Any], own: Mapping[str, Any]) -> ToolSpec:
+    """Adds to the spec of an object the options that its class (`stated`) and the object (`own`) state.
 
     Raises `DefinitionError` where the two disagree about the name.
     """
-    name = own.get("name", said.get("name"))
+    name = own.get("name", stated.get("name"))
     if isinstance(name, str) and name != spec.name:
         raise DefinitionError(f"tool {spec.name!r}: an attribute says that its name is {name!r}; keep one of the two")
     changes: dict[str, Any] = {}
-    for key in said.keys() - {"name", "description", "description_file"}:
+    for key in stated.keys() - {"name", "description", "description_file"}:
         if key in ("permissions", "optional_permissions"):
-            changes[key] = getattr(spec, key) | collect_values(f"tool {spec.name!r}", key, said[key])
+            changes[key] = getattr(spec, key) | collect_values(f"tool {spec.name!r}", key, stated[key])
         elif getattr(spec, key) == getattr(_DEFAULT, key):
-            changes[key] = said[key]
+            changes[key] = stated[key]
     if own.get("requires_confirmation") is True:
         changes["confirm"] = True
     return spec.changed(**changes) if changes else spec

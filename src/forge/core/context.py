@@ -1,4 +1,4 @@
-"""What a tool knows about the call it serves."""
+"""The context of a tool call: the call, its scope and its services."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOCAL = "local"
 
 
 def new_session() -> str:
-    """A name that no other session has."""
+    """Returns a name that no other session has."""
     from uuid import uuid4
 
     return f"session-{uuid4().hex[:16]}"
@@ -36,14 +36,14 @@ _HERE = Path()  # the directory that is current when it is used: not one, so it 
 
 
 class Root(NamedTuple):
-    """A directory beside the workspace that tools may reach too."""
+    """A directory outside the workspace that tools may reach too."""
 
     path: Path
     writable: bool = False
 
 
 class _HeldDirectories:
-    """Not a field: what is sent to another process are names, and that process holds for itself."""
+    """Holds directories outside the fields: another process receives names and holds the directories itself."""
 
     __slots__ = ("_held",)
     _held: tuple[HeldDirectory | None, ...]
@@ -51,9 +51,9 @@ class _HeldDirectories:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope(_HeldDirectories):
-    """Who is talking, and where. The same for every call of a turn.
+    """The session, agent, user and directories of a call. It is equal for every call of a turn.
 
-    The workspace and the roots are held open from here on: what is put in their place later is not reached.
+    The workspace and the roots are held open from here on: a later replacement is not reached.
     """
 
     session_id: str = LOCAL  # whose answers, jobs and files these are: name one for each user that is served
@@ -68,16 +68,16 @@ class Scope(_HeldDirectories):
     skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
 
     def __post_init__(self) -> None:
-        places = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
-        object.__setattr__(self, "_held", tuple(hold(place) for place in places))
+        directories = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
+        object.__setattr__(self, "_held", tuple(hold(path) for path in directories))
 
     @property
     def names_session(self) -> bool:
-        """Whether somebody said which session this is."""
+        """Says whether the caller named this session."""
         return self.session_id not in ("", LOCAL)
 
     def in_turn(self, message_id: str) -> Scope:
-        """The same for the calls of another turn: a copy, which holds the same directories and looks up none again."""
+        """Returns a copy for the calls of another turn, which holds the same directories and looks up none again."""
         if not hasattr(self, "_held"):  # it came from another process, as names
             return replace(self, message_id=message_id)
         copy = object.__new__(Scope)
@@ -111,7 +111,7 @@ class ClosedGate:
 
 
 class Runnable(Protocol):
-    """What the context needs of a tool."""
+    """The part of a tool that the context needs."""
 
     spec: ToolSpec
     needs_person: bool
@@ -123,7 +123,7 @@ Work = Awaitable[object] | Callable[[], Awaitable[object]]
 
 
 class Background(Protocol):
-    """Where work goes on after its call returned: the executor's."""
+    """Runs work after its call returned. The executor provides it."""
 
     def start(self, ctx: ToolContext, work: Work) -> None: ...
     def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
@@ -131,7 +131,7 @@ class Background(Protocol):
 
 @cache
 def _silent_stream() -> ActivityStream:
-    """The stream of a context that is given none: no one listens."""
+    """Returns the stream of a context without one: it has no listeners."""
     from forge.core.activity import ActivityStream
 
     return ActivityStream()
@@ -143,7 +143,7 @@ _NOWHERE = Scope(workspace=Path())
 
 
 class ToolContext:
-    """One call on its way through the steps into the tool. Per call, so nothing in it is shared."""
+    """One call on its way through the steps into the tool. Each call has its own, so nothing in it is shared."""
 
     __slots__ = (
         "_asking",
@@ -186,7 +186,7 @@ class ToolContext:
         self._background = background
 
     def replace(self, **fields: Any) -> ToolContext:
-        """A changed copy, for a step to pass on."""
+        """Returns a changed copy, for a step to pass on."""
         copy = ToolContext(self.call, self.tool, self.arguments, self.scope, self.activity, self._background)
         for name, value in {"gate": self.gate, **fields}.items():
             setattr(copy, name, value)
@@ -202,27 +202,27 @@ class ToolContext:
         self.activity.emit(event)
 
     def output(self, text: str) -> None:
-        """Show a piece of output while the tool still runs."""
+        """Shows a piece of output while the tool still runs."""
         if self.activity.listening:
             from forge.core.events import ToolOutput
 
             self.emit(ToolOutput(self.call, text))
 
     def progress(self, title: str, **data: Any) -> None:
-        """Say what the tool is doing now."""
+        """Shows the tool's current activity."""
         if self.activity.listening:
             from forge.core.events import ToolProgress
 
             self.emit(ToolProgress(self.call, title, data))
 
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
-        """Ask for something the arguments did not reveal. Raises `ToolError` if refused."""
+        """Asks for a permission that the arguments did not reveal. Raises `ToolError` if refused."""
         with self.asking():
             await self.gate.require(self, Permission(permission), target)
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """While a person is asked, the tool's time stands still."""
+        """Stops the tool's clock while a person is asked."""
         started = self._asking = time.monotonic()
         try:
             yield
@@ -236,17 +236,17 @@ class ToolContext:
         return self._excused + (time.monotonic() - self._asking if self._asking else 0.0)
 
     def background(self, work: Work, note: str) -> ToolResult:
-        """Let `work` go on after the tool returned; its result arrives once, as `ToolCompleted`."""
+        """Runs `work` after the tool returned; its result arrives once, as `ToolCompleted`."""
         self._owner().start(self, work)
         return ToolResult(for_llm=note, pending=True)
 
     def completion(self) -> Callable[[object], None]:
-        """A callback for work that ends somewhere else: the first value it gets is the result of that work."""
+        """Returns a callback for work that ends somewhere else: its first value is the result of that work."""
         return self._owner().completion(self)
 
     @property
     def owner(self) -> Background | None:
-        """Where background work of this call is kept: a sub-agent's goes there too."""
+        """The owner of this call's background work: a sub-agent's work has the same owner."""
         return self._background
 
     def _owner(self) -> Background:

@@ -1,4 +1,4 @@
-"""What can go wrong while a tool runs, in words a model can act on.
+"""Errors that tools raise, in words a model can act on.
 
 ToolError                 raise it inside a tool; it reaches the model as written
   Waiting                 not now: the call is run again when what it waits for is there
@@ -13,7 +13,7 @@ from typing import Any
 
 
 class ErrorKind(StrEnum):
-    """Who has to act on a failure: the caller, the person, or us."""
+    """Says who has to act on a failure: the caller, the person, or the tool's author."""
 
     VALIDATION = "validation_error"
     USER = "user_error"
@@ -53,9 +53,9 @@ class ToolError(Exception):
 
 
 class Waiting(ToolError):
-    """The call cannot go on before something happens outside: its run may be stored meanwhile, and the call run again.
+    """The call needs an event outside before it can continue: its run may be stored, and the call runs again later.
 
-    `what` says for what, as data. Nothing happened yet, and nothing is told to the model.
+    `what` describes the event as data. Nothing happened yet, and the model sees nothing.
     """
 
     def __init__(self, message: str, **what: Any) -> None:

@@ -1,4 +1,4 @@
-"""What happens, as data: one class an event, one wire name a class."""
+"""Events as data: one class per event, one wire name per class."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Event:
     agent: str = ""
 
     def masked(self, mask: Callable[[Any], Any]) -> Self:
-        """The same event with every text in it passed through `mask`."""
+        """Returns the event with every text in it passed through `mask`."""
         hidden = {f.name: _mask_part(getattr(self, f.name), mask) for f in fields(self) if f.name not in _COMMON}
         return replace(self, **hidden)
 
     def to_dict(self) -> dict[str, Any]:
-        """The wire form: `{event, ts, seq, session, agent, call?, …}`, safe to dump as JSON."""
+        """Returns the wire form: `{event, ts, seq, session, agent, call?, …}`, safe to dump as JSON."""
         wire: dict[str, Any] = {
             "event": self.type,
             "ts": self.at,
@@ -65,7 +65,7 @@ class ToolOutput(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolProgress(Event):
-    """What a tool says of itself while it runs."""
+    """A tool reports its progress while it runs."""
 
     type: ClassVar[str] = "tool_progress"
     call: ToolCall
@@ -85,7 +85,7 @@ class ToolFailed(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolFinished(Event):
-    """The call has its result, good or bad: exactly one for every `ToolStarted`."""
+    """The call has its result, good or bad. Each `ToolStarted` has exactly one."""
 
     type: ClassVar[str] = "tool_call_end"
     call: ToolCall
@@ -105,7 +105,7 @@ class ToolCompleted(Event):
 
 @dataclass(slots=True, eq=False)
 class PermissionAsked(Event):
-    """A person, or whoever answers for one, is asked whether a call may run."""
+    """A person, or an approver in their place, is asked whether a call may run."""
 
     type: ClassVar[str] = "permission_asked"
     call: ToolCall
@@ -135,7 +135,7 @@ class TextDelta(Event):
 
 @dataclass(slots=True, eq=False)
 class TurnFinished(Event):
-    """The model spoke and its calls are answered."""
+    """The model answered and its calls have results."""
 
     type: ClassVar[str] = "turn_finished"
     turn: int

@@ -36,7 +36,7 @@ _NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
 
 Next = Callable[[ToolContext], Coroutine[Any, Any, ToolResult]]
 Look = Callable[[ToolContext, ToolResult], ToolResult | Coroutine[Any, Any, ToolResult]]
-"""What a step does that only looks at the result: the same result, another one, or a coroutine that gives one."""
+"""The function of a step that only looks at the result. Returns the result, another one, or a coroutine for one."""
 Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
 """One concern around every call: look, change the context, call `proceed`, look at the result.
 
@@ -55,7 +55,7 @@ class _ToolChain(NamedTuple):
 
 
 class ToolExecutor:
-    """The one way a call is run. Never raises, except to be cancelled.
+    """Runs every call. Never raises, except to be cancelled.
 
     `steps` has no default: leaving out `authorize` is a decision. `secrets` are masked in the log.
     """
@@ -72,14 +72,14 @@ class ToolExecutor:
         self.steps = tuple(steps)
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
-        self.activity.secrets.include(self.secrets)  # a stream of somebody's own shows no secret of these tools
+        self.activity.secrets.include(self.secrets)  # a custom stream shows no secret of these tools
         self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def execute(self, call: ToolCall, scope: Scope) -> ToolResult:
-        """Run one call to its result. Exactly one end event follows every start event."""
+        """Runs one call to its result. Exactly one end event follows every start event."""
         try:
             entry = self._entries.get(call.name)
         except TypeError:  # a name that is no text at all
@@ -116,10 +116,10 @@ class ToolExecutor:
     async def execute_all(
         self, calls: Sequence[ToolCall], scope: Scope, done: Callable[[ToolCall, ToolResult], None] | None = None
     ) -> list[ToolResult]:
-        """One turn's calls, side by side where allowed; order kept; one result a call, always.
+        """Runs one turn's calls in parallel where allowed. Returns one result per call, in order.
 
-        A tool with `parallel=False` runs alone, after the calls before it and before those after it. What ends the turn
-        runs last. `done` hears of every result as it comes, so that none is lost when the rest is cancelled.
+        A tool with `parallel=False` runs alone, after the calls before it and before those after it. A tool that ends
+        the turn runs last. `done` receives every result as it comes, so that none is lost when the rest is cancelled.
         """
         if len(calls) == 1:
             result = await self.execute(calls[0], scope)
@@ -141,20 +141,20 @@ class ToolExecutor:
         return [results[index] for index in range(len(calls))]
 
     def refuse(self, call: ToolCall, scope: Scope, result: ToolResult) -> None:
-        """A call that is not run, and why: it is told like any other, with a start, an error and an end."""
+        """Emits the events of a call that is not run: a start, an error and an end."""
         if self.activity.listening or log.isEnabledFor(logging.INFO):
             ctx = ToolContext(call, self.registry.find(call.name), _NOT_YET, scope, self.activity, self.background)
             self._end_call(ctx, result, self._begin_call(ctx))
 
     def end_work(self, session_id: str) -> None:
-        """End what calls of a session left going: background work, jobs, programs. What steps remember stays."""
+        """Ends work that calls of a session left running: jobs, programs, background work. Steps keep their state."""
         self.background.cancel(session_id)
         end_started(session_id)
 
     def end_session(self, session_id: str) -> None:
-        """A session is over: its programs end, and nothing of it is remembered.
+        """Ends a session: its programs end, and nothing of it is remembered.
 
-        Background work is no program: it goes on to its end, which is still an event. `end_work` cancels it.
+        Background work is no program: it continues to its end, which is still an event. `end_work` cancels it.
         """
         end_started(session_id)
         self.background.forget(session_id, lambda: self._forget(session_id))
@@ -166,17 +166,17 @@ class ToolExecutor:
         self.registry.forget(session_id)
 
     def clear_turn(self, session_id: str = "") -> None:
-        """A new turn: what was called before may be called again. Without a session: for all of them."""
+        """Begins a new turn: earlier calls may be made again. Without a session: for all of them."""
         for step in self.steps:
             getattr(step, "clear_turn", _do_nothing)(session_id)
 
     def clear_state(self, session_id: str = "") -> None:
-        """Forget everything steps remember of a session: repeats, loops, files, limits."""
+        """Forgets everything that steps remember of a session: repeats, loops, files, limits."""
         for step in self.steps:
             getattr(step, "clear_state", _do_nothing)(session_id)
 
     async def _initialise(self, ctx: ToolContext) -> _ToolChain:
-        """A tool that is built late is composed again: only now is known what it needs."""
+        """Builds a deferred tool and composes its chain again, since its spec is known only now."""
         tool = self.registry.find(ctx.call.name)
         try:
             await Until(tool.ready(), tool.spec.timeout)
@@ -209,7 +209,7 @@ class ToolExecutor:
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
     async def _screen(self, ctx: ToolContext, entry: _ToolChain) -> ToolResult:
-        """A result that did not come from running the tool, seen by the screening steps like any other."""
+        """Passes a result that did not come from running the tool through the screening steps."""
         outcome = ctx.outcome
         assert outcome is not None
         try:
@@ -224,7 +224,7 @@ class ToolExecutor:
             ctx.outcome = None
 
     async def _complete(self, ctx: ToolContext, result: ToolResult) -> None:
-        """Background work is over: its result passes the same screens, then is told."""
+        """Screens the result of completed background work, then emits it."""
         late = ctx.replace(outcome=result)
         result = await self._screen(late, self._find_chain(ctx.call.name))
         log.info("%s completed in the background", _name_for_log(ctx))
@@ -232,7 +232,7 @@ class ToolExecutor:
         ctx.emit(ToolCompleted(ctx.call, result))
 
     def _find_chain(self, name: str) -> _ToolChain:
-        """The chain of a tool, composed once from the steps that apply to its spec."""
+        """Returns the chain of a tool, composed once from the steps that apply to its spec."""
         if self._version != self.registry.version:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
@@ -261,7 +261,7 @@ class ToolExecutor:
 
 
 def render_call(call: ToolCall) -> str:
-    """`file_read(path="a.txt")`, the way the model would write it."""
+    """Renders a call as the model would write it: `file_read(path="a.txt")`."""
     name, arguments = str(call.name)[:80], call.arguments
     try:
         if isinstance(arguments, str):
@@ -271,12 +271,12 @@ def render_call(call: ToolCall) -> str:
             return f"{name}({brief(arguments)})"
         shown = [f"{str(key)[:40]}={brief(value)}" for key, value in islice(arguments.items(), 8)]
         return f"{name}({clip_bytes(', '.join(shown), 300)})"
-    except Exception:  # a mapping or a key of somebody's own making
+    except Exception:  # a custom mapping or key
         return f"{name}(…)"
 
 
 def _make_innermost(tool: Tool) -> Next:
-    """Into the tool. Whatever it raises is its result: SystemExit and friends end the call, not the program."""
+    """Makes the call of the tool itself. Any exception becomes a result: SystemExit ends the call, not the program."""
 
     async def invoke(ctx: ToolContext) -> ToolResult:
         try:
@@ -294,9 +294,9 @@ def _make_innermost(tool: Tool) -> Next:
 
 
 def _comes_from_outside(error: BaseException) -> bool:
-    """Whether it came from outside: the task is cancelled, a person pressed Ctrl-C, or this coroutine is closed.
+    """Says whether the error came from outside: a cancelled task, Ctrl-C, or a closed coroutine.
 
-    Whatever a tool or a step raises itself is a failed call, `SystemExit` and its like included.
+    An exception that a tool or a step raises is a failed call, `SystemExit` and its like included.
     """
     if isinstance(error, Exception):
         return False
@@ -315,7 +315,7 @@ def _note_repairs(result: ToolResult, arguments: Repaired) -> ToolResult:
 
 
 def _result_of_cancel(ctx: ToolContext, error: BaseException) -> ToolResult:
-    """With what the tool had until then, where it says so: a result as `until_then` of what it raises."""
+    """Builds the result of a cancelled call, with the tool's output so far where the error has it as `until_then`."""
     cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
     failed = ToolResult.failed(cancelled, during=render_call(ctx.call)).with_error(error)
     until_then = getattr(error, "until_then", None)
@@ -336,7 +336,7 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
 
 
 def _compose(steps: Iterable[Step], innermost: Next) -> Next:
-    """The steps around what is innermost; neighbours that only look at the result share one coroutine."""
+    """Puts the steps around the innermost call; neighbours that only look at the result share one coroutine."""
     run, looks = innermost, list[Look]()
     for step in reversed(list(steps)):
         look: Look | None = getattr(step, "look", None)
@@ -366,7 +366,7 @@ def _add_looks(inner: Next, looks: Sequence[Look]) -> Next:
 
 
 async def _outcome(ctx: ToolContext) -> ToolResult:
-    """Where a result is there already: a refusal, or the end of background work."""
+    """Returns a result that exists already: a refusal, or the end of background work."""
     assert ctx.outcome is not None
     return ctx.outcome
 

@@ -1,4 +1,4 @@
-"""The folders in which Git looks for hooks besides `.git/hooks`: programs in them run without being asked for."""
+"""Finds the folders in which Git looks for hooks besides `.git/hooks`: Git runs the programs in them unasked."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Mark = tuple[str, int, int, int]
 
 
 def hook_folders(root: str) -> tuple[str, ...]:
-    """The folders inside a work tree that `core.hooksPath` names, relative to its root, outer ones first.
+    """Returns the folders inside a work tree that `core.hooksPath` names, relative to its root, outer ones first.
 
     Every value counts, also one that another overrides. They need not exist.
     """
@@ -29,11 +29,11 @@ def hook_folders(root: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=64)
 def _folders(root: str, files: tuple[_Mark, ...]) -> tuple[str, ...]:
-    """`files`: with what tells a changed one from the same. What they include is read when they are."""
+    """Reads the folders. `files` has marks that change with each file; included files are read at the same time."""
     found: dict[str, None] = {}
     for value in _values([path for path, *_ in files]):
-        place = os.path.normpath(os.path.join(root, os.path.expanduser(value)))
-        wanted = [os.path.dirname(place), place] if os.path.basename(place) == _OF_HUSKY else [place]
+        folder = os.path.normpath(os.path.join(root, os.path.expanduser(value)))
+        wanted = [os.path.dirname(folder), folder] if os.path.basename(folder) == _OF_HUSKY else [folder]
         for folder in wanted:
             for spelling in (folder, os.path.realpath(folder)):
                 inside = _below(spelling, root) or _below(spelling, os.path.realpath(root))
@@ -43,17 +43,17 @@ def _folders(root: str, files: tuple[_Mark, ...]) -> tuple[str, ...]:
 
 
 def _settings(git: str) -> Iterator[str]:
-    """The files of settings of a repository, also where `.git` is a file that says where it is."""
+    """Returns the settings files of a repository, also where `.git` is a file that names it."""
     if os.path.isdir(git):
         yield from (os.path.join(git, name) for name in ("config", "config.worktree"))
         return
-    said = _content(git)
-    if not said.startswith("gitdir:"):
+    pointer = _content(git)
+    if not pointer.startswith("gitdir:"):
         return
-    folder = os.path.join(os.path.dirname(git), said.removeprefix("gitdir:").strip())
+    folder = os.path.join(os.path.dirname(git), pointer.removeprefix("gitdir:").strip())
     common = _content(os.path.join(folder, "commondir")).strip()
-    for place in (folder, os.path.join(folder, common)) if common else (folder,):
-        yield from (os.path.join(place, name) for name in ("config", "config.worktree"))
+    for path in (folder, os.path.join(folder, common)) if common else (folder,):
+        yield from (os.path.join(path, name) for name in ("config", "config.worktree"))
 
 
 def _values(files: list[str]) -> Iterator[str]:
@@ -102,11 +102,11 @@ def _unquote(value: str) -> str:
 
 def _content(path: str) -> str:
     try:
-        place = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:  # nothing is there, or nothing that this user could run a hook by
         return ""
-    with open(place, "rb") as file:
-        is_file = S_ISREG(os.fstat(place).st_mode)
+    with open(descriptor, "rb") as file:
+        is_file = S_ISREG(os.fstat(descriptor).st_mode)
         return file.read(MOST_BYTES).decode(errors="surrogateescape") if is_file else ""
 
 

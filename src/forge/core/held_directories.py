@@ -1,7 +1,7 @@
-"""Directories that sessions work in, held open, so that nothing can be put in their place unnoticed.
+"""Holds the directories of sessions open, so that nothing can replace them unnoticed.
 
-A held directory stays the one it was when its session began, for as long as somebody keeps the `Held`. All who name the
-same path meanwhile share it: one descriptor for each directory, closed with the last session.
+A held directory stays the one it was when its session began, while a `HeldDirectory` refers to it. Sessions that name
+the same path meanwhile share it: one descriptor for each directory, closed with the last session.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HeldDirectory:
         weakref.finalize(self, os.close, self.descriptor).atexit = False
 
     def check(self) -> None:
-        """Raises `ToolError` where its name, or the real path it had, stands for another directory by now."""
+        """Raises `ToolError` where its name, or the real path it had, now leads to another directory."""
         for name in self._names:
             try:
                 status = os.stat(name)
@@ -47,7 +47,7 @@ _lock = threading.RLock()  # a collection may close a directory in the middle of
 
 
 def hold(path: Path | str) -> HeldDirectory | None:
-    """The directory under this name: one that is held already, else as it is now; None where there is none."""
+    """Returns the held directory of this name, or holds it as it is now; None where there is none."""
     spelled = _normalise_path(path)
     held = _held.get(spelled)
     if held is not None:
@@ -57,7 +57,7 @@ def hold(path: Path | str) -> HeldDirectory | None:
             return held
         try:
             made = HeldDirectory(spelled)
-        except (OSError, ValueError):  # not there, no directory, a NUL byte: whoever uses it is told
+        except (OSError, ValueError):  # not there, no directory, a NUL byte: its first use fails
             return None
         _held[spelled] = made
         _held.setdefault(str(made.path), made)
@@ -65,7 +65,7 @@ def hold(path: Path | str) -> HeldDirectory | None:
 
 
 def find_held(path: Path | str) -> HeldDirectory | None:
-    """The held directory of this name, if somebody holds one."""
+    """Returns the held directory of this name, if there is one."""
     return _held.get(_normalise_path(path))
 
 
@@ -83,7 +83,7 @@ def check_held(paths: Iterable[Path | str]) -> None:
 
 
 def _normalise_path(path: Path | str) -> str:
-    """Absolute, and in one spelling. This is on the way of every call: most paths are so already."""
+    """Makes a path absolute, in one spelling. Every call needs this: most paths are normal already."""
     name = str(path)
     plain = isinstance(path, Path) and name.startswith("/") and "/.." not in name and not name.startswith("//")
     return name if plain else os.path.abspath(name)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Whether it came from outside: a person pressed Ctrl-C, or the coroutine is being closed."""
+    """Says whether the error came from outside: a person pressed Ctrl-C, or the coroutine is being closed."""
     return isinstance(error, KeyboardInterrupt | GeneratorExit) and not _raised_by_code(error)
 
 
 def _raised_by_code(error: BaseException) -> bool:
-    """Whether a `raise` statement is at the origin; a signal interrupts whatever instruction was running."""
+    """Says whether a `raise` statement is the origin; a signal interrupts any running instruction."""
     import dis  # only when it happens
     import signal
 

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class LazyLog:
-    """Stands for the logger of this name."""
+    """Loads the logger of this name at its first message."""
 
     def __init__(self, name: str) -> None:
         self._name = name

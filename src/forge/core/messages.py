@@ -1,4 +1,4 @@
-"""The conversation, in a form no provider owns."""
+"""The messages of a conversation, independent of any provider."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ToolCall:
 
 
 def _setters(kind: type) -> Iterator[Callable[[object, object], None]]:
-    """Fill the fields of a frozen class, in their order: only for its `__init__`."""
+    """Returns functions that fill the fields of a frozen class, in their order: only for its `__init__`."""
     return (getattr(kind, one.name).__set__ for one in fields(kind))
 
 
@@ -52,7 +52,7 @@ _fill_name, _fill_arguments, _fill_id, _fill_server = _setters(ToolCall)
 
 
 class Usage(NamedTuple):
-    """Tokens that were paid for. `cached` are those of the input that came from the provider's cache."""
+    """Tokens that were paid for. `cached` counts input tokens that came from the provider's cache."""
 
     input: int = 0
     output: int = 0
@@ -124,7 +124,7 @@ class Message:
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:
-    """Calls the history still owes a result, so that a stopped run can simply be run again."""
+    """Returns the calls without a result, so that a stopped run can simply be run again."""
     answered: set[str] = set()
     for message in reversed(messages):
         if message.role == "tool":

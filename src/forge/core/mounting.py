@@ -1,4 +1,4 @@
-"""Puts the tools of a source into a registry for as long as the source is open, also those it gets meanwhile."""
+"""Keeps the tools of a source in a registry while the source is open, and follows its changes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Prepare = Callable[[Tool], Tool]
 
 @runtime_checkable
 class LiveSource(Protocol):
-    """A source whose tools change while it is open: a server that says so, a folder that is watched."""
+    """A source whose tools change while it is open: a server that announces changes, a watched folder."""
 
     def follow(self, changed: Callable[[Sequence[Tool]], None]) -> None:
-        """Call `changed` with all the tools there are now, on the event loop, whenever they are others than before."""
+        """Calls `changed` with all current tools, on the event loop, whenever they differ from before."""
 
 
 @runtime_checkable
 class YieldingSource(Protocol):
-    """A source of many that are nobody's in common, such as a folder: one of a taken name must not cost the others."""
+    """A source of independent tools, such as a folder: one taken name must not cost the others."""
 
     def leave_out(self, names: Collection[str]) -> None:
-        """Offer no tool of these names, which belong to others."""
+        """Offers no tool of these names, which belong to others."""
 
 
 @asynccontextmanager
 async def mount_source(
     registry: ToolRegistry, source: ToolSource, prepare: Prepare = lambda tool: tool
 ) -> AsyncIterator[None]:
-    """The source's tools are in the registry while the block runs; `prepare` may put another in a tool's place.
+    """Keeps the source's tools in the registry while the block runs; `prepare` may replace a tool.
 
     A name that is taken raises `DuplicateToolError` at the beginning, unless the source yields. Of what comes later, a
     tool that cannot be registered is left out and logged: a source must not harm what is there.
@@ -63,7 +63,7 @@ class _Mount:
         self._ended = False
 
     def change(self, tools: Sequence[Tool]) -> None:
-        """In one go, so that nobody sees half of it: a model's next turn has what is there then."""
+        """Applies a change at once, so that no one sees half of it: a model's next turn has the new tools."""
         if self._ended:
             return
         now = {tool.spec.name: tool for tool in tools}

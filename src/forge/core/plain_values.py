@@ -1,4 +1,4 @@
-"""Any value as something that can be sent and shown: bounded, encodable, whatever it is."""
+"""Turns any value into data that can be sent and shown: bounded and encodable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,16}>")
 
 
 def sendable(text: str) -> str:
-    """The text without lone surrogates, which no provider and no file accepts."""
+    """Removes lone surrogates, which no provider and no file accepts."""
     return text if is_sendable(text) else text.encode("utf-8", "replace").decode()
 
 
@@ -35,7 +35,7 @@ def is_sendable(text: str) -> bool:
 
 
 def clip_bytes(text: str, most_bytes: int) -> str:
-    """The text within so many bytes, cut between characters and marked."""
+    """Cuts the text to so many bytes, between characters, and marks the cut."""
     if len(text) * 4 <= most_bytes or (text.isascii() and len(text) <= most_bytes):
         return text
     raw = sendable(text).encode()
@@ -43,14 +43,14 @@ def clip_bytes(text: str, most_bytes: int) -> str:
 
 
 def visible(text: str) -> str:
-    """The text with what would steer a screen or turn its direction written out, as in ⟨U+001B⟩. Lines stay lines."""
+    """Writes out characters that would steer a screen or turn its direction, as in ⟨U+001B⟩. Lines stay lines."""
     if text.isprintable() or text.replace("\n", "").isprintable():  # as most texts are: no pattern is needed
         return text
     return re.sub(_STEERS, lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 def short_name(name: str, most: int = LONGEST_NAME) -> str:
-    """A tool's name or a call's id, as it is told elsewhere. A long one is cut; its digest tells it from others."""
+    """Shortens a tool's name or a call's id for display. A cut name has a digest that tells it from others."""
     if len(name) <= most and name.isprintable():
         return name
     from zlib import crc32
@@ -63,7 +63,7 @@ def short_name(name: str, most: int = LONGEST_NAME) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """`ValueError: the words`, whatever the exception's own `__str__` does."""
+    """Returns `ValueError: the words`, even if the exception's own `__str__` fails."""
     try:
         words = str(error)
     except BaseException as broken:  # an exception may lie about itself in any way
@@ -81,7 +81,7 @@ def number(value: int) -> str:
 
 
 def plain(value: object) -> Any:
-    """Any value as data that JSON can hold; what cannot be held is described. Never raises."""
+    """Turns any value into data that JSON can hold, or into a description. Never raises."""
     import pydantic_core  # heavy: only for results that leave the process
 
     left = iter(range(MOST_OBJECTS))
@@ -98,7 +98,7 @@ def plain(value: object) -> Any:
 
 
 def object_as_data(value: object) -> Any:
-    """An object that JSON does not know: in its own words, or as its public attributes, or else as `unreadable`."""
+    """Turns an object that JSON does not know into its own words, its public attributes, or `unreadable`."""
     text = _represent(value, str)
     if not _ADDRESS.search(text[-LONGEST_MESSAGE:]):
         return sendable(text)
@@ -110,7 +110,7 @@ def object_as_data(value: object) -> Any:
 
 
 def unreadable(value: object) -> str:
-    """In place of an object that has neither words nor attributes: only its address would tell it from others."""
+    """Describes an object that has neither words nor attributes: only its address would tell it from others."""
     return f"[{type(value).__name__} object]"
 
 
@@ -120,7 +120,7 @@ def _slots(kind: type) -> tuple[str, ...]:
 
 
 def brief(value: Any, depth: int = 0) -> str:
-    """A value as a person would write it, in a few words however large it is."""
+    """Renders a value as a person would write it, in a few words however large it is."""
     if type(value) is str:
         short = value if len(value) <= 40 else f"{value[:40]}…"
         if short.isprintable() and '"' not in short and "\\" not in short:
@@ -142,7 +142,7 @@ def brief(value: Any, depth: int = 0) -> str:
 
 
 def quote_json(text: str) -> str:
-    """A text as JSON writes it."""
+    """Returns the text as JSON writes it."""
     import json  # listing tools does without
 
     return json.dumps(text, ensure_ascii=False)
@@ -153,7 +153,7 @@ def _first(items: Any, depth: int) -> list[Any]:
 
 
 def _describe(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
-    """`above`: the identities of what holds it. `left`: how many values may still be written out."""
+    """Describes a value. `above` has the ids of its holders; `left` counts values that may still be written."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -172,7 +172,7 @@ def _describe(value: Any, above: tuple[int, ...], left: Iterator[int]) -> Any:
             return {sendable(str(key)): _describe(item, within, left) for key, item in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [_describe(item, within, left) for item in value]
-    except BaseException as error:  # a container of somebody's own making
+    except BaseException as error:  # a custom container
         return f"[{type(value).__name__} that cannot be read: {type(error).__name__}]"
     data = object_as_data(value)
     return _describe(data, within, left) if isinstance(data, dict) else data

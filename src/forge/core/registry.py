@@ -1,4 +1,4 @@
-"""The tools an agent has, by name."""
+"""The tools of an agent, by name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 
 
 class ReportsProblems(Protocol):
-    """A source of tools that may offer only some of them, and says what is wrong with the others."""
+    """A source of tools that may offer only some of them, and reports the problems of the others."""
 
     @property
     def problems(self) -> Sequence[object]: ...
 
 
 def problems_of(source: ToolSource | ReportsProblems) -> Sequence[object]:
-    """Returns what a source says is wrong with tools that it does not offer; () where it says nothing."""
+    """Returns the problems of tools that a source does not offer; () where it reports none."""
     found: Sequence[object] = getattr(source, "problems", ())
     return found
 
@@ -33,11 +33,11 @@ def problems_of(source: ToolSource | ReportsProblems) -> Sequence[object]:
 MOST_SESSIONS = 1_000  # for which revealed tools are remembered
 
 CONVERSATION = frozenset({"task_completion", "ask_question", "converse"})
-"""They hand over to the person: once registered, they can be neither replaced nor removed."""
+"""Tools that hand over to the person: once registered, they can be neither replaced nor removed."""
 
 
 class ToolRegistry(Mapping[str, Tool]):
-    """A mapping of names to tools. Names are unique; replacing one is said out loud.
+    """A mapping of names to tools. Names are unique; replacing a tool needs `replace=True`.
 
     Writers copy, so readers never wait and never see half a change; every change counts up `version`.
     """
@@ -54,7 +54,7 @@ class ToolRegistry(Mapping[str, Tool]):
         self.add(*tools)
 
     def add(self, *tools: Tool | Callable[..., Any], replace: bool = False) -> None:
-        """Register tools; plain functions are decorated on the way in. All of them, or none.
+        """Registers tools; plain functions are decorated on the way in. All of them, or none.
 
         A tool that is there already, the same object or one made alike, stays as it is.
         """
@@ -76,7 +76,7 @@ class ToolRegistry(Mapping[str, Tool]):
             self._count_change()
 
     def remove(self, name: str) -> None:
-        """Forget a tool, by its name or an alias."""
+        """Removes a tool, by its name or an alias."""
         with self._lock:
             canonical = self._names[name]
             if canonical in CONVERSATION:
@@ -86,7 +86,7 @@ class ToolRegistry(Mapping[str, Tool]):
             self._count_change()
 
     def discard(self, names: Iterable[str]) -> None:
-        """Forget the tools of these names, those there are, in one change."""
+        """Removes the tools of these names, as far as they exist, in one change."""
         gone = {name for name in names if name in self._tools and name not in CONVERSATION}
         if not gone:
             return
@@ -96,7 +96,7 @@ class ToolRegistry(Mapping[str, Tool]):
             self._count_change()
 
     def find(self, name: str) -> Tool:
-        """Like `[]`, but an unknown name finds a tool that explains the mistake."""
+        """Returns a tool like `[]`; for an unknown name, a tool that explains the mistake."""
         if not isinstance(name, str):
             return unknown(repr(name)[:80], self._names)
         found = self._tools.get(name)
@@ -106,28 +106,28 @@ class ToolRegistry(Mapping[str, Tool]):
         return found if found is not None else unknown(name, self._names)
 
     def select(self, keep: Callable[[ToolSpec], bool]) -> ToolRegistry:
-        """A new registry with the tools whose spec passes: read-only, production, one skill's."""
+        """Returns a new registry with the tools whose spec passes: read-only, production, one skill's."""
         chosen = ToolRegistry()
         chosen._tools = {name: one.inside(chosen) for name, one in self._tools.items() if keep(one.spec)}
         chosen._names = {alias: name for alias, name in self._names.items() if name in chosen._tools}
         return chosen
 
     def enabled(self, permissions: Iterable[Permission | PermissionName]) -> ToolRegistry:
-        """Only the tools that need nothing beyond these permissions."""
+        """Returns only the tools that need nothing beyond these permissions."""
         granted = frozenset(map(Permission, permissions))
         return self.select(lambda spec: spec.permissions <= granted)
 
     def group(self, name: str) -> ToolRegistry:
-        """Only the tools of a group, such as `search`, `read`, `write` or `code-agent`."""
+        """Returns only the tools of a group, such as `search`, `read`, `write` or `code-agent`."""
         return self.select(lambda spec: name in spec.groups)
 
     async def ready(self) -> None:
-        """Await every definition that is built asynchronously."""
+        """Awaits every definition that is built asynchronously."""
         for one in tuple(self._tools.values()):
             await one.ready()
 
     def specs(self, session_id: str = "local") -> list[ToolSpec]:
-        """What a model is shown in this session: everything that is not hidden, and what was revealed."""
+        """Returns the specs that a model sees in this session: all that are not hidden, and the revealed ones."""
         if not self._revealed and self._shown[0] == self.version:
             return self._shown[1]
         revealed = self._revealed.get(session_id, {})
@@ -137,7 +137,7 @@ class ToolRegistry(Mapping[str, Tool]):
         return shown
 
     def definitions(self, dialect: str = "openai", session_id: str = "local") -> list[dict[str, Any]]:
-        """The specs in a provider's spelling, in order of registration; built once a version, so only for reading."""
+        """Returns the specs in a provider's spelling, in order of registration. Built once per version: read only."""
         key = (dialect, frozenset(self._revealed.get(session_id, ())))
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
@@ -153,7 +153,7 @@ class ToolRegistry(Mapping[str, Tool]):
         return list(built)
 
     def summaries(self) -> list[str]:
-        """One line a tool, for people and prompts."""
+        """Renders one line per tool, for people and prompts."""
         return [f"- `{spec.name}` - {_summary(spec)}" for spec in self.specs()]
 
     @property
@@ -166,7 +166,7 @@ class ToolRegistry(Mapping[str, Tool]):
         return len(self._tools)
 
     def reveal(self, names: Iterable[str], session_id: str = "local", turns: int = 5) -> None:
-        """Show hidden tools to the model for a few turns of a session."""
+        """Shows hidden tools to the model for a few turns of a session."""
         with self._lock:
             shown = dict(self._revealed.get(session_id, {}))
             shown.update({name: turns for name in names if name in self._tools and self._tools[name].spec.hidden})
@@ -176,7 +176,7 @@ class ToolRegistry(Mapping[str, Tool]):
             self._revealed = {**others, session_id: shown}
 
     def next_turn(self, session_id: str = "local") -> None:
-        """A turn went by: what was revealed long enough ago is hidden again."""
+        """Counts a turn: tools that were revealed long enough ago are hidden again."""
         if session_id not in self._revealed:
             return
         with self._lock:
@@ -185,7 +185,7 @@ class ToolRegistry(Mapping[str, Tool]):
             self._revealed = {**others, session_id: left} if left else others
 
     def forget(self, session_id: str) -> None:
-        """A session is over: nothing is revealed to it any more."""
+        """Forgets the revealed tools of a session that is over."""
         with self._lock:
             self._revealed = {key: value for key, value in self._revealed.items() if key != session_id}
 
@@ -214,7 +214,7 @@ def _summary(spec: ToolSpec) -> str:
 
 
 def _check(one: Tool) -> None:
-    """Raise `DefinitionError` for a tool that could not be called; hold it to what its attributes say."""
+    """Raises `DefinitionError` for a tool that could not be called; applies the options of its attributes."""
     if not isinstance(getattr(one, "spec", None), ToolSpec):
         raise DefinitionError(
             f"{one!r} has no spec: a Tool subclass defines `run`, or sets `self.spec` and defines `invoke`{_hint(one)}"

@@ -1,4 +1,4 @@
-"""What a tool gives back: one value, three readers (model, person, program)."""
+"""The result of a tool: one value for three readers (model, person, program)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PREVIEW = 500  # characters of a line in a preview
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Binary content that travels beside the text. A large one is kept in a file as well."""
+    """Binary content beside the text. A large one is stored in a file as well."""
 
     media_type: str
     data: bytes
@@ -25,7 +25,7 @@ class Attachment:
     left_out: int = 0  # bytes that are not in `data`, though they belong to it
 
     def without_data(self) -> Attachment:
-        """What is told of it where its content does not go."""
+        """Returns the attachment without its content, for readers that do not get it."""
         return replace(self, data=b"", left_out=len(self.data) or self.left_out)
 
     def to_dict(self) -> dict[str, Any]:
@@ -55,10 +55,10 @@ class Failure:
 
 
 class StoredText(Protocol):
-    """All of a long text, kept outside of memory."""
+    """A whole long text, stored outside of memory."""
 
     total_bytes: int
-    problem: str  # why not all of it is kept
+    problem: str  # why not all of it is stored
 
     @property
     def total_lines(self) -> int: ...
@@ -70,7 +70,7 @@ class StoredText(Protocol):
 class ToolResult:
     """The only thing an execution returns. Treat it as frozen: the methods here return changed copies.
 
-    (A frozen dataclass would say so itself, and cost every call a fifth of its time.)
+    (A frozen dataclass would cost every call a fifth of its time.)
     """
 
     for_llm: str
@@ -80,7 +80,7 @@ class ToolResult:
     data: Mapping[str, Any] = field(default_factory=dict)  # for programs; the model never sees it
     attachments: tuple[Attachment, ...] = ()
     failure: Failure | None = None
-    pending: bool = False  # work goes on in the background; a `ToolCompleted` event follows
+    pending: bool = False  # work continues in the background; a `ToolCompleted` event follows
     whole: StoredText | None = field(
         default=None, compare=False
     )  # all of a text of which `for_llm` holds only a part; the output limit takes it away
@@ -130,17 +130,17 @@ class ToolResult:
 
     @classmethod
     def quiet(cls, text: str) -> ToolResult:
-        """For the model alone."""
+        """Makes a result for the model alone."""
         return cls(for_llm=text, silent=True)
 
     @classmethod
     def started(cls, text: str) -> ToolResult:
-        """Work goes on in the background."""
+        """Makes the result of a call whose work continues in the background."""
         return cls(for_llm=text, pending=True)
 
     @classmethod
     def for_both(cls, text: str) -> ToolResult:
-        """The same text for the model and the person."""
+        """Makes a result with the same text for the model and the person."""
         return cls(for_llm=text, for_user=text)
 
     @classmethod
@@ -148,17 +148,17 @@ class ToolResult:
         return cls(for_llm="", failure=Failure(message, ErrorKind(kind), suggestion))
 
     def with_error(self, error: BaseException) -> ToolResult:
-        """This result, marked as failed by `error`, which is kept for the log."""
+        """Returns this result, marked as failed by `error`, which is stored for the log."""
         failure = self.failure or Failure(self.for_llm or text_of(error))
         return replace(self, failure=replace(failure, cause=error))
 
     def with_data(self, **entries: Any) -> ToolResult:
-        """This result with further entries for programs."""
+        """Returns this result with further entries for programs."""
         return replace(self, data={**self.data, **entries})
 
     @classmethod
     def _from_text(cls, text: str) -> ToolResult:
-        """Nothing but a text: without `__init__`, since most results are made here."""
+        """Makes a result of a text, without `__init__`, since most results are made here."""
         made = object.__new__(cls)
         made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", {}
         made.attachments, made.failure, made.pending, made.whole = (), None, False, None
@@ -166,7 +166,7 @@ class ToolResult:
 
     @classmethod
     def of(cls, value: object) -> ToolResult:
-        """Turn whatever a tool function returned into a result. Never raises."""
+        """Turns the value of a tool function into a result. Never raises."""
         kind = type(value)
         if kind is str:
             return cls._from_text(value if value.isascii() else sendable(value))  # type: ignore[attr-defined,arg-type]
@@ -190,7 +190,7 @@ class ToolResult:
 
     @classmethod
     def failed(cls, error: BaseException, *, during: str, log_id: str = "") -> ToolResult:
-        """Turn an exception into words. `during` is the call, so that the model sees what it sent.
+        """Turns an exception into words. `during` is the call, so that the model sees what it sent.
 
         With a `log_id` the words of an unexpected exception are withheld and found in the log under that id.
         """
@@ -206,7 +206,7 @@ class ToolResult:
         return cls(for_llm=text if text.isascii() else sendable(text), failure=failure)
 
     def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
-        """The same with every text, wherever it stands, passed through `mask`."""
+        """Returns the result with every text in it passed through `mask`."""
         failure = self.failure
         if failure is not None:
             failure = replace(failure, message=mask(failure.message), suggestion=mask(failure.suggestion))
@@ -222,21 +222,21 @@ class ToolResult:
         )
 
     def with_attachments_within(self, most: int) -> ToolResult:
-        """This result with the content of those attachments left out that would exceed so many bytes together."""
+        """Leaves out the content of attachments that would exceed so many bytes together."""
         if not self.attachments:
             return self
-        kept, left = [], most
-        for place, one in enumerate(self.attachments):
-            fits = len(one.data) <= left and place < MOST_ATTACHED
+        fitting, left = [], most
+        for index, one in enumerate(self.attachments):
+            fits = len(one.data) <= left and index < MOST_ATTACHED
             left -= len(one.data) if fits else 0
-            kept.append(one if fits else one.without_data())
-        return replace(self, attachments=tuple(kept))
+            fitting.append(one if fits else one.without_data())
+        return replace(self, attachments=tuple(fitting))
 
     def preview(self, max_lines: int = 3) -> list[str]:
-        """A few lines for a UI; of a silent result nothing but an error."""
+        """Returns a few lines for a UI; of a silent result only an error."""
         if self.failure is not None:
-            said = {"Error": self.failure.message, "Suggestion": self.failure.suggestion}
-            return [f"{what}: {' '.join(text[:PREVIEW].split())}" for what, text in said.items() if text]
+            parts = {"Error": self.failure.message, "Suggestion": self.failure.suggestion}
+            return [f"{what}: {' '.join(text[:PREVIEW].split())}" for what, text in parts.items() if text]
         text = "" if self.silent else self.for_user or self.for_llm
         if not text:
             return []
@@ -244,10 +244,9 @@ class ToolResult:
         return [*lines, "…"] if text.rstrip("\n").count("\n") >= max_lines else lines
 
     def to_dict(self, *, id: str = "", name: str = "", whole: bool = False) -> dict[str, Any]:
-        """The wire form, safe to dump as JSON. The cause of a failure stays here.
+        """Returns the wire form, safe to dump as JSON, without the cause of a failure.
 
-        Of attachments beyond 8 MiB only the name, the size and the file that holds them are told, unless it is to be
-        `whole`.
+        Attachments beyond 8 MiB have only their name, size and file, unless `whole` is set.
         """
         attachments = self.attachments if whole else self.with_attachments_within(LARGEST_ON_WIRE).attachments
         wire: dict[str, Any] = {
@@ -274,7 +273,7 @@ class ToolResult:
 
     @classmethod
     def from_dict(cls, wire: Mapping[str, Any]) -> ToolResult:
-        """The result that `to_dict` wrote."""
+        """Reads the result that `to_dict` wrote."""
         from base64 import b64decode
 
         failure = None

@@ -1,4 +1,4 @@
-"""The part of a tool that is pure data: what models, manifests, policies and workers read."""
+"""The part of a tool that is pure data, for models, manifests, policies and workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
 
 
 class Category(StrEnum):
-    """Where a tool comes from. Production builds drop `DEV`."""
+    """The origin of a tool. Production builds drop `DEV`."""
 
     BUILTIN = "builtin"
     ADAPTER = "adapter"
@@ -28,7 +28,7 @@ class Category(StrEnum):
 
 
 class Permission(StrEnum):
-    """What a tool may do to the world."""
+    """A kind of effect that a tool may have on the world."""
 
     READ = "read"
     WRITE = "write"
@@ -40,7 +40,7 @@ PermissionName = Literal["read", "write", "execute", "network"]
 
 
 class Rate(NamedTuple):
-    """How often a tool may be called: `calls` in every `seconds`, and `max_calls` in one run (0: no limit)."""
+    """The rate of a tool: `calls` in every `seconds`, and `max_calls` in one run (0: no limit)."""
 
     calls: int = 0
     seconds: float = 60.0
@@ -48,7 +48,7 @@ class Rate(NamedTuple):
 
 
 class ToolTraits(TypedDict, total=False):
-    """What can be said of any tool, wherever it comes from; the meaning of each is at `ToolSpec`."""
+    """Fields that a tool of any source may have; `ToolSpec` explains each."""
 
     aliases: Collection[str]
     argument_aliases: Mapping[str, str]
@@ -181,11 +181,11 @@ class ToolSpec:
 
     @property
     def requires_confirmation(self) -> bool:
-        """Whether a person is asked unless a rule allows it: derived from the permissions, tightened by `confirm`."""
+        """Says whether a person is asked unless a rule allows it: from the permissions, or `confirm`."""
         return self.confirm or bool(self.permissions - {Permission.READ})
 
     def changed(self, **fields: Any) -> ToolSpec:
-        """A copy with other fields; what was not computed yet stays uncomputed."""
+        """Returns a copy with other fields; fields not computed yet stay uncomputed."""
         late = {name: self.__dict__[f"_{name}"] for name in LATE}
         plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in late}
         made = ToolSpec(**{**plain, **late, **fields})
@@ -194,7 +194,7 @@ class ToolSpec:
         return made
 
     def is_like(self, other: ToolSpec) -> bool:
-        """Whether the other one says the same; what was not computed yet is computed where it has to be."""
+        """Says whether the other spec is equal; computes fields only where that is needed."""
         if self is other:
             return True
         names = [field.name for field in dataclasses.fields(self) if field.name not in LATE]
@@ -203,7 +203,7 @@ class ToolSpec:
         return self.description == other.description and self.parameters == other.parameters
 
     def to_function(self) -> dict[str, Any]:
-        """The OpenAI-style definition most providers accept; `properties` is always present."""
+        """Returns the OpenAI-style definition most providers accept; `properties` is always present."""
         parameters = {"type": "object", "properties": {}, **self.parameters}
         function = {"name": self.name, "description": self.description, "parameters": parameters}
         return {"type": "function", "function": function}
@@ -213,7 +213,7 @@ _FLAGS = tuple(field.name for field in dataclasses.fields(ToolSpec) if type(fiel
 
 
 def collect_values(who: str, field: str, values: Any) -> frozenset[Any]:
-    """Several values, given as a set or a list. Raises `DefinitionError` for a text, and for an unknown permission."""
+    """Collects values given as a set or a list. Raises `DefinitionError` for a text, and for an unknown permission."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise DefinitionError(f"{who}: {field}={values!r} has to be a set; write {field}={{{values!r}}}")
     if field == "groups":
@@ -234,7 +234,7 @@ def is_name(name: object) -> bool:
 
 
 def check_name(name: str) -> None:
-    """Names are public API of a tool and must pass every provider's rules."""
+    """Refuses names that some provider refuses: names are public API of a tool."""
     if not is_name(name):
         raise DefinitionError(
             f"tool name {name!r}: must match {_NAME.pattern}, that is a letter, then up to 63 letters, digits, _ or -"

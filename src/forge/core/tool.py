@@ -37,7 +37,7 @@ Owner = TypeVar("Owner")
 
 
 class Tool:
-    """Subclass, write `run` with typed parameters, done.
+    """Subclass it and write `run` with typed parameters.
 
     The class docstring is the description. Options are given with the class, `class Deploy(Tool, confirm=True)`, or as
     attributes of it, `requires_confirmation = True`. A parameter annotated `ToolContext` receives the context and stays
@@ -82,13 +82,13 @@ class Tool:
             elif changes := own_options(cls):
                 cls.spec = cls.spec.changed(**_plain(changes), **_words(changes))
             return
-        said = united_options(f"class {cls.__name__}", stated, options)
+        merged = united_options(f"class {cls.__name__}", stated, options)
         doc = own.get("__doc__") or ""
         if doc and "description" not in own and "description" not in options:
-            said.pop("description", None)  # of a class above
-        name = said.get("name") or _snake_case(cls.__name__)
+            merged.pop("description", None)  # of a class above
+        name = merged.get("name") or _snake_case(cls.__name__)
         cls._signature = Signature(run, name, ToolContext, doc, _parameters(cls.__init__))
-        cls.spec = _spec(name, doc or inspect.getdoc(run) or "", cls._signature, said, cls)
+        cls.spec = _spec(name, doc or inspect.getdoc(run) or "", cls._signature, merged, cls)
 
     @classmethod
     def from_schema(
@@ -99,7 +99,7 @@ class Tool:
         function: Callable[..., Any],
         **traits: Unpack[ToolTraits],
     ) -> Tool:
-        """A tool of a JSON Schema or a pydantic model, and a function that takes the arguments by name.
+        """Makes a tool of a JSON Schema or a pydantic model, and a function that takes the arguments by name.
 
         A parameter annotated `ToolContext` receives the context. A function with one parameter that is the model, or a
         dictionary, receives all arguments at once.
@@ -111,7 +111,7 @@ class Tool:
 
     @classmethod
     def define(cls, name: str, definition: Callable[[], Any] | Mapping[str, Any], **traits: Unpack[ToolTraits]) -> Tool:
-        """A tool that is built on first use, by a plain or async function that returns a tool or a typed function.
+        """Makes a tool that is built on first use, by a function that returns a tool or a typed function.
 
         A definition that needs no building may be given as it is: a dictionary of `description`, `parameters` (a JSON
         Schema or a pydantic model), `execute` (a function of the arguments and the context) and further options.
@@ -122,7 +122,7 @@ class Tool:
         return DeferredTool(name, definition, traits)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """Check what the model sent. Raises `ToolError` in words the model can act on."""
+        """Checks the arguments that the model sent. Raises `ToolError` in words the model can act on."""
         self.show_settings()  # the spec may be another than at the beginning
         if hasattr(self, "_signature"):
             parser = self._signature.parser(self.spec)
@@ -134,7 +134,7 @@ class Tool:
         return parser(arguments)
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        """Run with parsed arguments. Plain functions get a thread, so that they cannot block the loop."""
+        """Runs with parsed arguments. Plain functions get a thread, so that they cannot block the loop."""
         from forge.core.execution.run_function import runner_of  # it imports asyncio; listing tools does without
 
         runner = runner_of(self, self._style())
@@ -145,11 +145,11 @@ class Tool:
         return CallStyle(self._signature.context_parameter)
 
     def parameter_settings(self) -> Mapping[str, Setting]:
-        """What this tool was configured with for its parameters; its constructor ends with `show_settings()`."""
+        """Returns this tool's settings for its parameters; its constructor ends with `show_settings()`."""
         return {}
 
     def show_settings(self) -> None:
-        """Make `parameter_settings()` the defaults that models are told and that calls get."""
+        """Makes `parameter_settings()` the defaults that models see and that calls get."""
         settings = self.parameter_settings()
         if settings:
             self._signature = type(self)._signature.with_settings(settings)
@@ -161,21 +161,21 @@ class Tool:
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
     async def ready(self) -> None:
-        """Whatever must be awaited before the spec is complete."""
+        """Awaits everything that the spec needs to be complete."""
 
     def reset(self) -> None:
-        """Forget what was initialised: called when the tool is registered again."""
+        """Forgets the initialised state: called when the tool is registered again."""
 
     def inside(self, registry: Any) -> Tool:
-        """The tool as another registry holds it: the same, unless it works on the registry itself."""
+        """Returns the tool for another registry: itself, unless it works on the registry."""
         return self
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
-        """What a call touches, where it is not simply what the parameters named as `target` hold; None: it is."""
+        """Returns the targets of a call where they differ from the parameters named as `target`; otherwise None."""
         return None
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """What a call asks for before it runs, where that is not every permission of the spec on every target.
+        """Returns the permissions a call needs before it runs, unless all of the spec on all targets.
 
         None: it is. A permission of None asks for none, so that only rules that name the tool apply. A `ToolError`
         raised here refuses the call before anybody is asked.
@@ -183,14 +183,14 @@ class Tool:
         return None
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        """What a call would change, such as a diff, for the person who is asked about it. It must change nothing.
+        """Renders the changes of a call, such as a diff, for the person who is asked. It must change nothing.
 
         A `ToolError` raised here refuses the call before anybody is asked.
         """
         return ""
 
     def preview(self, result: ToolResult, max_lines: int = 3) -> list[str]:
-        """A few lines of the result for a UI; override for something better than its first lines."""
+        """Returns a few lines of the result for a UI; override for something better than its first lines."""
         return result.preview(max_lines)
 
     def __repr__(self) -> str:
@@ -233,7 +233,7 @@ class FunctionTool(Tool, Generic[Parameters, Returned]):
 
 
 class SchemaTool(Tool):
-    """A raw JSON Schema and a function: what adapters, scripts and servers are made of."""
+    """A tool of a raw JSON Schema and a function, for adapters, scripts and servers."""
 
     def __init__(self, spec: ToolSpec, function: Callable[..., Any], model: Any = None) -> None:
         """`model`: the pydantic model that the schema was made of."""
@@ -257,7 +257,7 @@ class SchemaTool(Tool):
         return parser(arguments)
 
     def _takes(self) -> Collection[str] | None:
-        """The only keys that the code behind the schema can receive; None: any."""
+        """Returns the only keys that the code behind the schema can receive; None: any."""
         if self.model is not None:
             drops_others = self.model.model_config.get("extra") != "allow"
             return self.spec.parameters["properties"] if drops_others else None
@@ -272,7 +272,7 @@ class SchemaTool(Tool):
 
 
 class DeferredTool(Tool):
-    """Initialised once, on first use; registering it again initialises it again."""
+    """A tool that is initialised once, on first use; registering it again initialises it again."""
 
     def __init__(self, name: str, initialise: Callable[[], Any], traits: ToolTraits) -> None:
         self._initialise = initialise
@@ -340,19 +340,19 @@ class DeferredTool(Tool):
             made = _build_defined(self.spec.name, value, self._traits)
         else:
             made = value if isinstance(value, Tool) else FunctionTool(value, named)
-        said: Any = dict(self._traits)  # what was said at the definition counts, but may only tighten
+        merged: Any = dict(self._traits)  # the definition's options count, but may only tighten
         for name in ("permissions", "optional_permissions"):
-            said[name] = frozenset(said.get(name, ())) | getattr(made.spec, name)
-        said["confirm"] = said.get("confirm", False) or made.spec.confirm
-        said["strict"] = said.get("strict", False) or made.spec.strict
-        said["expose_errors"] = said.get("expose_errors", True) and made.spec.expose_errors
-        said["target"] = said.get("target", "") or made.spec.target
-        self.spec = made.spec.changed(**{**said, "name": self.spec.name, "aliases": self.spec.aliases})
+            merged[name] = frozenset(merged.get(name, ())) | getattr(made.spec, name)
+        merged["confirm"] = merged.get("confirm", False) or made.spec.confirm
+        merged["strict"] = merged.get("strict", False) or made.spec.strict
+        merged["expose_errors"] = merged.get("expose_errors", True) and made.spec.expose_errors
+        merged["target"] = merged.get("target", "") or made.spec.target
+        self.spec = made.spec.changed(**{**merged, "name": self.spec.name, "aliases": self.spec.aliases})
         self._made = made
 
 
 class UnknownTool(Tool):
-    """Stands in for a name nobody registered, so that the pipeline needs no special case."""
+    """Replaces an unregistered name, so that the pipeline needs no special case."""
 
     def __init__(self, name: str, similar: list[str]) -> None:
         shown = name if is_name(name) else "unknown_tool"
@@ -372,14 +372,14 @@ def tool(
     **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[Parameters, Returned]], FunctionTool[Parameters, Returned]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
-    """Make a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`."""
+    """Makes a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`."""
     if function is not None:
         return function if isinstance(function, FunctionTool) else FunctionTool(function, {})
     return lambda decorated: FunctionTool(decorated, options)
 
 
 def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions]) -> list[Tool]:
-    """The public methods of an object as tools; a method decorated with `@tool(...)` keeps its own options."""
+    """Makes tools of the public methods of an object; a method decorated with `@tool(...)` keeps its own options."""
     if isinstance(things, type):
         raise DefinitionError(f"toolset({things.__name__}): pass an instance, not the class")
     made: list[Tool] = []
@@ -401,19 +401,19 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
 
 
 def are_alike(one: Tool, other: Tool) -> bool:
-    """Whether two tools are the same, or made alike: one class, made with the same settings, and one spec."""
+    """Says whether two tools are the same, or made alike: one class, made with the same settings, and one spec."""
     if one is other:
         return True
     if type(one) is not type(other):
         return False
     try:
         return _settings(one) == _settings(other) and one.spec.is_like(other.spec)
-    except Exception:  # a comparison of somebody's own making, or a schema that is not ready
+    except Exception:  # a custom comparison, or a schema that is not ready
         return False
 
 
 def _settings(made: Tool) -> dict[str, Any]:
-    """What it was made with, and what was set since; what it holds for its own use says nothing."""
+    """Returns the settings a tool was made with and those set since, without its internal state."""
     args, kwargs = made.made_with
     bound = inspect.signature(type(made).__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()
@@ -470,15 +470,15 @@ def _words(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> Tool:
-    """A tool of a dictionary."""
+    """Builds a tool of a dictionary."""
     check_definition(name, definition)
     execute, words = with_titles(definition["execute"]), {"name", "description", "description_file"}
     own = {key: value for key, value in definition.items() if key in OPTIONS - words}
-    said = united_options(f"tool {name!r}", own, traits)
+    merged = united_options(f"tool {name!r}", own, traits)
     if "parameters" not in definition:
-        said |= {key: definition[key] for key in ("description", "description_file") if key in definition}
-        return FunctionTool(execute, cast(ToolOptions, {**said, "name": name}))
-    return Tool.from_schema(name, definition["description"], definition["parameters"], execute, **said)
+        merged |= {key: definition[key] for key in ("description", "description_file") if key in definition}
+        return FunctionTool(execute, cast(ToolOptions, {**merged, "name": name}))
+    return Tool.from_schema(name, definition["description"], definition["parameters"], execute, **merged)
 
 
 def _check_target(spec: ToolSpec) -> None:

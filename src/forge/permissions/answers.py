@@ -1,4 +1,4 @@
-"""What a person may answer, and how they are asked: whatever goes wrong with that means no."""
+"""The answers of a person, and how they are asked: any failure means no."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the person says. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")`, `Answer.edit({…})`."""
+    """A person's answer. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")`, `Answer.edit({…})`."""
 
     kind: Literal["once", "always", "no"]
     feedback: str = ""  # reaches the model, with a yes too
@@ -43,7 +43,7 @@ class Answer:
 
     @classmethod
     def edit(cls, arguments: Mapping[str, Any], feedback: str = "", by: str = "") -> Answer:
-        """Run it with these arguments instead."""
+        """Answers that the call shall run with these arguments instead."""
         return cls("once", feedback, arguments, by=by)
 
 
@@ -60,14 +60,14 @@ async def nobody(request: PermissionRequest) -> Answer:
 
 
 async def approve_all(request: PermissionRequest) -> Answer:
-    """For `--yes`: whatever asks is approved, once, but for what only a person can answer."""
+    """Approves every request once, for `--yes`, except those that only a person can answer."""
     if request.personal:
         return Answer.no(by="--yes")
     return Answer("once", by="--yes")
 
 
 async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secrets) -> Answer:
-    """The approver's answer; no, if it fails or gives something else. Raises only to be cancelled, or `Waiting`."""
+    """Returns the approver's answer; no, if it fails or gives no answer. Raises only `Waiting` or a cancellation."""
     try:
         answer: object = approve(request)
         if inspect.isawaitable(answer):

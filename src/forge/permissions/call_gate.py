@@ -1,4 +1,4 @@
-"""The gate of one call, as its tool and the steps see it: what can be asked of it, whoever guards the call."""
+"""The gate of one call, as its tool and the steps see it, for any kind of gate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def gate_of(ctx: ToolContext) -> CallGate:
 
 
 class CallGate:
-    """What a call may ask of its gate. These are the answers of a gate that knows no rules and has nobody to ask."""
+    """The interface of a call's gate. These are the answers of a gate that knows no rules and has no one to ask."""
 
     __slots__ = ()
     judges = False  # True: it knows the rules and what was granted, so `judge` and `authorize` mean something
@@ -32,11 +32,11 @@ class CallGate:
         raise NotImplementedError
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
-        """Returns what `require` would do, or without a permission what the whole call would meet. Asks nobody."""
+        """Returns the ruling of `require`, or without a permission that of the whole call. Asks no one."""
         return Ruling(Decision.ASK, "the gate of this call knows no rules")
 
     def is_opened(self, ctx: ToolContext, permission: Permission) -> bool:
-        """Says whether a rule allows the permission to this call: a person's yes to the call is not about it."""
+        """Says whether a rule allows the permission to this call: a person's yes to the call does not count."""
         ruling = self.judge(ctx, permission, "")
         return ruling.decision is Decision.ALLOW and bool(ruling.rule)
 
@@ -65,7 +65,7 @@ class CallGate:
 
 
 class _Requiring(CallGate):
-    """Stands for a gate that knows only `require`."""
+    """Adapts a gate that knows only `require`."""
 
     __slots__ = ("_gate",)
 

@@ -1,4 +1,4 @@
-"""What a person has to know before they answer: what a call would change, and what a new tool says of itself."""
+"""Previews a call for the person who is asked: its changes, and the introduction of a new tool."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ log = logging.getLogger(__name__)
 
 
 def introduce_tool(ctx: ToolContext) -> str:
-    """What is said of a tool that no person has approved yet, registered secrets masked; empty for all others."""
+    """Returns the introduction of a tool that no person has approved yet, secrets masked; empty for others."""
     introduce = getattr(type(ctx.tool), "introduce", None)
     return ctx.activity.secrets.mask(str(introduce(ctx.tool))) if introduce is not None else ""
 
 
 async def preview_changes(ctx: ToolContext) -> str:
-    """The tool's own preview, registered secrets masked; empty for tools that have none.
+    """Returns the tool's own preview, registered secrets masked; empty for tools that have none.
 
     Raises `ToolError` where it fails: then the call is refused.
     """
@@ -39,4 +39,4 @@ async def preview_changes(ctx: ToolContext) -> str:
             ErrorKind.SYSTEM,
             "Change less at once, or try again.",
         ) from error
-    return ctx.activity.secrets.mask(change)  # whoever is asked may sit at the other end of a channel
+    return ctx.activity.secrets.mask(change)  # the person may read it through a channel

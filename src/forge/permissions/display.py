@@ -1,4 +1,4 @@
-"""What a person is shown before they answer: everything that will run, and nothing that only looks like it."""
+"""Renders a question for a person: everything that will run, and nothing that only looks like it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MARKS = re.compile(
 
 
 def visible(text: str, limit: int = LONGEST) -> str:
-    """The text with everything invisible made visible and every long gap counted.
+    """Marks everything invisible and counts every long gap.
 
     Marks are written in ⟨⟩, which appear nowhere else: where the text has them itself they are escaped too. Of a longer
     text the beginning and the end are shown, with the number of characters between them that were left out.
@@ -44,7 +44,7 @@ def visible(text: str, limit: int = LONGEST) -> str:
 
 
 def request_text(request: PermissionRequest) -> str:
-    """The whole question as plain text."""
+    """Renders the whole question as plain text."""
     if request.result is not None:
         return _review_text(request)
     if request.question:
@@ -107,17 +107,17 @@ def _arguments(request: PermissionRequest) -> list[str]:
 
 
 def _real_path(request: PermissionRequest) -> list[str]:
-    """Where a path really leads, if its text does not say so."""
+    """Returns the real path of a target, if its text is another."""
     if request.permission not in PATHS or not request.target:
         return []
-    places = identity(request.permission, request.target, request.scope)
-    if not isinstance(places, frozenset):  # no path at all, or one that is too long
+    real_paths = identity(request.permission, request.target, request.scope)
+    if not isinstance(real_paths, frozenset):  # no path at all, or one that is too long
         return []
     root = paths.roots(str(request.scope.workspace))[0]
     written = paths.normal(f"{root}/{request.target}" if not request.target.startswith("/") else request.target)
-    elsewhere = sorted(place for place in places if place != written)
-    shown = elsewhere if len(places) > 1 else [p for p in places if p != root and not p.startswith(f"{root}/")]
-    return [f"    which is {_one_line(place)}" for place in shown]
+    elsewhere = sorted(path for path in real_paths if path != written)
+    shown = elsewhere if len(real_paths) > 1 else [p for p in real_paths if p != root and not p.startswith(f"{root}/")]
+    return [f"    which is {_one_line(path)}" for path in shown]
 
 
 def _to_text(value: Any) -> str:
@@ -130,7 +130,7 @@ def _to_text(value: Any) -> str:
 
 
 def _indent(text: str, limit: int = LONGEST) -> list[str]:
-    """Behind a bar, so that no value can pass for a line of the question."""
+    """Puts text behind a bar, so that no value can pass for a line of the question."""
     return [f"  │ {line}" for line in visible(text, limit).split("\n")]
 
 

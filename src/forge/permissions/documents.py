@@ -1,4 +1,4 @@
-"""Policy files: one rule a line, or YAML, read with limits and with the place of every rule."""
+"""Reads policy files: one rule per line, or YAML, with limits and with the position of every rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 class RuleEntry(NamedTuple):
-    """A rule as it was written, and where."""
+    """A rule as it was written, and its position."""
 
     source: Any
     where: str
@@ -31,7 +31,7 @@ Document = list[RuleEntry] | dict[str, list[RuleEntry]]
 
 
 def read_document(source: str | os.PathLike[str]) -> Document:
-    """The rules in a file, or in a text. A text of one word is the name of a file."""
+    """Reads the rules in a file, or in a text. A text of one word is the name of a file."""
     if isinstance(source, str) and not _is_file_name(source):
         return _parse_text(source, "the given text", "")
     path = Path(source)
@@ -80,7 +80,7 @@ def _read_or_raise(read: Callable[[], Any]) -> Any:
 
 
 class _RuleReader:
-    """Takes the rules out of a YAML tree."""
+    """Reads the rules from a YAML tree."""
 
     def __init__(self, name: str, yaml: Any) -> None:
         self.name = name

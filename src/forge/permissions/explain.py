@@ -1,4 +1,4 @@
-"""What a policy says to everything a call wants, without a gate and without asking anyone."""
+"""Explains a policy's ruling on everything a call wants, without a gate and without asking anyone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.permissions.targets import find_requests
 
 
 class ExplainedPermission(NamedTuple):
-    """One thing a call wants, and what the policy says to it."""
+    """One permission a call wants, and the policy's ruling on it."""
 
     permission: Permission | None
     target: str
@@ -25,7 +25,7 @@ class ExplainedPermission(NamedTuple):
 
 
 def explain_call(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope) -> list[ExplainedPermission]:
-    """What the policy says to everything that a call with valid arguments wants: the gate judges the same."""
+    """Returns the policy's ruling on everything that a call with valid arguments wants, as the gate judges it."""
 
     spec = tool.spec
 

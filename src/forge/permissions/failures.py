@@ -1,4 +1,4 @@
-"""What a log may say about an exception of somebody's policy or approver: what and where, not a word of its message."""
+"""Describes exceptions of a custom policy or approver for the log: type and position, never the message."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import PurePath
 
 
 def describe_failure(error: BaseException) -> str:
-    """Its type, and the innermost place: messages and source lines may hold what the arguments held."""
-    places = traceback.extract_tb(error.__traceback__)
+    """Returns the type and the innermost position: messages and source lines may hold the arguments."""
+    frames = traceback.extract_tb(error.__traceback__)
     return type(error).__name__ + (
-        f" ({PurePath(places[-1].filename).name}, line {places[-1].lineno})" if places else ""
+        f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     )

@@ -34,7 +34,7 @@ _asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # 
 
 
 class PermissionNeed(NamedTuple):
-    """Something a call wants to do that needs a yes."""
+    """A permission on a target that needs a yes."""
 
     permission: Permission | None
     target: str
@@ -44,13 +44,13 @@ class PermissionNeed(NamedTuple):
 
 @dataclass(slots=True)
 class Grant(CallGate):
-    """What one call was granted, and the gate its tool sees: asking again for what was granted asks nobody."""
+    """The permissions granted to one call, and the gate its tool sees: asking again for a granted one asks no one."""
 
     gate: PolicyGate
     approved: set[Hashable] = field(default_factory=set)
-    review: bool = False  # somebody wants to see the result first
+    review: bool = False  # a person wants to see the result first
     edited: Mapping[str, Any] | None = None  # what runs instead of what the model sent
-    feedback: list[str] = field(default_factory=list)  # what was said with the yes
+    feedback: list[str] = field(default_factory=list)  # the person's words with a yes
 
     judges = True
 
@@ -87,7 +87,7 @@ class Grant(CallGate):
 
 
 def is_opened(ctx: ToolContext, permission: Permission) -> bool:
-    """Says whether a rule allows the permission to this call: a person's yes to the call is not about it."""
+    """Says whether a rule allows the permission to this call: a person's yes to the call does not count."""
     return gate_of(ctx).is_opened(ctx, permission)
 
 
@@ -105,7 +105,7 @@ class PolicyGate:
         return self._policy
 
     def concerns(self, spec: ToolSpec) -> bool:
-        """Whether calls of this tool must pass: it declares permissions, wants confirmation, or a rule may touch it.
+        """Says whether calls of this tool must pass: it declares permissions or confirmation, or a rule may name it.
 
         Optional permissions count, since they are asked for while the tool runs, through this gate.
         """
@@ -116,11 +116,11 @@ class PolicyGate:
         return spec.name not in CONVERSATION
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
-        """One permission, on its own. Raises `ToolError` if it is refused."""
+        """Requires one permission, on its own. Raises `ToolError` if it is refused."""
         await self.settle(ctx, Grant(self), (permission, target))
 
     async def authorize(self, ctx: ToolContext) -> ToolContext:
-        """Judge all that a call declares. Returns the context to run with, whose gate is the call's `Grant`.
+        """Judges all that a call declares. Returns the context to run with, whose gate is the call's `Grant`.
 
         Any deny refuses it before anyone is asked; all that asks is one question. Raises `ToolError` if it is refused.
         """
@@ -128,11 +128,11 @@ class PolicyGate:
         return (await self.settle(ctx, grant)).replace(gate=grant)
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
-        """What would happen, without asking anyone: the strictest ruling over all a call declares, or over one need."""
+        """Returns the strictest ruling over all a call declares, or over one permission, without asking anyone."""
         return self.judge_for(ctx, Grant(self), (permission, target) if permission else None)
 
     async def review(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
-        """Show a result to the person before the model sees it."""
+        """Shows a result to the person before the model sees it."""
         request = PermissionRequest(
             ctx.spec, ctx.call, copy_arguments(ctx.arguments), None, "", ctx.scope, result=result, editable=False
         )
@@ -141,7 +141,7 @@ class PolicyGate:
         return refusals.withheld_result(answer.feedback) if answer.kind == "no" else result
 
     async def confirm(self, ctx: ToolContext, question: str) -> bool:
-        """Ask whether to go on with something that no rule decides."""
+        """Asks whether to continue with something that no rule decides."""
         request = PermissionRequest(
             ctx.spec, ctx.call, copy_arguments(ctx.arguments), None, "", ctx.scope, question=question, editable=False
         )
@@ -149,21 +149,21 @@ class PolicyGate:
             return (await self._ask(ctx, request)).kind != "no"
 
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
-        """A question of a tool's own, while it runs, to whoever is asked about its calls. It is not the tool's time."""
+        """Puts a running tool's own question to the person who is asked about its calls. Its clock stops."""
         with ctx.asking():
             async with self._lock(ctx):
                 return await self._ask(ctx, request)
 
     def forget(self, session_id: str = "") -> None:
-        """What "always" covered in a session, or in all of them, asks again."""
+        """Forgets the "always" answers of a session, or of all."""
         self._remembered.forget(session_id)
 
     def remembered(self, session_id: str) -> list[str]:
-        """What "always" covers in a session, for people."""
+        """Returns the rules that "always" covers in a session, for people."""
         return self._remembered.rules(session_id)
 
     def judge_for(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> Ruling:
-        """The same, where what was granted already is allowed."""
+        """Judges like `judge`, and allows what `grant` already holds."""
 
         def rule_on(permission: Permission | None, target: str) -> Ruling:
             ruling = self._ruling(ctx, permission, target, declared=wanted is None)
@@ -180,12 +180,12 @@ class PolicyGate:
         return found or Ruling(Decision.ALLOW, "it asks for nothing")
 
     async def settle(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> ToolContext:
-        """Ask about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
+        """Asks about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
         if not self._find_needs(ctx, grant, wanted):
             return ctx
         async with self._lock(ctx):
             for _ in range(ROUNDS):
-                # judged anew each time: an "always" may have come meanwhile, or a link may lead elsewhere now
+                # judged again each time: an "always" may have come meanwhile, or a link may lead elsewhere now
                 needs = self._find_needs(ctx, grant, wanted)
                 if not needs:
                     return ctx
@@ -197,7 +197,7 @@ class PolicyGate:
     def _find_needs(
         self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None
     ) -> list[PermissionNeed]:
-        """What a person must be asked. Raises if anything is denied."""
+        """Returns the permissions that a person must be asked about. Raises if anything is denied."""
         needs = []
         for permission, target in self._find_requests(ctx, wanted):
             ruling = self._ruling(ctx, permission, target, declared=wanted is None)
@@ -238,7 +238,7 @@ class PolicyGate:
         return ruling
 
     def _is_granted(self, ctx: ToolContext, grant: Grant, need: PermissionNeed) -> bool:
-        """Whether a person said yes to it already."""
+        """Says whether a person said yes to it already."""
         if need.granted in grant.approved:
             return True
         if ctx.tool.needs_person:
@@ -249,7 +249,7 @@ class PolicyGate:
     async def _ask_about(
         self, ctx: ToolContext, grant: Grant, needs: list[PermissionNeed], *, editable: bool
     ) -> ToolContext:
-        """One question about everything that is open. Returns the context with the very arguments that were shown."""
+        """Asks one question about all open needs. Returns the context with the very arguments that were shown."""
         first, *more = needs
         shown, seal = copy_arguments(ctx.arguments), fingerprint(ctx.arguments)
         if not seal:
@@ -291,7 +291,7 @@ class PolicyGate:
     def _edit(
         self, ctx: ToolContext, grant: Grant, answer: Answer, written: Mapping[str, Any], *, editable: bool
     ) -> ToolContext:
-        """The arguments the person wrote instead: approved if exactly these run, to be shown again if not."""
+        """Takes the person's own arguments: approved if exactly these run, to be shown again if not."""
         if not editable:
             raise ToolError(
                 "the person changed arguments that are in use already", ErrorKind.PERMISSION, "Call it again."
@@ -326,12 +326,12 @@ class PolicyGate:
         finally:
             _asking.reset(inside)
             if answer is not None and ctx.activity.listening:
-                said = "edited" if answer.arguments is not None and answer.kind != "no" else answer.kind
-                ctx.emit(PermissionAnswered(ctx.call, said, answer.by))
+                kind = "edited" if answer.arguments is not None and answer.kind != "no" else answer.kind
+                ctx.emit(PermissionAnswered(ctx.call, kind, answer.by))
         return answer
 
     def _lock(self, ctx: ToolContext) -> asyncio.Lock:
-        """A session's questions are asked one after another, so that an "always" answers those that wait."""
+        """Serialises a session's questions, so that an "always" answers those that wait."""
         key = self._key(ctx)
         if key in _asking.get():
             raise ToolError(

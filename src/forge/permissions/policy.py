@@ -37,7 +37,7 @@ MOST_PARTS = 10_000  # tools and permissions whose rules are kept apart
 class Rules:
     """A policy of rules, or of layers of them.
 
-    In a list the last rule that matches decides. Of layers, a deny stays whatever a more specific layer says; otherwise
+    In a list the last rule that matches decides. In layers, no more specific layer loosens a deny; otherwise
     the most specific layer in which a rule matches decides. Where nothing matches, `otherwise`; by default reading is
     allowed and everything else asks. A tool without permissions is allowed, and touched only by rules that name it.
     """
@@ -51,7 +51,7 @@ class Rules:
         return self.explain(request).decision
 
     def explain(self, request: PermissionRequest) -> Ruling:
-        """The decision, the rule it comes from and why."""
+        """Returns the decision, the rule it comes from and the reason."""
         permission, scope = request.permission, request.scope
         mine = self._rules_about(request.spec, permission)
         if mine.rules or mine.layers:
@@ -63,7 +63,7 @@ class Rules:
         return strictest(ruling for ruling in rulings if ruling) or _default(permission)
 
     def concerns(self, spec: ToolSpec) -> bool:
-        """Whether it can ever say anything but yes to this tool."""
+        """Says whether the policy can ever refuse or ask about this tool."""
         for permission in spec.permissions | spec.optional_permissions or {None}:
             mine = self._rules_about(spec, permission)
             unmatched = mine._decide(None, permission) or _default(permission)
@@ -72,23 +72,23 @@ class Rules:
         return False
 
     def may_deny(self, spec: ToolSpec, permission: Permission) -> bool:
-        """Whether there is any target on which it denies this tool the permission."""
+        """Says whether there is any target on which it denies this tool the permission."""
         mine = self._rules_about(spec, permission)
         if any(rule.decision is Decision.DENY for rule in mine.every()):
             return True
         return self.otherwise is Decision.DENY or any(layer.may_deny(spec, permission) for _, layer in self.layers)
 
     def restricted_targets(self, spec: ToolSpec, permission: Permission, scope: Scope) -> list[str]:
-        """The targets of the rules that deny this permission to the tool, or ask about it, for this caller."""
+        """Returns the targets of the rules that deny this permission to the tool, or ask about it, for this caller."""
         mine = self._rules_about(spec, permission)._rules_for(scope)
         return [rule.target for rule in mine.every() if rule.target and rule.decision is not Decision.ALLOW]
 
     def every(self) -> list[Rule]:
-        """All rules, those of layers included."""
+        """Returns all rules, those of layers included."""
         return [*self.rules, *(rule for _, layer in self.layers for rule in layer.every())]
 
     def _rules_about(self, spec: ToolSpec, permission: Permission | None) -> Rules:
-        """The part that is about this tool and permission, found once."""
+        """Returns the rules about this tool and permission, found once."""
         key = (spec.name, spec.aliases, permission)
         found = self._parts.get(key)
         if found is None:
@@ -100,7 +100,7 @@ class Rules:
         return found
 
     def _rules_for(self, scope: Scope) -> Rules:
-        """The part that is about this caller."""
+        """Returns the rules about this caller."""
         mine = tuple(rule for rule in self.rules if rule.is_for(scope))
         return Rules(mine, tuple((name, layer._rules_for(scope)) for name, layer in self.layers), self.otherwise)
 
@@ -137,7 +137,7 @@ class Rules:
 
 
 def rules(*lines: RuleSource, otherwise: Decision | str | None = None) -> Rules:
-    """A policy from lines like `"allow read"` or `"deny execute rm *"`, or mappings. The last match wins."""
+    """Makes a policy from lines like `"allow read"` or `"deny execute rm *"`, or mappings. The last match wins."""
     entries = [RuleEntry(line, f"rule {number}") for number, line in enumerate(lines, 1)]
     return _make_rules(entries, None if otherwise is None else Decision(otherwise))
 
@@ -150,14 +150,14 @@ def layered(
     session: Rules | Iterable[RuleSource] | None = None,
     otherwise: Decision | str | None = None,
 ) -> Rules:
-    """Rules of several origins. A deny of a stricter one (the organisation's is the strictest) cannot be loosened."""
+    """Combines rules of several origins. A deny of a stricter layer (the organisation's first) cannot be loosened."""
     given = zip(LAYERS, (organisation, user, project, session), strict=True)
     layers = tuple((name, _layer(name, layer)) for name, layer in given if layer is not None)
     return Rules(layers=layers, otherwise=None if otherwise is None else Decision(otherwise))
 
 
 def load_rules(source: str | os.PathLike[str]) -> Rules:
-    """Rules from a file or a text: one a line with `#` comments, or YAML (a list, `rules:`, `permissions:`, or layers).
+    """Loads rules from a file or a text: one per line, or YAML (a list, `rules:`, `permissions:`, or layers).
 
     Raises `PolicyError`, which names the file, the line and the rule.
     """

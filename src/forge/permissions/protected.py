@@ -1,4 +1,4 @@
-"""Files that no tool may write unless a rule names them: Git's, Forge's own, and what decides what runs."""
+"""Protects files that no tool may write unless a rule names them: Git's, Forge's own, and those that start code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STATE, _CONFIGURATION, _SKILL = "Forge's own state", "Forge's configuration", "
 
 
 def protect(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
-    """The ruling, or a deny where the target is protected and the rule that decided does not name it."""
+    """Returns the ruling, or a deny where the target is protected and the deciding rule does not name it."""
     if permission is not Permission.WRITE or ruling.decision is Decision.DENY or not target:
         return ruling
     found = protection(target, scope)
@@ -28,7 +28,7 @@ def protect(ruling: Ruling, permission: Permission | None, target: str, scope: S
 
 
 def protection(target: str, scope: Scope) -> tuple[str, str] | None:
-    """The protected name that a path leads to, and what it is; None if it is not protected."""
+    """Returns the protected name that a path leads to, and its kind; None if it is not protected."""
     if isinstance(target, Opaque) or len(target) > paths.LONGEST or "\0" in target:
         return None
     around = paths.roots(str(scope.workspace))
@@ -40,22 +40,22 @@ def protection(target: str, scope: Scope) -> tuple[str, str] | None:
 
 
 def _hook(path: str, scope: Scope) -> tuple[str, str] | None:
-    """A hook in a folder that the repository's settings name, such as `.husky`."""
+    """Finds a hook in a folder that the repository's settings name, such as `.husky`."""
     for root in (scope.workspace, *(root.path for root in scope.roots)):
         for folder in hook_folders(str(root)):
             for start in paths.roots(str(root)):
-                place = paths.fold(f"{start.rstrip('/')}/{folder}")
-                if path == place or path.startswith(f"{place}/"):
+                hooks = paths.fold(f"{start.rstrip('/')}/{folder}")
+                if path == hooks or path.startswith(f"{hooks}/"):
                     return folder, _HOOK
     return None
 
 
 def _skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:
-    """A skill in a folder that the project names, whatever the folder is called."""
+    """Finds a skill in a folder of any name that the project lists."""
     if not path.endswith(".md"):
         return None
     for folder in scope.skills:
-        for root in (place for start in around for place in paths.spellings(folder, start)):
+        for root in (one for start in around for one in paths.spellings(folder, start)):
             inner = path.removeprefix(f"{paths.fold(root).rstrip('/')}/")
             if inner != path and ("/" not in inner or inner.endswith("/skill.md")):
                 return folder, _SKILL
@@ -63,7 +63,7 @@ def _skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] 
 
 
 def _below(path: str, around: tuple[str, ...]) -> list[str]:
-    """The names below the workspace, or of the whole path where it lies elsewhere."""
+    """Returns the names below the workspace, or of the whole path where it lies elsewhere."""
     for root in around:
         if path == root or path.startswith(f"{root.rstrip('/')}/"):
             path = path[len(root) :]

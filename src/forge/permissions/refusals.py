@@ -1,4 +1,4 @@
-"""What a model reads when a call is refused: by which rule or by whom, and what would change that."""
+"""Explains a refusal to the model: which rule or person refused, and what would change that."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ MOST_RULES = 3  # that are named
 
 
 def denial(request: PermissionRequest, ruling: Ruling) -> ToolError:
-    """The policy said no."""
-    place = "in the policy"
+    """Explains that the policy denied the call."""
+    position = "in the policy"
     if ruling.rule:
-        place = f"after that rule, in the {ruling.layer} layer," if ruling.layer else "after that rule"
+        position = f"after that rule, in the {ruling.layer} layer," if ruling.layer else "after that rule"
     return ToolError(
         f"{_what(request)} is denied by {ruling.reason}",
         ErrorKind.PERMISSION,
-        f"Do something else, or ask the person to change the policy: `{_rule(request)}` {place} would allow it.",
+        f"Do something else, or ask the person to change the policy: `{_rule(request)}` {position} would allow it.",
     )
 
 
 def refusal(request: PermissionRequest, feedback: str) -> ToolError:
-    """The person said no."""
-    said = f": {feedback}" if feedback else ""
+    """Explains that the person refused the call."""
+    words = f": {feedback}" if feedback else ""
     return ToolError(
-        f"the person refused {_what(request)}{said}",
+        f"the person refused {_what(request)}{words}",
         ErrorKind.PERMISSION,
         "Follow what they said." if feedback else "Do not try it another way; go on without it, or ask what they want.",
     )
 
 
 def no_one_to_ask(request: PermissionRequest) -> ToolError:
-    """It asks, and there is no one to ask."""
+    """Explains that the call needs an answer, and there is no one to ask."""
     reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
     return ToolError(
         f"{_what(request)} needs a person's yes, and nobody is there to ask{reason}",
@@ -45,7 +45,7 @@ def no_one_to_ask(request: PermissionRequest) -> ToolError:
 
 
 def _way(request: PermissionRequest) -> str:
-    """What would help where nobody is there."""
+    """Suggests a way where no one can be asked."""
     if request.personal:
         return "Neither a rule nor --yes can allow it: ask the person to look at it at a terminal."
     if request.introduction:
@@ -59,10 +59,10 @@ def _way(request: PermissionRequest) -> str:
 
 
 def withheld_result(feedback: str) -> ToolResult:
-    """The tool ran, and the person keeps its result."""
-    said = f": {feedback}" if feedback else ""
+    """Explains that the tool ran, and that the person withholds its result."""
+    words = f": {feedback}" if feedback else ""
     return ToolResult.error(
-        f"it ran, but the person withheld its result{said}",
+        f"it ran, but the person withheld its result{words}",
         ErrorKind.PERMISSION,
         "Do not run it again to see the result; go on without it, or ask what they want.",
     )

@@ -1,4 +1,4 @@
-"""What "always" remembers: exactly this path, host, command prefix or set of arguments; never a whole tool."""
+"""Remembers "always": exactly this path, host, command prefix or set of arguments; never a whole tool."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.permissions.targets import PATHS, Opaque, hosts, identity
 MOST_SESSIONS = 1_000  # whose answers are remembered
 MOST_ANSWERS = 1_000  # remembered in each
 
-# Remembered by their first words are only commands that run no code but their own, whatever words follow: no hooks,
+# Only commands that run no code but their own, with any further words, are remembered by their first words: no hooks,
 # scripts, plugins, builds or interpreters. Of everything else exactly the line.
 _READERS = frozenset(
     "cat cut date df diff du echo file head ls md5sum pwd sha256sum stat tail uname wc which whoami".split()
@@ -49,14 +49,14 @@ _NOUNS = {  # remembered by three words
     "kubectl": {"config": "current-context get-contexts view", "rollout": "history status"},
 }
 _SHORT = re.compile(r"-(?:[^-].*?)?[CHOceuwx]")  # alone or among others, as in -nO
-_LONG = (  # options that start programs or write files, whatever the command promises
+_LONG = (  # options that start programs or write files
     "config edit-description exec exec-path ext-diff filters host kubeconfig open-files-in-pager output"
     " output-directory post-renderer pre python receive-pack script-shell textconv upload-pack use-askpass web"
 ).split()
 
 
 class Memory(NamedTuple):
-    """`key` is the same for all questions one answer settles, and empty for none; `rule` says it to a person."""
+    """`key` is equal for all questions that one answer covers, and empty for none; `rule` describes it to a person."""
 
     key: Hashable
     rule: str
@@ -65,7 +65,7 @@ class Memory(NamedTuple):
 def memory(
     spec: ToolSpec, permission: Permission | None, target: str, arguments: Mapping[str, Any], scope: Scope
 ) -> Memory:
-    """What an "always" for this question would cover."""
+    """Returns the memory that an "always" for this question would add."""
     key: Hashable
     if permission is None or not target or isinstance(target, Opaque) or spec.confirm:
         mark = fingerprint(arguments)
@@ -82,7 +82,7 @@ def memory(
 
 
 class RememberedAnswers:
-    """What "always" covers, session by session."""
+    """The "always" answers, session by session."""
 
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
@@ -106,7 +106,7 @@ class RememberedAnswers:
         return list(self._sessions.get(session_id, {}).values())
 
     def forget(self, session_id: str) -> None:
-        """A session; all of them, if it is empty."""
+        """Forgets a session; all of them, if it is empty."""
         if session_id:
             self._sessions.pop(session_id, None)
         else:
@@ -114,8 +114,8 @@ class RememberedAnswers:
 
 
 def fingerprint(arguments: Mapping[str, Any]) -> str:
-    """A canonical text of the arguments, hashed; equal only for equal arguments, empty where they have no such text."""
-    from hashlib import sha256  # only where somebody is asked
+    """Hashes a canonical text of the arguments; equal only for equal arguments, empty where they have no such text."""
+    from hashlib import sha256  # only where a person is asked
 
     from pydantic_core import to_jsonable_python
 
@@ -150,7 +150,7 @@ def _command(line: str) -> tuple[Hashable, str]:
 
 
 def _first_words(words: list[str]) -> int:
-    """How many words say what is done, for the commands that run no code; 0 for all others."""
+    """Returns how many words name the command, for commands that run no other code; 0 for all others."""
     name, verb, second = [*words, "", ""][:3]
     if name in _READERS:
         return 1
@@ -160,7 +160,7 @@ def _first_words(words: list[str]) -> int:
 
 
 def _starts_or_writes(word: str) -> bool:
-    """Whether it is such an option; long ones may be shortened, as in --outp=x."""
+    """Says whether an option starts programs or writes files; long ones may be shortened, as in --outp=x."""
     if not word.startswith("--"):
         return bool(_SHORT.match(word))
     name = word[2:].partition("=")[0]
@@ -168,5 +168,5 @@ def _starts_or_writes(word: str) -> bool:
 
 
 def _literal(text: str) -> str:
-    """The text as a pattern that covers nothing else."""
+    """Returns the text as a pattern that covers nothing else."""
     return re.sub(r"([*?\[])", r"[\1]", text)

@@ -1,4 +1,4 @@
-"""The question a policy decides and a person answers."""
+"""The question that a policy decides and a person answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.permissions.remember import memory
 
 
 class Decision(StrEnum):
-    """What a policy says."""
+    """The decision of a policy."""
 
     ALLOW = "allow"
     ASK = "ask"
@@ -25,7 +25,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision and where it comes from."""
+    """A decision and its origin."""
 
     decision: Decision
     reason: str
@@ -37,7 +37,7 @@ _STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
 
 
 def strictest(rulings: Iterable[Ruling]) -> Ruling | None:
-    """The first of the strictest; None if there is none."""
+    """Returns the first of the strictest rulings; None if there is none."""
     return max(rulings, key=lambda ruling: _STRICTNESS[ruling.decision], default=None)
 
 
@@ -54,7 +54,7 @@ class PermissionRequest:
     ruling: Ruling | None = None  # why a person is asked
     others: tuple[tuple[Permission | None, str], ...] = ()  # further permissions and targets of the same question
     result: ToolResult | None = None  # set when the question is whether the model may see this result
-    question: str = ""  # set when it is about something else, such as whether to go on
+    question: str = ""  # set when it is about something else, such as whether to continue
     preview: str = ""  # what it would change, such as a diff
     introduction: str = ""  # what is said of a tool that no person has approved yet
     editable: bool = True  # False: the arguments are in use already, so no answer can change them
@@ -63,7 +63,7 @@ class PermissionRequest:
 
     @property
     def remember(self) -> str:
-        """What "always" would remember, as a rule; empty if nothing may be remembered."""
+        """The rule that "always" would remember; empty if nothing may be remembered."""
         if self.result is not None or self.question or self.personal:
             return ""
         found = memory(self.spec, self.permission, self.target, self.arguments, self.scope)

@@ -1,4 +1,4 @@
-"""One rule: how it is read, checked and matched."""
+"""Reads, checks and matches one rule."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
 
 
 class PolicyError(ValueError):
-    """A policy cannot be used as it is written; the message names the place and the rule, and says what to write."""
+    """A policy cannot be used as it is written; the message names the position and the rule, and says what to write."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What it decides, and about which calls. Empty fields match everything."""
+    """A decision, and the calls it is about. Empty fields match everything."""
 
     decision: Decision
     permission: Permission | None = None  # None: any declared one, and with `tool` none at all too
@@ -40,7 +40,7 @@ class Rule:
     where: str = ""  # a file and line, or its number in a list
 
     def concerns(self, spec: ToolSpec, permission: Permission | None) -> bool:
-        """Whether the rule can match what this tool asks for, whatever the target and whoever asks."""
+        """Says whether the rule can match this tool's requests, for any target and any caller."""
         if self.permission is not None and self.permission is not permission:
             return False
         if not self.tool:
@@ -50,7 +50,7 @@ class Rule:
         return any(self._names(name) for name in (spec.name, *spec.aliases))
 
     def is_for(self, scope: Scope) -> bool:
-        """Whether the rule is about this caller."""
+        """Says whether the rule is about this caller."""
         if not (self.agent or self.user or self.channel):
             return True
         who = ((self.agent, scope.agent), (self.user, scope.user), (self.channel, scope.channel))
@@ -60,7 +60,7 @@ class Rule:
         return not self.target or form.matches(self.target, generous=self.decision is not Decision.ALLOW)
 
     def surely_matches(self, form: TargetForm) -> bool:
-        """Whether it matches for more reasons than that the target could not be read."""
+        """Says whether the rule matches for more reasons than that the target could not be read."""
         return not self.target or form.surely_matches(self.target)
 
     def _names(self, name: str) -> bool:
@@ -70,7 +70,7 @@ class Rule:
 
 
 def read_rule(source: str | Mapping[str, Any], where: str) -> Rule:
-    """A rule of a line or a mapping. Raises `PolicyError`."""
+    """Reads a rule from a line or a mapping. Raises `PolicyError`."""
     if isinstance(source, str):
         return _check_target(_from_line(source, where))
     if isinstance(source, Mapping):
@@ -154,7 +154,7 @@ def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
 
 
 def _fits(rule: Rule, example: str) -> Iterator[bool]:
-    """Examples are targets; for a rule that has only a tool, names of tools."""
+    """Says whether an example fits: examples are targets; for a rule that has only a tool, names of tools."""
     if not rule.target and rule.tool:
         yield rule._names(example)
         return
@@ -190,7 +190,7 @@ def _suggest_word(word: str, words: Sequence[str] | type[Decision] | type[Permis
 
 
 def _as_text(source: Mapping[str, Any]) -> str:
-    """The mapping as the line that comes nearest to it."""
+    """Renders the mapping as the nearest line."""
     fields = {str(key): value for key, value in source.items() if key not in ("match", "not_match")}
     first = [
         str(fields.pop("action", "")),

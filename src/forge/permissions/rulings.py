@@ -1,4 +1,4 @@
-"""What a policy says to a call: one that fails, or says nothing clear, says no."""
+"""Asks a policy about a call: a policy that fails, or gives no clear answer, means no."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ log = logging.getLogger(__name__)
 
 
 def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, target: str) -> Ruling:
-    """What the policy says to a permission on a target."""
+    """Returns the policy's ruling on a permission on a target."""
     arguments = (
         ctx.arguments if isinstance(policy, Rules) else copy_arguments(ctx.arguments)
     )  # rules do not look at them
     request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope)
     try:
-        said = policy.explain(request) if isinstance(policy, Rules) else policy(request)
-        ruling = said if isinstance(said, Ruling) else Ruling(Decision(said), "the policy")
+        decided = policy.explain(request) if isinstance(policy, Rules) else policy(request)
+        ruling = decided if isinstance(decided, Ruling) else Ruling(Decision(decided), "the policy")
         return ask_if_unresolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx.scope)
     except Exception as error:
         log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(describe_failure(error)))
@@ -35,7 +35,7 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
 
 
 def ask_if_unresolved(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
-    """Ask where a program that destroys gets targets that nobody knows yet, unless a rule allows exactly that line."""
+    """Asks instead of allowing a destructive program with unknown targets, unless a rule allows that very line."""
     if permission is not Permission.EXECUTE or ruling.decision is not Decision.ALLOW or isinstance(target, Opaque):
         return ruling
     from forge.permissions.shell.destructive import explain_unresolved  # it loads a parser of shell lines
@@ -47,7 +47,7 @@ def ask_if_unresolved(ruling: Ruling, permission: Permission | None, target: str
 
 
 def copy_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy that shares nothing with the original."""
+    """Returns a copy that shares nothing with the original."""
     try:
         return MappingProxyType(copy.deepcopy(dict(arguments)))
     except Exception as error:  # an object that does not let itself be copied

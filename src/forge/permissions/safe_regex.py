@@ -18,7 +18,7 @@ MOST_REPEATED = 1_000  # copies that a pattern's counts make of something
 PIECE = 1024 * 1024  # characters searched at once, so that the clock is looked at in between
 OVERLAP = 64 * 1024  # characters that two pieces share
 SECONDS = 2.0  # of one clock
-MOST_SPANS = 10_000  # finds of one pattern in one text that are told apart; more are one
+MOST_SPANS = 10_000  # matches of one pattern in one text that are kept apart; more become one
 
 _COUNT = re.compile(r"\{(\d+)(?:,(\d*))?\}")
 _ERROR = re.compile(r"\n    (.*)\n    ( *)\^+.*\nerror: (.*)", re.DOTALL)
@@ -31,11 +31,11 @@ _UNICODE = {"d": r"\p{Nd}", "w": r"\p{L}\p{M}\p{N}\p{Pc}", "s": r"\t-\r\x{85}\p{
 
 
 class PatternError(ValueError):
-    """What is wrong with a pattern, and at which character."""
+    """A pattern has a mistake; the message names the character."""
 
 
 class TooLong(Exception):
-    """A search took more time than it may: what it looked for counts as found."""
+    """A search took more time than allowed: its pattern counts as found."""
 
 
 class Clock:
@@ -56,7 +56,7 @@ class MatchSpan(NamedTuple):
 
 
 class Pattern:
-    """Compiled now; `PatternError` if it is none."""
+    """A compiled pattern. Raises `PatternError` if it is not valid."""
 
     def __init__(self, source: str) -> None:
         self.source = source
@@ -69,11 +69,11 @@ class Pattern:
 
     @property
     def tells_where(self) -> bool:
-        """Whether `spans` can say where it is found."""
+        """Says whether `spans` can locate matches."""
         return _finder(self.source) is not None
 
     def is_in(self, text: str, clock: Clock) -> bool:
-        """Whether it is found in a text without lone surrogates. Raises `TooLong`."""
+        """Says whether the pattern is found in a text without lone surrogates. Raises `TooLong`."""
         clock.check()
         if len(text) <= PIECE:
             return self._anywhere(text)
@@ -84,7 +84,7 @@ class Pattern:
         return False
 
     def spans(self, text: str, clock: Clock) -> Iterator[MatchSpan]:
-        """Where RE2 finds it, from left to right; nothing where there is no RE2. Raises `TooLong`."""
+        """Returns RE2's matches from left to right; nothing where there is no RE2. Raises `TooLong`."""
         finder = _finder(self.source)
         if finder is None:
             return
@@ -110,7 +110,7 @@ def _check(source: str) -> None:
 
 
 def _count_repeats(source: str) -> int:
-    """How many copies the counts make of what is innermost, groups within groups multiplied."""
+    """Returns how many copies the counts make of the innermost part, nested groups multiplied."""
     plain = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "_", source, flags=re.DOTALL)
     most: list[int] = [1]  # of each open group
     position = 0
@@ -137,7 +137,7 @@ def _count_repeats(source: str) -> int:
 
 
 def _is_verbose(source: str) -> bool:
-    """A comment at the end of such a pattern must not swallow what is put behind it."""
+    """Says whether the pattern is verbose: a comment at its end must not swallow the text behind it."""
     return re.match(r"\(\?[a-zA-Z]*x", source) is not None
 
 
@@ -160,7 +160,7 @@ def _explain_error(words: str) -> str:
 
 @cache
 def _finder(source: str) -> Any | None:
-    """RE2's reading of a pattern; None where RE2 is missing, or would read it in another way."""
+    """Returns RE2's reading of a pattern; None where RE2 is missing, or would read it in another way."""
     try:
         import re2
     except ImportError:  # there is no wheel for musl
@@ -177,7 +177,7 @@ def _finder(source: str) -> Any | None:
 
 
 def _for_re2(source: str) -> str | None:
-    r"""With `\d`, `\w`, `\s` and their opposites as in Rust: those of Unicode. None where Rust has signs of its own."""
+    r"""Replaces `\d`, `\w`, `\s` and their opposites by Unicode's, as in Rust. None where Rust has signs of its own."""
     parts, inside, negated = [], False, False
     for piece in _PIECES.findall(source):
         letter = piece[1:]
@@ -197,7 +197,7 @@ def _for_re2(source: str) -> str | None:
 
 
 def _widen(text: str, start: int, end: int) -> MatchSpan:
-    """To the ends of words: RE2 takes letters beyond ASCII for the end of one."""
+    """Widens a match to the ends of words: RE2 takes letters beyond ASCII for the end of one."""
     while start > 0 and text[start - 1].isalnum():
         start -= 1
     while end < len(text) and text[end].isalnum():

@@ -1,4 +1,4 @@
-"""Every reading of a target, in the form rules are compared with."""
+"""Returns every reading of a target, in the form rules are compared with."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ class TargetForm(Protocol):
     by_default: bool  # whether the default applies where no rule matches; a reading that only denies look at has none
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
-        """Whether a pattern covers it. Rules that forbid or ask are generous, rules that allow take it exactly."""
+        """Says whether a pattern covers it. Rules that forbid or ask are generous, rules that allow take it exactly."""
         ...
 
     def surely_matches(self, pattern: str) -> bool:
-        """Whether a pattern covers it beyond doubt. An ask that only may cover it does not soften a deny before it."""
+        """Says whether a pattern surely covers it. An ask that only may cover it does not soften an earlier deny."""
         ...
 
 
 def read_target_forms(permission: Permission | None, target: str, scope: Scope) -> list[TargetForm]:
-    """Where a path really leads, each command of a line, the host of a URL."""
+    """Returns the readings: the real path, each command of a line, the host of a URL."""
     if not target:
         return [_NoTarget()]
     if isinstance(target, Opaque):
@@ -44,7 +44,7 @@ def read_target_forms(permission: Permission | None, target: str, scope: Scope) 
 
 
 class _NoTarget:
-    """No target: only rules without one apply."""
+    """There is no target: only rules without one apply."""
 
     by_default = True
 
@@ -56,7 +56,7 @@ class _NoTarget:
 
 
 class _UnreadTarget:
-    """It cannot be read: whatever is forbidden could be in it, and nothing in it is allowed by a pattern."""
+    """A target that cannot be read: it could hold anything forbidden, and no pattern allows it."""
 
     def __init__(self, *, by_default: bool = True) -> None:
         self.by_default = by_default
@@ -172,7 +172,7 @@ class _CommandTarget:
 
 
 class UnseenTarget(_CommandTarget):
-    """A command that may start what the line does not show: whatever is forbidden could be in it.
+    """A command that may start programs the line does not show: it could hold anything forbidden.
 
     A rule that denies something asks here, and a rule that allows the command itself allows what it starts.
     """
@@ -185,7 +185,7 @@ class UnseenTarget(_CommandTarget):
 
 
 class RepeatedTarget(_CommandTarget):
-    """A command of the line itself, by its name without directories: what is said of every command, was said of it."""
+    """A command of the line itself, by its name without directories: rulings on every command include it already."""
 
 
 def _paths(target: str, scope: Scope) -> Iterator[TargetForm]:

@@ -42,7 +42,7 @@ def standard_steps(
     dry: bool = False,
     without: Collection[str] = (),
 ) -> list[Step]:
-    """What every call goes through unless told otherwise. `without={"skip_repeats"}` leaves steps out by name.
+    """Returns the steps that every call passes by default. `without={"skip_repeats"}` leaves steps out by name.
 
     `files`: where it is kept what sessions read and changed; by default in memory. `egress`: which addresses may be
     connected to; by default the public ones. `guarded`: what skills and projects deny beside the policy.
@@ -51,11 +51,11 @@ def standard_steps(
         trace(),  # a span, where OpenTelemetry is set up
         limit_output(),  # nothing floods the context
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
-        *([guard(guarded)] if guarded is not None else []),  # outside the gate: nobody is asked about what is denied
+        *([guard(guarded)] if guarded is not None else []),  # outside the gate: no one is asked about a denied call
         break_loops(gate.confirm),  # nudge, ask, stop
         skip_repeats(),  # the same read twice in a turn is answered once
         track_files(files),  # read before write; outside the gate, since what it shows depends on it
-        *([dry_run(gate)] if dry else []),  # outside the gate: nobody is asked about what will not happen
+        *([dry_run(gate)] if dry else []),  # outside the gate: no one is asked about a dry run
         authorize(gate),  # policy, then the person
         *([guard_edited(guarded)] if guarded is not None else []),  # what a person wrote instead is judged, too
         guard_egress(egress),  # where it may connect to
@@ -81,7 +81,7 @@ def standard_executor(
     secrets: Secrets | Iterable[str] = (),
     egress: Egress | None = None,
 ) -> ToolExecutor:
-    """Tools behind the standard steps. Without a policy only reading is allowed; without a person the answer is no."""
+    """Puts tools behind the standard steps. By default only reading is allowed, and every question is answered no."""
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
     hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
     stream = activity if activity is not None else ActivityStream(hidden)

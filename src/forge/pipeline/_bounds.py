@@ -1,4 +1,4 @@
-"""How large plain data is, and the same data cut to a size, with a note wherever something was left out."""
+"""Measures plain data and cuts it to a size, with a note wherever something was left out."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LISTS = (list, tuple, set, frozenset)
 
 
 def size_of(value: Any, most: int) -> int:
-    """About how many characters it is long, counted no further than just over `most`."""
+    """Estimates the length in characters, counted no further than just over `most`."""
     size = 0
     waiting = [value]
     while waiting and size <= most:
@@ -33,14 +33,14 @@ def size_of(value: Any, most: int) -> int:
 
 
 def bound_data(data: Mapping[str, Any], most: int) -> Mapping[str, Any]:
-    """The data within about `most` characters, and no text in it over its own limit; the very same if it is already."""
+    """Returns the data within about `most` characters, with each text in its limit; unchanged if it fits."""
     if size_of(data, most) > most:
         return {**_DataCutter().cut_mapping(data, most, 0), "data_truncated": True}
     return _DataCutter().cut_mapping(data, most, 0) if _longest_text(data) > LONGEST_TEXT else data
 
 
 class _DataCutter:
-    """Texts are clipped, lists end early, and the entries of a mapping share the room."""
+    """Cuts data: texts are clipped, lists end early, and the entries of a mapping share the room."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, int] = {}  # of what holds more, by identity
@@ -58,29 +58,29 @@ class _DataCutter:
         return self.cut_items(value, most, depth) if isinstance(value, _LISTS) else self.cut_mapping(value, most, depth)
 
     def cut_items(self, items: Any, most: int, depth: int) -> list[Any]:
-        kept: list[Any] = []
+        cut: list[Any] = []
         for item in items:
             size = self.size(item, depth + 1)
-            if size > most and kept:
+            if size > most and cut:
                 break
-            kept.append(self.cut(item, most, depth + 1))
+            cut.append(self.cut(item, most, depth + 1))
             most -= size
             if most <= 0:
                 break
-        left_out = len(items) - len(kept)
-        return [*kept, f"[… {left_out} of {len(items)} items left out]"] if left_out else kept
+        left_out = len(items) - len(cut)
+        return [*cut, f"[… {left_out} of {len(items)} items left out]"] if left_out else cut
 
     def cut_mapping(self, value: Mapping[Any, Any], most: int, depth: int) -> dict[Any, Any]:
         sizes = {key: _size_alone(key) + self.size(item, depth + 1) for key, item in value.items()}
         if sum(sizes.values()) > most:
             sizes = dict(list(sizes.items())[: max(1, most // _LEAST)])
-        kept = {}
+        cut = {}
         for key, room in _shares(sizes, most).items():
             left = room - _size_alone(key)
             if room >= sizes[key] or left >= _LEAST:
-                kept[key] = self.cut(value[key], left, depth + 1)
-        left_out = len(value) - len(kept)
-        return {**kept, "…": f"[{left_out} of {len(value)} entries left out]"} if left_out else kept
+                cut[key] = self.cut(value[key], left, depth + 1)
+        left_out = len(value) - len(cut)
+        return {**cut, "…": f"[{left_out} of {len(value)} entries left out]"} if left_out else cut
 
     def size(self, value: Any, depth: int) -> int:
         if not _holds_more(value):
@@ -97,7 +97,7 @@ class _DataCutter:
 
 
 def _shares(sizes: Mapping[Any, int], most: int) -> dict[Any, int]:
-    """Each gets what it needs, as long as there is enough; the large ones share what the small ones leave."""
+    """Divides the room: each entry gets its size if there is enough; the large ones share what the small ones leave."""
     shares = dict.fromkeys(sizes, 0)
     for position, key in enumerate(sorted(sizes, key=sizes.__getitem__)):
         shares[key] = min(sizes[key], most // (len(sizes) - position))
@@ -106,7 +106,7 @@ def _shares(sizes: Mapping[Any, int], most: int) -> dict[Any, int]:
 
 
 def _size_alone(value: Any) -> int:
-    """Without what it holds."""
+    """Returns the size of a value without its content."""
     if isinstance(value, _TEXTS):
         return _EACH + min(len(value), LONGEST_TEXT)
     return _EACH + (value.bit_length() >> 3) if isinstance(value, int) else _EACH
@@ -120,7 +120,7 @@ def _holds_more(value: Any) -> bool:
 
 
 def _longest_text(value: Any) -> int:
-    """In data of which `size_of` knows that it ends."""
+    """Returns the length of the longest text, in data that `size_of` found to be finite."""
     longest = 0
     waiting = [value]
     while waiting:

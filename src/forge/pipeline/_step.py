@@ -1,4 +1,4 @@
-"""Gives a step what the executor asks of it."""
+"""Adds the attributes to a step that the executor reads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from forge.core.result import ToolResult
 
 
 def add_attributes(step: Step, **attributes: Any) -> Step:
-    """The step with `applies`, `screens`, `clear_turn`, `clear_state` or `end_session`."""
+    """Sets `applies`, `screens`, `clear_turn`, `clear_state` or `end_session` on a step."""
     for name, value in attributes.items():
         setattr(step, name, value)
     return step
 
 
 def make_look_step(look: Look, **attributes: Any) -> Step:
-    """A step that only looks at the result: the executor calls such ones without a coroutine for each."""
+    """Makes a step that only looks at the result: the executor calls such steps without a coroutine each."""
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         looked = look(ctx, await proceed(ctx))

@@ -1,4 +1,4 @@
-"""An NDJSON log of everything that happened, one event a line, with secrets masked."""
+"""Writes an NDJSON log of all events, one per line, with secrets masked."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ LONGEST_TEXT = 16 * 1024  # characters of one text in the log; the rest is in th
 
 
 def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callable[[], None]:
-    """Append every event to a file that only its owner can read. Returns the function that stops it.
+    """Appends every event to a file that only its owner can read. Returns the function that stops it.
 
     Opened at once, so that a file that cannot be written is an error here and not a silent gap later. Every line is one
     write to a file opened for appending: several processes may share it, and a crash loses at most what came after it.
-    A line for which there is no room is left out whole, and the log of the program says so.
+    A line for which there is no room is left out whole, with a warning in the program's log.
     """
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
 
     def write(event: Event) -> None:
         if isinstance(event, TextDelta):
-            return  # the message as a whole is told elsewhere
+            return  # the whole message is in another event
         line = json.dumps(_shorten(_render_event(event)), ensure_ascii=False)
         content = f"{line}\n".encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape in JSON
         try:
@@ -48,7 +48,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
 
 
 def _render_event(event: Event) -> dict[str, Any]:
-    """Of attachments the log keeps what they are and where, never their content."""
+    """Returns the wire form, in which attachments have a name and a path but no content."""
     wire = event.to_dict()
     result = wire.get("result")
     if isinstance(result, dict) and result.get("attachments"):

@@ -1,4 +1,4 @@
-"""Step: whatever a call declares is granted before the tool runs."""
+"""Step: grants the permissions that a call declares before the tool runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forge.permissions.targets import find_requests
 
 
 def authorize(gate: Gate) -> Authorize:
-    """Every declared permission on every target passes the gate, and so does what the tool requires while it runs.
+    """Passes every declared permission on every target through the gate, and so what the tool requires while it runs.
 
     A tool that declares only `optional_permissions` and a `target` needs them at once where a call names the target.
     """
@@ -23,12 +23,12 @@ def authorize(gate: Gate) -> Authorize:
 
 
 class Authorize:
-    """Left out of the chain of tools that the gate does not concern: those that declare nothing and no rule names.
+    """Left out for tools that the gate does not concern: those that declare nothing and that no rule names.
 
     Such a tool keeps the closed gate, so a tool that calls `ctx.require` must declare its `optional_permissions`.
     """
 
-    screens = True  # the result of background work may be one that somebody wants to see first
+    screens = True  # a person may want to see the result of background work first
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -46,12 +46,12 @@ class Authorize:
         return _with_notes(await own.show_result(granted, await proceed(granted)), own)
 
     def clear_state(self, session_id: str) -> None:
-        """A session that begins anew is asked anew."""
+        """Forgets the answers of a session, so that its questions are asked again."""
         if isinstance(self.gate, PolicyGate):
             self.gate.forget(session_id)
 
     async def _one_by_one(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        """For a gate that knows only `require`."""
+        """Judges each permission alone, for a gate that knows only `require`."""
         for permission, target in find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope):
             if permission is not None:
                 await self.gate.require(ctx, permission, target)
@@ -59,8 +59,8 @@ class Authorize:
 
 
 def _with_notes(result: ToolResult, gate: CallGate) -> ToolResult:
-    """The model learns what the person said with a yes, and which arguments ran instead of its own."""
-    notes = [f"The person approved this and said: {said}" for said in gate.feedback]
+    """Adds notes for the model: the person's words with a yes, and the arguments that ran instead of its own."""
+    notes = [f"The person approved this and said: {words}" for words in gate.feedback]
     if gate.edited is not None:
         edited = dict(gate.edited)
         result = result.with_data(edited_arguments=plain(edited))

@@ -1,4 +1,4 @@
-"""Step: an agent that goes in circles is nudged, then the person is asked, then it is stopped."""
+"""Step: nudges an agent that goes in circles, then asks the person, then stops it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST = 1_000  # characters of a result, or of arguments, that are kept as the
 EXEMPT = frozenset({"bash_output"})  # polling is its job
 
 Ask = Callable[[ToolContext, str], Awaitable[bool]]
-"""Whether a person wants it to go on."""
+"""Asks a person whether the agent shall continue."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _Trail:
     errors: int = 0
 
     def count_rounds(self, name: str, arguments: Any, answer: Any, turn: str) -> int:
-        """How often the round that this call ends was made; calls of one turn count once."""
+        """Returns how often the round that this call ends was made; calls of one turn count once."""
         calls, runs = self.calls, self.runs
         if answer not in self.answers:  # something new: no round ends here
             if self.running:
@@ -81,9 +81,9 @@ class _Trail:
 
 
 def break_loops(ask: Ask | None = None) -> Step:
-    """Without anyone to `ask`, the fifth round is the last.
+    """Stops an agent after the fifth equal round, unless a person who is asked allows more.
 
-    A stopped call keeps its own result and says so in `data.stop` and `data.stop_reason`. It stays stopped while the
+    A stopped call keeps its own result, with the stop in `data.stop` and `data.stop_reason`. It stays stopped while the
     round is repeated.
     """
     trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
@@ -123,7 +123,7 @@ async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: A
     rounds = trail.made
     what = f"the same call with the same result was made {rounds} times"
     if rounds >= ASK and trail.may_go_on is None:
-        trail.may_go_on = False  # unless somebody says yes; whoever comes meanwhile does not ask again
+        trail.may_go_on = False  # unless a person says yes; calls that come meanwhile do not ask again
         trail.may_go_on = ask is not None and await ask(ctx, f"{what}; go on?")
     if rounds >= STOP or trail.may_go_on is False:
         return _mark_stopped(result, what)
@@ -132,16 +132,16 @@ async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: A
 
 
 def _mark_stopped(result: ToolResult, why: str) -> ToolResult:
-    """What the call gave stays as it is, good or bad; the loop reads the data."""
+    """Marks a result as stopped. The output stays as it is; the loop reads the data."""
     note = f"\n\n[Stopped: {why}. Report what stands in the way instead of trying again.]"
     return replace(result, for_llm=result.for_llm + note).with_data(stop="loop", stop_reason=f"stopped: {why}")
 
 
 def _fingerprint(value: Any) -> Any:
-    """The text if it is short, otherwise its length and hash: whole results of many agents would fill the memory."""
+    """Returns a short text itself, otherwise its length and hash, since whole results would fill the memory."""
     if not isinstance(value, str):
         try:
             value = json.dumps(value, sort_keys=True, default=str)
-        except Exception:  # cyclic, too deep, keys that have no order, an object of somebody's own making
+        except Exception:  # cyclic, too deep, keys that have no order, a custom object
             value = brief(value)
     return value if len(value) <= LONGEST else (len(value), hash(value))

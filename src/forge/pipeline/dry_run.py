@@ -1,4 +1,4 @@
-"""Step: says what a call would do instead of doing it. Calls that only read are run."""
+"""Step: describes a call instead of running it. Calls that only read are run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = 10  # targets named in the text; the data has them all
 
 
 def dry_run(gate: PolicyGate | None = None) -> Step:
-    """For all that needs more than `read`. It goes outside `authorize`: nobody is asked about what will not happen.
+    """Replaces calls that need more than `read`. Put it outside `authorize`, so that no one is asked about a dry run.
 
     With a gate it also says what the policy would.
     """

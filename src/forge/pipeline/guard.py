@@ -1,4 +1,4 @@
-"""Step: what guardrails deny is not run, and what they block is not seen, neither at the end nor while it runs."""
+"""Step: refuses calls that guardrails deny, and hides output that they block, at the end and while a tool runs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Denial(Protocol):
 
 
 class CallRules(Protocol):
-    """What is denied in a session."""
+    """The guardrails of a session."""
 
     @property
     def output(self) -> tuple[Denial, ...]:
@@ -37,30 +37,33 @@ class CallRules(Protocol):
 
     @property
     def streams(self) -> str:
-        """`all`, `lines` or `nothing`: what may be shown while a tool runs."""
+        """`all`, `lines` or `nothing`: the output that may be shown while a tool runs."""
 
     def check_call(self, spec: ToolSpec, arguments: Mapping[str, Any]) -> None:
         """Raises `ToolError` for a call that is denied."""
 
     def find_block(self, text: str) -> Denial | None:
-        """The rule by which nothing of an output with this text may be seen."""
+        """Returns the rule that hides all of an output with this text, if there is one."""
 
     def redact(self, text: str) -> str:
-        """The text without what must not be seen."""
+        """Removes text that must not be seen."""
 
 
 class Guard(Protocol):
-    """Knows what is denied, which may change in the course of a session."""
+    """Knows the guardrails, which may change during a session."""
 
     def rules(self, session_id: str) -> CallRules | None:
-        """None: nothing is denied."""
+        """Returns the rules of a session; None if nothing is denied."""
 
     def forget(self, session_id: str) -> None:
-        """The session begins anew."""
+        """Forgets a session that begins again."""
 
 
 def guard(rules: Guard) -> Step:
-    """Outside the gate, so that nobody is asked about what is denied, and inside what keeps results in files."""
+    """Makes the step. It goes outside the gate, so that no one is asked about denied calls.
+
+    It goes inside the step that stores results in files.
+    """
 
     def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
         own = rules.rules(ctx.scope.session_id)
@@ -70,7 +73,7 @@ def guard(rules: Guard) -> Step:
 
 
 def guard_edited(rules: Guard) -> Step:
-    """Inside the gate: what a person put in the place of the arguments is judged like what the model sent."""
+    """Makes the step that goes inside the gate: arguments that a person wrote are judged like the model's."""
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         if gate_of(ctx).edited is not None:
@@ -114,7 +117,7 @@ async def _screen_result(result: ToolResult, rules: CallRules) -> ToolResult:
 
 
 def _screen_now(result: ToolResult, rules: CallRules) -> ToolResult:
-    """Whether anything is blocked is asked of all that is there, before anything of it is redacted."""
+    """Looks for blocked text in the whole result before any of it is redacted."""
     found: list[Denial] = []
 
     def look(text: str) -> str:
@@ -131,7 +134,7 @@ def _mask_result(result: ToolResult, mask: Callable[[str], str]) -> ToolResult:
 
 
 def _mask_data(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
-    """Plain data with every text in it passed through `mask`."""
+    """Passes every text in plain data through `mask`."""
     if isinstance(value, str):
         return mask(value) if value else value
     if value is None or isinstance(value, bool | int | float):
@@ -146,7 +149,7 @@ def _mask_data(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
 
 
 def _withhold_result(result: ToolResult, denial: Denial) -> ToolResult:
-    """Nothing of it but that it was blocked, and why: what was done is done, so the model is told that it ran."""
+    """Withholds the output and gives the reason. The call has run, so the model learns that too."""
     words = f"{MARK} skill guardrail: {denial.message}"
     kind = result.failure.kind if result.failure is not None else ErrorKind.SECURITY
     return replace(
@@ -161,14 +164,14 @@ def _withhold_result(result: ToolResult, denial: Denial) -> ToolResult:
 
 
 class _Stream:
-    """In the place of the activity stream of one call: what the tool shows while it runs is looked at first."""
+    """Replaces the activity stream of one call: output shown while the tool runs is checked first."""
 
     def __init__(self, ctx: ToolContext, rules: CallRules) -> None:
         self._to = ctx.activity
         self._rules = rules
         self._waiting = ""  # the beginning of a line
         self._last: ToolOutput | None = None
-        self._told = False
+        self._has_noted = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._to, name)
@@ -182,20 +185,20 @@ class _Stream:
             self._to.emit(event)
 
     def end(self) -> None:
-        """The last line, though it does not end."""
+        """Emits the last line, although it does not end."""
         if self._last is not None and self._waiting:
             self._to.emit(replace(self._last, text=self._rules.redact(self._waiting)))
             self._waiting = ""
 
     def _output(self, event: ToolOutput) -> None:
         if self._rules.streams == "nothing":
-            if not self._told:
-                self._told = True
+            if not self._has_noted:
+                self._has_noted = True
                 self._to.emit(replace(event, text="[Its output is shown when all of it was looked at.]\n"))
             return
         self._last = event
         whole, found, self._waiting = (self._waiting + event.text).rpartition("\n")
-        if len(self._waiting) > LONGEST_LINE:  # nobody writes such lines to be read
+        if len(self._waiting) > LONGEST_LINE:  # no one writes such lines to be read
             whole, found, self._waiting = whole + found + MARK, "\n", ""
         if found:
             lines = [self._rules.redact(line) if line else line for line in whole.split("\n")]

@@ -1,4 +1,4 @@
-"""Step: requests that a tool makes through `forge.network` are judged by the project's egress."""
+"""Step: judges requests that a tool makes through `forge.network` by the project's egress."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the
 
 
 def guard_egress(egress: Egress | None = None) -> Step:
-    """Without one, what holds around the call holds: public addresses only.
+    """Applies the project's egress to every call. Without one, the surrounding egress applies: public addresses only.
 
     It guards every tool, not only those that say they use the network: what a tool forgot to say must not open a door.
     """

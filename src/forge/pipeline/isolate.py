@@ -1,4 +1,4 @@
-"""Step: a tool with `isolate=True` runs in a process of its own instead of here."""
+"""Step: runs a tool with `isolate=True` in a process of its own."""
 
 from __future__ import annotations
 

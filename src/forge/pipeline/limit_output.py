@@ -1,4 +1,4 @@
-"""Step: a long result is cut where a model can still use it, says so, and is kept whole in a file."""
+"""Step: cuts a long result where a model can still use it, adds a note, and stores the whole result in a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 MAX_LINES = 2_000
 MAX_BYTES = 50 * 1024
 MAX_LINE = 2_000  # characters
-MAX_SPILL = 64 * 1024 * 1024  # characters kept in the file
+MAX_SPILL = 64 * 1024 * 1024  # characters stored in the file
 MOST_SPILLS = 200  # files, the oldest out
 MOST_SPILLED = 512 * 1024 * 1024  # bytes of all of them
 MAX_FOR_USER = 200 * 1024  # bytes
@@ -72,7 +72,7 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
 
 
 async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[int, int, int] | None) -> ToolResult:
-    """A large result, looked through beside the loop. `limits` of its text; None where the text is short."""
+    """Limits a large result in a thread. `limits` are those of its text; None where the text is short."""
 
     def limit() -> ToolResult:
         within = _store_large_attachments(ctx, _bound_fields(result))
@@ -87,7 +87,7 @@ async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[i
 
 
 def _is_light(result: ToolResult) -> bool:
-    """Whether it is too small to break any limit."""
+    """Says whether the result is too small to break any limit."""
     failure = result.failure
     if failure is not None and len(failure.message) + len(failure.suggestion) > MAX_FAILURE:
         return False
@@ -99,7 +99,7 @@ def _is_light(result: ToolResult) -> bool:
 
 
 def _bound_fields(result: ToolResult) -> ToolResult:
-    """All that is not for the model, clipped."""
+    """Clips all fields that are not for the model."""
     failure = result.failure
     if failure is not None and max(len(failure.message), len(failure.suggestion)) > MAX_FAILURE:
         message, suggestion = (_clip(text, MAX_FAILURE) for text in (failure.message, failure.suggestion))
@@ -124,8 +124,8 @@ def _limit_text(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes:
         shown = Cut(text, of, min(text.count("\n") + 1, of))
     if shown is None:
         return result if text is result.for_llm else replace(result, for_llm=text)
-    kept, path = _store_whole(ctx, text if whole is None else whole)
-    note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {kept}]"
+    where, path = _store_whole(ctx, text if whole is None else whole)
+    note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {where}]"
     facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size, **({"spilled": path} if path else {})}
     return replace(result, for_llm=f"{shown.text}\n{note}", whole=None).with_data(**facts)
 
@@ -133,7 +133,7 @@ def _limit_text(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes:
 def fit_text(
     text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end: bool = False, of: int = 0
 ) -> Cut | None:
-    """The text within all three limits, or None where it is already. `of`: lines of the text that it is a part of."""
+    """Returns the text within all three limits, or None where it fits already. `of`: lines of the whole text."""
     lines = text.split("\n")
     total = len(lines) - (lines[-1] == "")
     clipped = [_clip_line(line, max_line) for line in lines[:total]]
@@ -152,15 +152,15 @@ def fit_text(
 
 
 def _fit_lines(lines: list[str], max_bytes: int) -> list[str]:
-    """The first lines that fit; of a single one too long, the part that fits."""
-    kept: list[str] = []
+    """Returns the first lines that fit; of a single line that is too long, the part that fits."""
+    fitting: list[str] = []
     used = 0
     for line in lines:
         used += len(line.encode()) + 1
         if used > max_bytes + 1:
-            return kept or [line.encode()[:max_bytes].decode(errors="ignore")]
-        kept.append(line)
-    return kept
+            return fitting or [line.encode()[:max_bytes].decode(errors="ignore")]
+        fitting.append(line)
+    return fitting
 
 
 def _clip(text: str, most: int) -> str:
@@ -168,7 +168,7 @@ def _clip(text: str, most: int) -> str:
 
 
 def _clip_line(line: str, most: int) -> str:
-    """The number of a line, and a tool's own mark of what it clipped, are not part of it."""
+    """Clips a line without counting its number or a tool's own mark of clipped text."""
     if most < len(line) <= most + _AROUND:
         numbered = _NUMBERED.fullmatch(line)
         if numbered is not None and len(numbered["line"]) <= most:
@@ -177,12 +177,12 @@ def _clip_line(line: str, most: int) -> str:
 
 
 def _is_note(line: str) -> bool:
-    """Whether a last line is the tool's own word on what it shows, such as where to go on."""
+    """Says whether a last line is the tool's own note about the shown part, such as where to continue."""
     return len(line) <= MAX_NOTE and line.startswith("[") and line.endswith("]")
 
 
 def _spread_json(text: str) -> str:
-    """One long line of JSON, an element a line; anything else as it is."""
+    """Puts each element of one long line of JSON on a line of its own; leaves other text as it is."""
     if text[:1] not in ("[", "{") or len(text) > MAX_JSON:
         return text
     try:
@@ -206,7 +206,7 @@ def _render_lines(value: Any, indent: str) -> str:
 
 
 def _store_whole(ctx: ToolContext, text: str | StoredText) -> tuple[str, str]:
-    """Write the whole text to a file of the session; the part of the note that says where, and the file."""
+    """Writes the whole text to a file of the session. Returns the note that names the file, and the file."""
     what, content = "the whole text is", text if isinstance(text, str) else text.pieces()
     if isinstance(text, str) and len(text) > MAX_SPILL:
         what, content = "the first part of it is", text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
@@ -220,7 +220,7 @@ def _store_whole(ctx: ToolContext, text: str | StoredText) -> tuple[str, str]:
 
 
 def _store_file(ctx: ToolContext, content: str | bytes | Iterable[str], ending: str) -> str:
-    """The file of the session that holds the content from now on. Raises `OSError`."""
+    """Stores content in a file of the session and returns its path. Raises `OSError`."""
     # the last part tells runs apart whose models number their calls alike, also on other machines
     mark = crc32(ctx.key.encode("utf-8", "replace"))
     name = re.sub(r"[^A-Za-z0-9_-]", "_", f"{ctx.spec.name}-{ctx.call.id[:200]}")[:90] + f"-{mark:08x}"
@@ -236,15 +236,15 @@ def _store_file(ctx: ToolContext, content: str | bytes | Iterable[str], ending: 
 
 
 def _store_large_attachments(ctx: ToolContext, result: ToolResult) -> ToolResult:
-    """Those that events and JSON leave out are in a file, so that they can be found."""
+    """Stores attachments that events and JSON leave out in files, so that they can be found."""
     if not result.attachments:
         return result
-    told = result.with_attachments_within(LARGEST_ON_WIRE).attachments
-    kept = tuple(
+    on_wire = result.with_attachments_within(LARGEST_ON_WIRE).attachments
+    stored = tuple(
         _store_attachment(ctx, one) if shown.left_out and not one.path and one.data else one
-        for one, shown in zip(result.attachments, told, strict=True)
+        for one, shown in zip(result.attachments, on_wire, strict=True)
     )
-    return result if kept == result.attachments else replace(result, attachments=kept)
+    return result if stored == result.attachments else replace(result, attachments=stored)
 
 
 def _store_attachment(ctx: ToolContext, attachment: Attachment) -> Attachment:
@@ -258,7 +258,7 @@ def _store_attachment(ctx: ToolContext, attachment: Attachment) -> Attachment:
 
 
 def _extract_payloads(result: ToolResult) -> ToolResult:
-    """Base64 is noise to a model: it becomes an attachment."""
+    """Turns Base64 text, which is noise to a model, into attachments."""
     attachments = list(result.attachments)
 
     def extract(match: re.Match[str]) -> str:

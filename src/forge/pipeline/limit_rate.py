@@ -1,4 +1,4 @@
-"""Step: a tool that declares a rate is called no more often than that; a call too many waits, or is told."""
+"""Step: limits how often a tool with a rate is called; a call too many waits or is refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_SESSIONS = 1_000  # whose calls are counted
 
 
 def limit_rate() -> Step:
-    """Waits until the call's deadline at most, then it is `rate_limited`. Periods are a tool's, runs a session's."""
+    """Waits until the call's deadline, then fails as `rate_limited`. Periods count per tool, runs per session."""
     recent: dict[str, deque[float]] = {}  # tool -> when its latest calls were let through
     made: OrderedDict[str, dict[str, int]] = OrderedDict()  # session -> tool -> calls of this run
 

@@ -1,4 +1,4 @@
-"""Step: a tool gets the time its spec allows, then it is cancelled, then it is left behind."""
+"""Step: gives a tool the time that its spec allows, then cancels it, then abandons it."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def limit_time() -> Step:
 async def _await_until_deadline(
     ctx: ToolContext, coroutine: Coroutine[Any, Any, ToolResult], waited: Any
 ) -> ToolResult:
-    """A call that has to wait."""
+    """Awaits a suspended call until its deadline."""
     seconds = ctx.spec.timeout
-    asked: Any = ctx.arguments.get("timeout")
-    if asked is not None and seconds is not None and isinstance(asked, int | float):
+    requested: Any = ctx.arguments.get("timeout")
+    if requested is not None and seconds is not None and isinstance(requested, int | float):
         seconds = max(
-            seconds, min(asked, LONGEST) + SPARE
+            seconds, min(requested, LONGEST) + SPARE
         )  # such a tool keeps its own deadline; this one only catches its fall
     try:
         return await Until(coroutine, seconds, waited=waited, excused=lambda: ctx.excused)

@@ -1,4 +1,4 @@
-"""Steps: tool calls to a file, and from the file back, for tests and demos."""
+"""Steps that record tool calls to a file and replay them, for tests and demos."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ MOST_CALLS = 10_000  # whose background work may still end
 
 
 def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
-    """Append every call and its result, one JSON object a line. The file is readable by its owner alone.
+    """Appends every call and its result, one JSON object per line. Only the owner can read the file.
 
     Registered secrets are masked: those given, or those of the call's activity. The end of background work is a line
     of its own, marked as `completed`. A call that cannot be recorded has its result all the same, with a warning.
@@ -51,7 +51,7 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
 
 
 def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
-    """Answer calls from a recording instead of running them. The same call twice gets the two answers in order."""
+    """Answers calls from a recording instead of running them. Equal calls get their answers in order."""
     answers: dict[str, deque[_Answer]] = {}
     for answer in _answers(_entries(path)):
         answers.setdefault(answer.key, deque()).append(answer)
@@ -72,7 +72,7 @@ def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
 
 @dataclass
 class _Answer:
-    """What a call was answered, and what its background work came to."""
+    """The recorded answer to a call, and the result of its background work."""
 
     key: str
     result: ToolResult
@@ -83,7 +83,7 @@ class _Answer:
 
 
 def _append(path: str | os.PathLike[str], entry: dict[str, Any]) -> str:
-    """Why it could not be done, if it could not."""
+    """Appends an entry. Returns the problem, if there was one."""
     try:
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -117,7 +117,7 @@ def _entries(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
 
 
 def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
-    """The answers in order, each with the end of its background work: that of the latest call with the same id."""
+    """Returns the answers in order, each with the end of its background work, found by the latest equal id."""
     answers: list[_Answer] = []
     latest: dict[tuple[str, str], _Answer] = {}
     early: dict[tuple[str, str], ToolResult] = {}  # it may end before its beginning is written down
@@ -134,8 +134,8 @@ def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
 
 
 def _entry(ctx: ToolContext, result: ToolResult, secrets: Secrets | None) -> dict[str, Any]:
-    told = result.to_dict(id=ctx.call.id, name=ctx.call.name, whole=True)  # it is to be played again
-    return _mask_entry({**_call_data(ctx), "result": told}, ctx, secrets)
+    wire = result.to_dict(id=ctx.call.id, name=ctx.call.name, whole=True)  # it is to be played again
+    return _mask_entry({**_call_data(ctx), "result": wire}, ctx, secrets)
 
 
 def _call_data(ctx: ToolContext) -> dict[str, Any]:

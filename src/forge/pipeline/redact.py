@@ -1,4 +1,4 @@
-"""Step: registered secrets never reach a result."""
+"""Step: keeps registered secrets out of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from forge.pipeline._step import make_look_step
 
 
 def redact(secrets: Secrets) -> Step:
-    """What merely looks like a secret stays, so that a file that was read can be edited; events and logs mask it."""
+    """Masks registered secrets only, so that a file that was read can be edited; events mask look-alikes too."""
 
     def look(_: ToolContext, result: ToolResult) -> ToolResult:
         return result if secrets.pattern is None else result.masked(secrets.mask_value)

@@ -1,4 +1,4 @@
-"""Step: a failure that was marked as passing is tried again, a few times, with growing pauses."""
+"""Step: retries a failure that is marked as passing, a few times, with growing pauses."""
 
 from __future__ import annotations
 

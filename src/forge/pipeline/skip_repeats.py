@@ -1,4 +1,4 @@
-"""Step: the same read-only call twice in a turn is answered, not run again."""
+"""Step: answers the same read-only call in a turn without running it again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_SESSIONS = 1_000
 
 @dataclass
 class _Turns:
-    """What one session called, and in which of its turns."""
+    """The calls of one session, with the turn of each."""
 
     message_id: str = ""
     number: int = 0
@@ -28,7 +28,7 @@ class _Turns:
 
 
 def skip_repeats() -> Step:
-    """Only calls that succeeded count, and nothing counts any more once something was changed."""
+    """Counts only calls that succeeded, and forgets all of them once something was changed."""
     sessions: OrderedDict[str, _Turns] = OrderedDict()
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:

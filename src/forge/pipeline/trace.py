@@ -1,4 +1,4 @@
-"""Step: an OpenTelemetry span around every call, when that package is there and an application set it up."""
+"""Step: puts an OpenTelemetry span around every call, when that package is there and an application set it up."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _refused: ContextVar[ToolContext | None] = ContextVar("refused", default=None)  
 
 
 def trace() -> Step:
-    """One span a call, refused ones included, and one for background work that failed."""
+    """Makes one span per call, refused ones included, and one for background work that failed."""
 
     def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
         telemetry: Any = sys.modules.get("opentelemetry.trace")
-        if telemetry is None or _has_span(ctx):  # whoever sets up tracing has imported it
+        if telemetry is None or _has_span(ctx):  # an application that sets up tracing has imported it
             return proceed(ctx)
         return _run_in_span(telemetry, ctx, proceed)
 
@@ -37,7 +37,7 @@ async def _run_in_span(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolR
     span = telemetry.get_tracer("forge").start_as_current_span(
         f"{OPERATION} {ctx.spec.name}",
         attributes=_attributes(ctx),
-        record_exception=False,  # its text may hold a secret that nobody has masked yet
+        record_exception=False,  # its text may hold a secret that is not masked yet
         set_status_on_exception=False,
     )
     with span as current:
@@ -54,7 +54,7 @@ async def _run_in_span(telemetry: Any, ctx: ToolContext, proceed: Next) -> ToolR
 
 
 def _has_span(ctx: ToolContext) -> bool:
-    """Whether this is the end of something that has a span: a refusal further in, or background work that went well."""
+    """Says whether the result's call has a span already: a refusal further in, or successful background work."""
     if ctx.outcome is None:
         return False
     refused = _refused.get()
@@ -64,7 +64,7 @@ def _has_span(ctx: ToolContext) -> bool:
 
 
 def _mark_failed(telemetry: Any, span: Any, cause: BaseException | None, kind: str) -> None:
-    if isinstance(cause, Waiting):  # it goes on later, in another span
+    if isinstance(cause, Waiting):  # it resumes later, in another span
         span.set_attribute("forge.waits_for", str(cause.what.get("kind", "")))
         return
     span.set_attribute("error.type", kind)

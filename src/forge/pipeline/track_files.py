@@ -1,4 +1,4 @@
-"""Step: says to the file tools whose call is at work, so that nothing unread is overwritten and all can be undone."""
+"""Step: tells the file tools which call runs, so that no unread file is overwritten and all changes can be undone."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ _OURS = {Category.BUILTIN, Category.DEV}
 
 
 def track_files(state: SessionState | None = None) -> Step:
-    """The built-in tools note and check what they touch themselves. Of the tools of others, who may know better, the
-    files they name are noted once they succeeded.
-    """
+    """Tracks the files of a call. Built-in tools do this themselves; others' named files are noted on success."""
     state = SessionState() if state is None else state
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
@@ -32,9 +30,9 @@ def track_files(state: SessionState | None = None) -> Step:
         with track_call(now):
             result = await proceed(ctx)
         if result.failure is None and ctx.spec.category not in _OURS:
-            for place, status in _find_touched(ctx):
+            for file, status in _find_touched(ctx):
                 written = Permission.WRITE in ctx.spec.permissions
-                state.seen.note(scope.session_id, str(place.path), status, written=written)
+                state.seen.note(scope.session_id, str(file.path), status, written=written)
         return result
 
     return add_attributes(step, applies=_touches_files, clear_state=state.forget, end_session=state.end)
@@ -50,9 +48,9 @@ def _find_touched(ctx: ToolContext) -> Iterator[tuple[Location, os.stat_result]]
     paths = PathValidator.of(ctx.scope)
     for target in targets_of(ctx.spec, ctx.arguments, ctx.tool):
         try:
-            place = paths.resolve(target)
-            status = status_of(place)
+            file = paths.resolve(target)
+            status = status_of(file)
         except ToolError:  # no path, or one that is none of ours
             continue
         if status is not None:
-            yield place, status
+            yield file, status

@@ -1,1 +1,1 @@
-"""Arguments of a call: read what a model sent, validate it, repair it, explain what is wrong; and their schemas."""
+"""Arguments of a call: reads, validates, repairs and explains what a model sent; and their schemas."""

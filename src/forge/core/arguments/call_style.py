@@ -1,4 +1,4 @@
-"""How a function that comes with a schema of its own takes its arguments: by name, or all of them at once."""
+"""Decides how a function with a schema of its own takes its arguments: by name, or all at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CallStyle(NamedTuple):
 def call_style(
     function: Callable[..., Any], name: str, schema: Mapping[str, Any], context_type: type, model: Any = None
 ) -> CallStyle:
-    """Raises `DefinitionError` where no call that fits the schema could ever work."""
+    """Returns the style. Raises `DefinitionError` where no call that fits the schema could ever work."""
     if not callable(function):
         raise DefinitionError(
             f"tool {name!r}: {type(function).__name__} is nothing that can be called; pass the function itself"
@@ -53,7 +53,7 @@ def call_style(
 
 
 def takes(hint: Any, wanted: type) -> bool:
-    """Whether a parameter of this annotation takes objects of the type: `T` itself or `T | None`."""
+    """Says whether a parameter of this annotation takes objects of the type: `T` itself or `T | None`."""
     return hint is wanted or (get_origin(hint) in (Union, UnionType) and wanted in get_args(hint))
 
 

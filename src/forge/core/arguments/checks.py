@@ -1,4 +1,4 @@
-"""What a model sent, made right: read, repaired where nothing is lost, explained where something is wrong."""
+"""Reads the arguments that a model sent, repairs them where nothing is lost, and explains mistakes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.core.plain_values import brief, clip_bytes, quote_json
 from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10  # listed in an error
-MOST_REPAIRED = 50_000  # places that are repaired in one call
+MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
@@ -36,23 +36,23 @@ _JSON_TYPES: dict[type, str] = {
 
 
 class Problem(NamedTuple):
-    """One thing that is wrong with the arguments, in no validator's own terms."""
+    """One mistake in the arguments, in no validator's own terms."""
 
     path: Path
-    kind: str  # type, missing, unknown, choice, or "" for whatever `message` says
+    kind: str  # type, missing, unknown, choice, or "": see `message`
     expected: str = ""  # for a type: its JSON name; for a choice: the choices
     value: Any = None
     message: str = ""
 
 
 class FlatProblems(list[Problem]):
-    """Problems of which each is about another parameter as a whole: there are no branches of a union to sort out."""
+    """Problems that each concern a different whole parameter: there are no branches of a union to sort out."""
 
     __slots__ = ()
 
 
 class Repaired(dict[str, Any]):
-    """Validated arguments that were repaired: not quite what was sent."""
+    """Validated arguments that were repaired and differ from the sent ones."""
 
     __slots__ = ("repaired",)
 
@@ -62,7 +62,7 @@ class Repaired(dict[str, Any]):
 
 
 def as_text(arguments: Mapping[str, Any] | str) -> str:
-    """The arguments as JSON text, which is what validators read fastest and judge alike."""
+    """Returns the arguments as JSON text, which validators read fastest and judge alike."""
     if isinstance(arguments, str):
         return arguments
     import pydantic_core  # heavy: paid at the first call, not at import
@@ -77,7 +77,7 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
 
 
 def check_amount(text: str) -> None:
-    """Refuse what would keep the event loop busy for seconds: JSON of very many small parts. Raises `ToolError`.
+    """Refuses JSON of very many small parts, which would block the event loop for seconds. Raises `ToolError`.
 
     What stands inside a string, such as the content of a file, is not counted.
     """
@@ -97,7 +97,7 @@ def _encode_mapping(value: Any) -> Any:
 
 
 def read(text: str) -> dict[str, Any]:
-    """The arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
+    """Reads the arguments as plain JSON data. Broken JSON is reported with its position, never run as `{}`."""
     import pydantic_core
 
     check_amount(text)
@@ -115,7 +115,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 class ArgumentHelp(NamedTuple):
-    """What an explanation says of a tool: made once, when its first call goes wrong."""
+    """The facts about a tool that explanations use: made once, when its first call goes wrong."""
 
     names: tuple[str, ...]  # of its parameters
     listed: str
@@ -130,7 +130,7 @@ def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str)
 
 
 def explain(problems: list[Problem], known: ArgumentHelp) -> ToolError:
-    """Every wrong field with its path, near names and choices; then a call that is right."""
+    """Explains every wrong field with its path, near names and choices; then shows a correct call."""
     wrong = _merge_problems(problems)
     few = wrong if len(wrong) <= MOST_PROBLEMS else wrong[:MOST_PROBLEMS]
     shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in few]
@@ -148,7 +148,7 @@ def article(noun: str) -> str:
 
 
 def near(name: str, names: Iterable[str], most: int = 3) -> list[str]:
-    """The names that someone who wrote `name` may have meant."""
+    """Returns the names that someone who wrote `name` may have meant."""
     return _near(name[:LONGEST_KEY], tuple(names), most)
 
 
@@ -166,7 +166,7 @@ def _near(name: str, names: tuple[str, ...], most: int) -> list[str]:
 
 
 def render_path(path: Path) -> str:
-    """`tags[1].name`"""
+    """Renders a path as in `tags[1].name`."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
@@ -174,11 +174,11 @@ def render_path(path: Path) -> str:
 
 
 def _unreadable(text: str, words: str) -> ToolError:
-    place = re.search(r"line (\d+) column (\d+)", words)
+    position = re.search(r"line (\d+) column (\d+)", words)
     near_it = ""
-    if place:
-        line = text.split("\n", int(place[1]))[int(place[1]) - 1]
-        excerpt = line[max(0, int(place[2]) - 30) : int(place[2]) + 10]
+    if position:
+        line = text.split("\n", int(position[1]))[int(position[1]) - 1]
+        excerpt = line[max(0, int(position[2]) - 30) : int(position[2]) + 10]
         near_it = f", near {quote_json(excerpt)}" if excerpt else ""
     return ToolError(
         f"the arguments are not valid JSON: {words}{near_it}",
@@ -188,7 +188,7 @@ def _unreadable(text: str, words: str) -> ToolError:
 
 
 def _merge_problems(problems: list[Problem]) -> list[Problem]:
-    """Type problems of one place become one: a union reports every branch it tried."""
+    """Merges type problems of one path into one: a union reports every branch it tried."""
     if type(problems) is FlatProblems:
         return problems
     paths = set()

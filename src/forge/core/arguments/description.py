@@ -1,4 +1,4 @@
-"""What the model reads of a tool: a docstring without its sections, or a file."""
+"""Returns the description that the model reads: a docstring without its sections, or a file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECTION = (  # compiled where it is needed: most docstrings have no sections
 
 
 def description_of(doc: str) -> str:
-    """The docstring without its sections: what the model reads."""
+    """Returns the docstring without its sections."""
     text = inspect.cleandoc(doc)
     section = _first_section(text)
     return (text[: section.start()] if section else text).strip()
@@ -32,7 +32,7 @@ def _first_section(text: str) -> re.Match[str] | None:
 
 
 def documented_parameters(doc: str) -> dict[str, str]:
-    """Parameter texts of a Google, numpy or Sphinx docstring."""
+    """Returns the parameter texts of a Google, numpy or Sphinx docstring."""
     if not _first_section(doc):
         return {}
     from docstring_parser import DocstringStyle, ParseError, parse  # heavy: only for docstrings with sections
@@ -49,7 +49,7 @@ def documented_parameters(doc: str) -> dict[str, str]:
 
 
 def description_from(file: str, embedded: str | Callable[[], str], made_of: Any) -> str:
-    """The text of a description file with its variables filled in; the embedded text where the file is missing."""
+    """Returns the text of a description file with its variables filled in; without a file, the embedded text."""
     path = Path(file)
     module = sys.modules.get(getattr(made_of, "__module__", ""))
     if not path.is_absolute() and getattr(module, "__file__", None):

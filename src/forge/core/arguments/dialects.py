@@ -1,4 +1,4 @@
-"""One spec, every provider's spelling of it."""
+"""Writes one spec in every provider's spelling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def openai(spec: ToolSpec) -> dict[str, Any]:
 
 
 def openai_strict(spec: ToolSpec) -> dict[str, Any]:
-    """With `strict: true` where the schema fits OpenAI's rules for it, plain where it does not."""
+    """Sets `strict: true` where the schema fits OpenAI's rules for it; plain where it does not."""
     plain = openai(spec)
     if not is_flat(spec.parameters):
         return plain  # which parameters belong together cannot be said in its rules
@@ -48,7 +48,7 @@ def anthropic(spec: ToolSpec) -> dict[str, Any]:
 
 
 def gemini(spec: ToolSpec) -> dict[str, Any]:
-    """Gemini takes a subset of JSON Schema without references."""
+    """Spells a spec for Gemini, which takes a subset of JSON Schema without references."""
     definition: dict[str, Any] = {"name": spec.name, "description": spec.description}
     parameters = _parameters(spec)
     if parameters["properties"]:
@@ -88,7 +88,7 @@ class _DoesNotFit(Exception):
 
 
 def _parameters(spec: ToolSpec) -> dict[str, Any]:
-    """As providers take it: one flat object, for they refuse `oneOf`, `$ref` and the like at the root."""
+    """Returns one flat object schema, since providers refuse `oneOf`, `$ref` and the like at the root."""
     if spec not in _SHOWN:
         schema = modernise_schema(spec.parameters)
         if schema is not spec.parameters:
@@ -98,7 +98,7 @@ def _parameters(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _strict(schema: Any) -> Any:
-    """Every property required (optional ones nullable), no others allowed."""
+    """Makes every property required (optional ones nullable) and allows no others."""
     if not isinstance(schema, Mapping):
         return schema
     kind = schema.get("type")
@@ -130,7 +130,7 @@ def _strict(schema: Any) -> Any:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Whether it says which properties there are; without any it would be strict about nothing being there."""
+    """Says whether the schema lists its properties; without any, strict would allow none."""
     return "properties" in schema
 
 

@@ -14,7 +14,7 @@ _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies",
 
 
 def modernise_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The same schema with every list of `items` spelt as 2020-12 does; itself where there is none."""
+    """Spells every list of `items` as 2020-12 does; returns the schema itself where there is none."""
     return _schema(schema) if _has_list(schema) else schema
 
 
@@ -32,7 +32,7 @@ def _has_list(schema: Mapping[str, Any]) -> bool:
 
 
 def _schema(schema: Any) -> Any:
-    """Only where a schema may stand: a property called `items`, or an example, is no keyword."""
+    """Changes only schemas: a property called `items`, or an example, is no keyword."""
     if not isinstance(schema, Mapping):
         return schema
     made = dict(schema)

@@ -1,4 +1,4 @@
-"""A call that is right, made from a schema alone."""
+"""Makes a correct call from a schema alone."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _FORMATS = {
 
 
 def example(name: str, schema: JsonSchema) -> str:
-    """The call with every required parameter, and those that have an example, the way a model would write it."""
+    """Renders a call with every required parameter, and those that have an example, as a model would write it."""
     shown = (f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in example_arguments(schema).items())
     return clip_bytes(f"{name}({', '.join(shown)})", LONGEST)
 

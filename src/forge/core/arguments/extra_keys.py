@@ -1,4 +1,4 @@
-"""Keys that a class inside the arguments does not know: refused, unless the class says what becomes of them."""
+"""Refuses keys that a class inside the arguments does not know, unless the class itself allows them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _VALUES = frozenset({"metadata", "default", "expected", "cls", "serialization"})
 
 
 def make_closed_validator(adapter: Any) -> Any:
-    """The validator of a type adapter or a model. Pydantic drops unknown keys in silence; this one refuses them.
+    """Makes the validator of a type adapter or a model. Pydantic drops unknown keys in silence; this one refuses them.
 
     A class that sets `extra` itself, to "allow" or "ignore", keeps its own rule.
     """
@@ -27,7 +27,7 @@ def make_closed_validator(adapter: Any) -> Any:
 
 @cache
 def make_closed_generator() -> Any:
-    """Pydantic's generator of JSON Schemas, which says of closed models that they are closed."""
+    """Returns pydantic's generator of JSON Schemas, which marks closed models as closed."""
     from pydantic.json_schema import GenerateJsonSchema
 
     class Closed(GenerateJsonSchema):
@@ -48,7 +48,7 @@ def _core_schema(adapter: Any) -> Any:
 
 
 def _is_silent(schema: Any) -> bool:
-    """Whether it is a class that does not say what becomes of other keys. One without settings takes its holder's."""
+    """Says whether it is a class without a rule for other keys. One without settings takes its holder's."""
     if schema.get("type") not in _CLASSES or _EXTRA in schema.get("config", {_EXTRA: ""}):
         return False
     return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them
@@ -67,7 +67,7 @@ def _is_open(schema: Any) -> bool:
 
 
 def _close_schema(schema: Any) -> Any:
-    """A copy, since classes share their core schemas."""
+    """Returns a closed copy, since classes share their core schemas."""
     if isinstance(schema, dict):
         made = {key: one if key in _VALUES else _close_schema(one) for key, one in schema.items()}
         if _is_silent(schema):
@@ -79,7 +79,7 @@ def _close_schema(schema: Any) -> Any:
 
 
 def _shows_every_name(schema: Any) -> bool:
-    """Whether the JSON Schema has every name that the class takes: not where a field has several."""
+    """Says whether the JSON Schema has every name that the class takes: not where a field has several."""
     if schema["config"].get("validate_by_name") or schema["config"].get("populate_by_name"):
         return False
     inner = schema

@@ -1,4 +1,4 @@
-"""A pydantic model as the schema of a tool: what a model is shown of it, and arguments checked by it."""
+"""Uses a pydantic model as the schema of a tool, for models to see and to check arguments by."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from forge.core.arguments.extra_keys import make_closed_generator, make_closed_v
 from forge.core.arguments.signature import without_titles
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 
-MOST_PROBLEMS = 10  # that are told at once
+MOST_PROBLEMS = 10  # listed in one error
 
 
 def is_model(schema: object) -> bool:
-    """Whether it is the class of a pydantic model; pydantic itself is not imported for that."""
+    """Says whether it is the class of a pydantic model; pydantic itself is not imported for that."""
     return isinstance(schema, type) and hasattr(schema, "model_json_schema") and hasattr(schema, "model_validate_json")
 
 
 def schema_of(name: str, model: Any) -> dict[str, Any]:
-    """Raises `DefinitionError` for a model with fields that JSON cannot hold."""
+    """Returns the JSON Schema of a model. Raises `DefinitionError` for a model with fields that JSON cannot hold."""
     try:
         schema = without_titles(model.model_json_schema(schema_generator=make_closed_generator()))
     except Exception as error:  # pydantic has no common class for "this type has no JSON form"
@@ -30,7 +30,7 @@ def schema_of(name: str, model: Any) -> dict[str, Any]:
 def parser_of(
     model: Any, parse: Callable[[Mapping[str, Any] | str], dict[str, Any]]
 ) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
-    """`parse` checks what was sent against the schema; then the model's own validators have their say."""
+    """Returns a parser: `parse` checks arguments against the schema, then the model's own validators run."""
     from pydantic import ValidationError
 
     validate = make_closed_validator(model).validate_json

@@ -1,4 +1,4 @@
-"""The parameters of a schema, wherever its root keeps them: beside it, behind a `$ref`, or in branches."""
+"""Finds the parameters of a schema, wherever its root keeps them: beside it, behind a `$ref`, or in branches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DEEPEST = 100  # references and branches that are followed
 
 @dataclass
 class Outline:
-    """What a schema says about its own keys."""
+    """The keys that a schema declares."""
 
     properties: dict[str, Any] = field(default_factory=dict)
     required: dict[str, None] = field(default_factory=dict)  # whichever branch holds; in the schema's order
@@ -30,7 +30,7 @@ class Outline:
     declares_more: bool = False  # it speaks of further keys, and allows them
 
     def take(self, other: Outline) -> None:
-        """Both hold."""
+        """Adds another outline that also holds."""
         for name, shown in other.properties.items():
             if self.properties.get(name) in (None, {}, True):
                 self.properties[name] = shown
@@ -38,7 +38,7 @@ class Outline:
         self._open(other)
 
     def take_one(self, others: list[Outline]) -> None:
-        """One of them holds."""
+        """Adds outlines of which one holds."""
         for name in dict.fromkeys(name for other in others for name in other.properties):
             if self.properties.get(name) in (None, {}, True):
                 self.properties[name] = _either([one.properties[name] for one in others if name in one.properties])
@@ -53,22 +53,22 @@ class Outline:
 
 
 def is_flat(schema: JsonSchema) -> bool:
-    """Whether the root's own `properties` and `required` say it all."""
+    """Says whether the root's own `properties` and `required` are complete."""
     return not any(key in schema for key in _COMPOSED)
 
 
 def outline(schema: JsonSchema, branches: Branches = "every") -> Outline:
-    """What the root may hold in any branch, in its first ones (as for an example), or beside all branches."""
+    """Returns the keys that the root may hold: in any branch, in its first ones, or beside all branches."""
     return _OutlineWalk(schema, branches).of(schema)
 
 
 def flatten_schema(schema: JsonSchema, branches: Branches = "every") -> JsonSchema:
-    """One flat object schema with the same parameters: what is shown of a schema, never what is checked."""
+    """Returns one flat object schema with the same parameters, only for display, never for checks."""
     if is_flat(schema) and set(schema.get("required") or ()) <= (schema.get("properties") or {}).keys():
         return schema
     found = outline(schema, branches)
-    kept = {key: value for key, value in schema.items() if key not in (*_COMPOSED, "$schema", "$id")}
-    made = {"type": "object", **kept, "properties": found.properties, "required": list(found.required)}
+    rest = {key: value for key, value in schema.items() if key not in (*_COMPOSED, "$schema", "$id")}
+    made = {"type": "object", **rest, "properties": found.properties, "required": list(found.required)}
     if not found.required:
         del made["required"]
     return made

@@ -1,4 +1,4 @@
-"""What a tool says of a parameter: limits and an example in its type, and what its own settings make of them."""
+"""Declares limits and examples in a parameter's type, and settings that change them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 
 class Setting(NamedTuple):
-    """What a tool was configured with for one of its parameters."""
+    """A tool's setting for one of its parameters."""
 
     default: Any  # of calls that leave it out
     most: float | None = None  # shown as the maximum; the tool itself refuses more, in its own words
 
 
 class Limits:
-    """What pydantic's `Field` would say, without importing anything: `forge tool list` builds no schema.
+    """Pydantic's `Field` without importing anything: `forge tool list` builds no schema.
 
     Numbers take `ge`, `gt`, `le`, `lt`; texts and lists take `min_length`, `max_length`. The example is shown to models
     and used by `forge tool describe`, so it must be a value with which the call works.

@@ -1,4 +1,4 @@
-"""Follows the local references of a schema, and counts what following them all would cost."""
+"""Follows the local references of a schema, and counts the cost of following them all."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class References:
         self._look(schema)
 
     def targets(self, node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The schemas that this one refers to."""
+        """Returns the schemas that this one refers to."""
         found = [self._at(node, node[key]) for key in REFERENCES if key in node]
         return [one for one in found if isinstance(one, Mapping)]
 
     def same_place(self, nodes: Iterable[Any], most: int) -> list[Mapping[str, Any]]:
-        """These and all that check the same value: behind references, in branches. At most `most` of them."""
+        """Returns all schemas that check the same value: behind references, in branches. At most `most`."""
         found: dict[int, Mapping[str, Any]] = {}
         waiting = [node for node in nodes if isinstance(node, Mapping)]
         while waiting and len(found) < most:
@@ -40,7 +40,7 @@ class References:
         return list(found.values())
 
     def exceeds(self, most: int) -> bool:
-        """Whether some value would be checked more than `most` times. What contains itself counts once.
+        """Says whether some value would be checked more than `most` times. A schema that contains itself counts once.
 
         A few lines can ask for billions of checks; a validator makes them all, and nothing else runs meanwhile.
         """
@@ -86,7 +86,7 @@ class References:
                 waiting.extend((item, base) for item in node)
 
     def _beside(self, node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-        """The schemas that check the same value as this one does."""
+        """Returns the schemas that check the same value as this one."""
         found: list[Any] = [*self.targets(node)]
         found += [node.get(key) for key in _ONE]
         found += [one for key in _LISTS if isinstance(node.get(key), list | tuple) for one in node[key]]
@@ -105,5 +105,5 @@ class References:
             try:
                 found = found[int(part)] if isinstance(found, list | tuple) else found[part]
             except (KeyError, IndexError, ValueError, TypeError):
-                return None  # the validator says so
+                return None  # the validator reports it
         return found

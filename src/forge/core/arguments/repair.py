@@ -13,7 +13,7 @@ from forge.core.arguments.spelling import find_meant_name
 from forge.core.plain_values import brief
 from forge.core.spec import JsonSchema
 
-MOST_UNKNOWN = 100  # keys; with more of them nobody can say what was meant
+MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
@@ -24,7 +24,7 @@ Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
 
 
 def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[str, Any]:
-    """The arguments under their canonical names: an alias is as good as the name itself, but not beside it."""
+    """Returns the arguments under their canonical names. An alias beside its name stays."""
     named = dict(data)
     for key in data:
         right = aliases.get(key)
@@ -34,7 +34,7 @@ def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[st
 
 
 def is_hopeless(problems: list[Problem]) -> bool:
-    """Whether some problem is beyond repair: then nothing will be run, and nothing need be repaired."""
+    """Says whether some problem is beyond repair: then the call fails, and no repair is needed."""
     if len(problems) > MOST_REPAIRED:
         return True
     unknown, missing = 0, False
@@ -55,7 +55,7 @@ def is_hopeless(problems: list[Problem]) -> bool:
 
 
 def _find_contested(problems: list[Problem]) -> set[Path]:
-    """Places that several problems speak of, or of their inside: branches of a union, one of which may be repaired."""
+    """Returns paths that several problems mention, inside or out: branches of a union, one of which may be repaired."""
     if len(problems) == 1:
         return set()
     seen: set[Path] = set()
@@ -74,7 +74,7 @@ def _find_contested(problems: list[Problem]) -> set[Path]:
 def repair(
     data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
 ) -> Any:
-    """Repair what can be repaired without loss; a `Repaired`, or the problems that are left.
+    """Repairs problems without loss. Returns a `Repaired`, or the problems that are left.
 
     `schema` is flat: its `properties` and `required` are those of the whole.
     """
@@ -105,7 +105,7 @@ def _limit_notes(notes: list[str]) -> list[str]:
 def _repair_problem(
     data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str], by_path: NamesByPath
 ) -> str:
-    """Repair one problem in place; what was done, or nothing."""
+    """Repairs one problem in place. Returns a note about it, or nothing."""
     if problem.kind == "missing" or not problem.path:
         return ""
     holder: Any = data
@@ -133,7 +133,7 @@ def _repair_problem(
 
 
 def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapping[str, str]) -> str:
-    """A key that can only be another spelling of one name."""
+    """Renames a key that can only be another spelling of one name."""
     if not isinstance(key, str) or not isinstance(holder, dict):
         return ""
     right = find_meant_name(key, names.known, aliases, names.required, holder)
@@ -144,7 +144,7 @@ def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapp
 
 
 def _convert_value(problem: Problem) -> Any:
-    """The same value as it was expected, or None where something would be lost."""
+    """Converts the value to the expected type, or returns None where something would be lost."""
     value, expected = problem.value, problem.expected
     if problem.kind == "choice":  # "7" for one of 4, 7
         return int(value) if isinstance(value, str) and value.isdecimal() and value in expected.split(", ") else None
@@ -197,12 +197,12 @@ _WORDS = {"True": "true", "False": "false", "None": "null"}
 
 
 def is_written(text: str) -> bool:
-    """Whether the text can only be meant as a list or an object."""
+    """Says whether the text can only be meant as a list or an object."""
     return text.lstrip()[:1] in ("[", "{")
 
 
 def read_written(text: str) -> Any:
-    """The list or object that the text spells, or None. Nothing is evaluated, and nothing is guessed."""
+    """Reads the list or object that the text spells, or None. Nothing is evaluated, and nothing is guessed."""
     import pydantic_core  # heavy: paid when something is wrong, not at import
 
     try:
@@ -216,7 +216,7 @@ def read_written(text: str) -> Any:
 
 
 def _as_json(text: str) -> str:
-    """Python's spelling as JSON's. Raises `ValueError` where it is neither."""
+    """Turns Python's spelling into JSON's. Raises `ValueError` where it is neither."""
     if len(text) > LONGEST:
         raise ValueError("too long")
     parts: list[str] = []

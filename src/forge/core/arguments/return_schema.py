@@ -1,4 +1,4 @@
-"""Reads what a typed function returns: the JSON Schema of its data, where it has one."""
+"""Reads the return type of a function: the JSON Schema of its data, where it has one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WITHOUT = (Any, object, str, type(None), ToolResult, Attachment, bytes, bytearr
 
 
 def read_return_schema(function: Callable[..., Any]) -> JsonSchema | None:
-    """Returns the schema of what a function says that it returns. Never raises.
+    """Returns the schema of a function's declared return type. Never raises.
 
     None for text, nothing, a `ToolResult` or an attachment, for pieces that are yielded, and for types without a JSON
     form: a tool works without it.
@@ -26,7 +26,7 @@ def read_return_schema(function: Callable[..., Any]) -> JsonSchema | None:
         hint = get_type_hints(function, include_extras=True).get("return", Any)
         if hint in _WITHOUT:
             return None  # most often seen: nothing heavy is imported for it
-        from pydantic import TypeAdapter  # heavy: paid when somebody asks
+        from pydantic import TypeAdapter  # heavy: paid on first use
 
         adapter: Any = TypeAdapter(readable_by_pydantic(hint))
         schema = without_titles(adapter.json_schema(mode="serialization", by_alias=False))

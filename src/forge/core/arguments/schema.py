@@ -1,4 +1,4 @@
-"""Raw JSON Schemas: refused when a tool could not live with them, compiled when they are used."""
+"""Checks raw JSON Schemas when a tool is defined, and compiles them when they are used."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
 
 
 def check_schema(name: str, schema: Any) -> None:
-    """Raise `DefinitionError`, naming the tool, for a schema that is invalid, remote or too large."""
+    """Raises `DefinitionError`, naming the tool, for a schema that is invalid, remote or too large."""
     if not isinstance(schema, Mapping):
         raise DefinitionError(f"tool {name!r}: its parameters are {type(schema).__name__}, not a JSON Schema object")
     if schema.get("type", "object") != "object":
@@ -45,7 +45,7 @@ def check_schema(name: str, schema: Any) -> None:
 
 
 def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fills_defaults: bool = False) -> Parse:
-    """The `parse` of a tool that has a schema but no Python signature.
+    """Makes the `parse` of a tool that has a schema but no Python signature.
 
     `takes`: the only keys that the code behind it can receive; None: any that the schema allows. `fills_defaults`: the
     schema's defaults are added. They are for local functions; a server fills in its own.
@@ -63,12 +63,12 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
         if is_valid and not found:
             return fill(data) if fill else data
         errors = [] if is_valid else islice(validator.iter_errors(data), MOST_REPAIRED + 1)
-        told = {problem.path for problem in found}
+        reported = {problem.path for problem in found}
         return found + [
             problem
             for error in errors
             for problem in _problems(error)
-            if problem.kind != "unknown" or problem.path not in told
+            if problem.kind != "unknown" or problem.path not in reported
         ]
 
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
 
 
 class _Keys:
-    """The keys of the arguments: which are known, and which of the others may be passed on."""
+    """The known keys of the arguments, and the rule for passing on others."""
 
     def __init__(self, schema: JsonSchema, aliases: Mapping[str, str], takes: Collection[str] | None) -> None:
         found = outline(schema)
@@ -101,7 +101,7 @@ class _Keys:
         return frozenset(map(fold_name, self._names))
 
     def find_refused(self, data: dict[str, Any]) -> list[Problem]:
-        """The keys that are not passed on: the tool cannot receive them, or another name was probably meant."""
+        """Returns the keys that are not passed on: the tool cannot receive them, or they misspell another name."""
         found: list[Problem] = []
         is_large = len(data) * len(self._names) > MOST_COMPARED
         for key in data:
@@ -125,7 +125,7 @@ class _Keys:
 def _make_filler(
     schema: JsonSchema, validator: Any, takes: Collection[str] | None
 ) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
-    """Adds the defaults that are themselves valid, or None where there are none."""
+    """Returns a function that adds the valid defaults, or None where there are none."""
     defaults = {
         key: shown["default"]
         for key, shown in outline(schema, branches="none").properties.items()
@@ -152,12 +152,12 @@ def _make_filler(
 
 
 def _prepare_schema(schema: JsonSchema) -> dict[str, Any]:
-    """As the validator reads it: without `$schema`, older spellings are read as what they meant."""
+    """Returns the schema for the validator: without `$schema`, older spellings become current ones."""
     return dict(schema if "$schema" in schema else modernise_schema(schema))
 
 
 def _validator(schema: dict[str, Any]) -> Any:
-    """Patterns run on a linear-time engine; those it cannot read (look-around) on one with a bounded backtrack."""
+    """Makes a validator. Patterns run on a linear-time engine; look-around runs on one with a bounded backtrack."""
     import jsonschema_rs
 
     try:
@@ -169,7 +169,7 @@ def _validator(schema: dict[str, Any]) -> Any:
 
 
 def _problems(error: Any) -> list[Problem]:
-    """One error of the validator, in our terms."""
+    """Translates one error of the validator into problems."""
     path, kind, value = tuple(error.instance_path), error.kind, error.instance
     match kind.name:
         case "required":
@@ -188,7 +188,7 @@ def _problems(error: Any) -> list[Problem]:
 
 
 def check_size(name: str, schema: Mapping[str, Any]) -> None:
-    """Walk without recursion: a schema may be as deep as it is hostile."""
+    """Walks without recursion: a schema may be as deep as it is hostile."""
     nodes, refers = 0, False
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:

@@ -1,4 +1,4 @@
-"""The names that a schema knows at a place inside the arguments."""
+"""Finds the names that a schema knows at a path inside the arguments."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Names(NamedTuple):
 
 
 class NamesByPath:
-    """The places of a schema, looked up once each."""
+    """The names of a schema by path, each looked up once."""
 
     def __init__(self, schema: JsonSchema) -> None:
         self._schema = schema
         self._found: dict[tuple[str | int, ...], Names] = {}
 
     def names(self, path: tuple[str | int, ...]) -> Names:
-        """The keys that an object at `path` may have."""
+        """Returns the keys that an object at `path` may have."""
         path = tuple(path)
         if path not in self._found:
             self._found[path] = self._look(path)
@@ -49,7 +49,7 @@ class NamesByPath:
 
 
 def _inside(node: Mapping[str, Any], part: str | int) -> list[Any]:
-    """The schemas of one key or item."""
+    """Returns the schemas of one key or item."""
     if isinstance(part, int):
         first = node.get("prefixItems")
         if isinstance(first, list | tuple) and part < len(first):

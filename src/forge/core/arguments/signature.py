@@ -1,4 +1,4 @@
-"""Reads a typed Python function: the schema the model sees, and the way from arguments to parameters."""
+"""Reads a typed Python function: its schema for the model, and the conversion of arguments to parameters."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Signature:
         doc: str = "",
         settings: Collection[str] = (),
     ) -> None:
-        """`settings`: what an object of the class is made with, which its docstring may describe as well."""
+        """`settings` are the parameters of the object's class, which its docstring may describe as well."""
         self.function = function
         self.doc = doc  # of the class, whose `run` this is
         self.name = name
@@ -80,12 +80,12 @@ class Signature:
 
     @cached_property
     def documented(self) -> dict[str, str]:
-        """What the docstrings say of parameters."""
+        """The parameter texts of the docstrings."""
         found = documented_parameters(inspect.cleandoc(self.doc))
         return found | documented_parameters(inspect.getdoc(self.function) or "")
 
     def _check_documented(self, settings: Collection[str]) -> None:
-        """A text whose name is misspelt would never reach the model."""
+        """Refuses a text whose name is misspelt: it would never reach the model."""
         known = self.parameters.keys()
         strange = [key for key in self.documented if key.isidentifier() and key not in known and key not in settings]
         bare = [key for key, one in self.parameters.items() if key not in self.documented and not _says_itself(one)]
@@ -97,7 +97,7 @@ class Signature:
             )
 
     def with_settings(self, settings: Mapping[str, Setting]) -> Signature:
-        """The same parameters with a tool's own settings: what models are told is what calls get."""
+        """Returns the parameters with a tool's own settings: models see the defaults that calls get."""
         own = copy.copy(self)
         for computed in ("defaults", "schema"):
             own.__dict__.pop(computed, None)
@@ -143,7 +143,7 @@ class Signature:
 
     @cached_property
     def defaults(self) -> dict[str, Any]:
-        """What the function fills in itself, so that steps and policies see it too."""
+        """The defaults that the function fills in, so that steps and policies see them too."""
         found = {}
         for key, parameter in self.parameters.items():
             default = parameter.default
@@ -173,7 +173,7 @@ class Signature:
         return schema
 
     def _generate_schema(self) -> dict[str, Any]:
-        """The schema of the types alone."""
+        """Generates the schema of the types alone."""
         try:
             adapter = self._adapter
             if isinstance(adapter, SimpleArguments):
@@ -186,7 +186,7 @@ class Signature:
         return made
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
-        """The `parse` of a typed tool: one pass when the arguments are right, words when they are not."""
+        """Makes the `parse` of a typed tool: one pass for correct arguments, an explanation for wrong ones."""
         from pydantic_core import ValidationError, to_json
 
         from forge.core.arguments.example import example  # listing tools reads no arguments
@@ -231,7 +231,7 @@ class Signature:
 
 
 def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
-    """The names under which a function takes arguments; None if it takes any."""
+    """Returns the names under which a function takes arguments; None if it takes any."""
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some built-in functions do not say
@@ -242,7 +242,7 @@ def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
 
 
 def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
-    """Pydantic's errors, in our terms. The data is only read where a path is ambiguous."""
+    """Translates pydantic's errors into problems. The data is only read where a path is ambiguous."""
     problems = []
     whole: dict[str, Any] | None = None
     errors = error.errors(include_url=False)
@@ -263,7 +263,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
 
 
 def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
-    """The place in the data, without the names of the union branches that pydantic puts in between."""
+    """Returns the path in the data, without the union branches that pydantic puts in between."""
     path: list[int | str] = []
     last = len(location) - 1
     for index, part in enumerate(location):
@@ -277,13 +277,13 @@ def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> P
 
 
 def _says_itself(parameter: inspect.Parameter) -> bool:
-    """Whether it needs no text in the docstring: `Annotated[...]`, or the context."""
+    """Says whether a parameter needs no text in the docstring: `Annotated[...]`, or the context."""
     written = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
     return "Annotated[" in written or "ToolContext" in written
 
 
 def _annotated_text(hint: Any) -> str:
-    """The text in `Annotated[str, "the text"]`."""
+    """Returns the text in `Annotated[str, "the text"]`."""
     extras = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
     return next((extra for extra in extras if isinstance(extra, str)), "")
 
@@ -297,7 +297,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def without_titles(schema: Any) -> Any:
-    """Pydantic's schema without the titles, which only cost tokens."""
+    """Removes the titles from pydantic's schema, which only cost tokens."""
     if isinstance(schema, list):
         return [without_titles(item) for item in schema]
     if not isinstance(schema, dict):

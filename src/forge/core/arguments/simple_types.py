@@ -15,7 +15,7 @@ from forge.core.arguments.parameters import Limits
 
 _UNIONS = (Union, types.UnionType)
 _NULL = {"type": "null"}
-_SHOWN: dict[Any, dict[str, Any]] = {  # of a type: what models are shown, and what pydantic's core is told
+_SHOWN: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, and its core schema for pydantic
     str: {"type": "string"},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -48,7 +48,7 @@ class _Simple(NamedTuple):
 
 
 class SimpleArguments:
-    """Arguments of which every type is plain; it stands where a `TypeAdapter` of their TypedDict would."""
+    """Arguments whose types are all plain; it replaces a `TypeAdapter` of their TypedDict."""
 
     def __init__(self, fields: Mapping[str, _Simple], optional: Collection[str]) -> None:
         self._fields = fields
@@ -70,7 +70,7 @@ class SimpleArguments:
         return SchemaValidator(self.core_schema)
 
     def json_schema(self) -> dict[str, Any]:
-        """A new dictionary each time: its parameters are given texts and defaults."""
+        """Returns a new dictionary each time: its parameters are given texts and defaults."""
         schema: dict[str, Any] = {
             "additionalProperties": False,
             "properties": {key: dict(one.shown) for key, one in self._fields.items()},
@@ -81,7 +81,7 @@ class SimpleArguments:
 
 
 def simple_arguments(hints: Mapping[str, Any], optional: Collection[str]) -> SimpleArguments | None:
-    """None where a type is not one of the plain ones: pydantic reads all of them then."""
+    """Returns the arguments, or None where a type is not plain: pydantic reads all of them then."""
     fields = {}
     for key, hint in hints.items():
         read = _read(hint)
@@ -143,7 +143,7 @@ def _union(members: tuple[Any, ...]) -> _Simple | None:
 
 
 def _read_annotated(hint: Any, extras: tuple[Any, ...]) -> _Simple | None:
-    """With texts, which are read elsewhere, and with `Limits`."""
+    """Reads a type with texts, which are read elsewhere, and with `Limits`."""
     found = _read(hint)
     for extra in extras:
         if found is None or type(extra) is str:

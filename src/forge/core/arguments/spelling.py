@@ -1,4 +1,4 @@
-"""Names that a model may have meant: the same name in another spelling, or one that is close to it."""
+"""Finds names that a model may have meant: another spelling of the name, or a close one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 def find_meant_name(
     key: str, names: Iterable[str], aliases: Mapping[str, str], required: Collection[str], others: Collection[str]
 ) -> str:
-    """The one known name that `key` can only be another spelling of, or nothing.
+    """Returns the one known name that `key` can only be another spelling of, or nothing.
 
     `others` are the keys that were sent: a name that was sent itself is not meant, and one that two keys may mean is
     not clear. One edit is accepted only in a long name that is required and was not sent.
@@ -40,7 +40,7 @@ def find_meant_name(
 
 @lru_cache(maxsize=1_000)  # models repeat their mistakes
 def close_names(key: str, names: tuple[str, ...], widely: bool) -> list[str]:
-    """The names that `key` resembles so much that one of them was probably meant.
+    """Returns the names that `key` resembles so much that one of them was probably meant.
 
     Narrowly: another spelling, or one edit. Widely: also alike as a whole, or one made of some words of the other.
     """
@@ -62,7 +62,7 @@ def _is_close(key: str, name: str, widely: bool) -> bool:
 
 
 def _shares_words(key: str, name: str) -> bool:
-    """Whether all the words of one are in the other: `file` and `file_path`, `path` and `fullPath`."""
+    """Says whether all the words of one name are in the other: `file` and `file_path`, `path` and `fullPath`."""
     first, second = _words(key), _words(name)
     fewer = min(first, second, key=len)
     return first & second == fewer and sum(map(len, fewer)) >= SHORTEST_CLOSE
@@ -90,12 +90,12 @@ def _same_spelling(first: str, second: str) -> bool:
 
 
 def fold_name(name: str) -> str:
-    """Without what spellings differ in: `orderStatus`, `order-status` and `Order_Status` are one name."""
+    """Removes the differences of spellings: `orderStatus`, `order-status` and `Order_Status` are one name."""
     return name[: LONGEST + 1].replace("_", "").replace("-", "").casefold() or name[: LONGEST + 1]
 
 
 def _one_edit_away(first: str, second: str) -> bool:
-    """One letter more, less, other, or two neighbours swapped. A digit counts things, so it is never a slip."""
+    """Says whether one letter was added, removed or changed, or two were swapped. Digits never differ."""
     short, long = sorted((fold_name(first), fold_name(second)), key=len)
     if len(long) - len(short) > 1 or len(long) > LONGEST:
         return False

@@ -1,4 +1,4 @@
-"""Time zones by the names that people and models write."""
+"""Finds time zones by the names that people and models write."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LONGEST = 64  # characters of a zone's name
 
 
 def zone_name(written: str) -> str:
-    """How the zone is spelled: `europe/berlin` is Europe/Berlin, `+2:00` is +02:00. Raises `ToolError`."""
+    """Returns the zone's proper name: `europe/berlin` is Europe/Berlin, `+2:00` is +02:00. Raises `ToolError`."""
     name = written.strip()
     if name.upper() in ("UTC", "GMT", "Z"):
         return "UTC"
@@ -22,7 +22,7 @@ def zone_name(written: str) -> str:
 
 
 def zone_of(name: str) -> tzinfo:
-    """The zone of a name that `zone_name` gave. Raises `ToolError` where this machine does not know it any more."""
+    """Returns the zone of a name from `zone_name`. Raises `ToolError` where this machine no longer knows it."""
     if name == "UTC":
         return UTC  # not the database's: the calculation is faster without summer time
     if name.startswith(("+", "-")):
@@ -50,8 +50,8 @@ def _find_zone(name: str) -> str:
     known = {zone.casefold(): zone for zone in available_timezones()}
     if name.casefold() in known:
         return known[name.casefold()]
-    places = {zone.rpartition("/")[2]: zone for zone in sorted(known.values())}  # so that "Berlin" finds Europe/Berlin
-    similar = near(name, known.values()) or [places[place] for place in near(name.replace(" ", "_"), places)]
+    by_city = {zone.rpartition("/")[2]: zone for zone in sorted(known.values())}  # so that "Berlin" finds Europe/Berlin
+    similar = near(name, known.values()) or [by_city[city] for city in near(name.replace(" ", "_"), by_city)]
     hint = f"Did you mean {' or '.join(similar)}?" if similar else "Use a name such as Europe/Berlin, or an offset."
     if not known:
         hint = "This machine has no time zone database (install the package tzdata): use UTC or an offset."

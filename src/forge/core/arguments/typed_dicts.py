@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints, 
 
 
 def readable_by_pydantic(hint: Any) -> Any:
-    """The same type, with every TypedDict in it in the form that pydantic reads on this Python."""
+    """Returns the type with every TypedDict in it in the form that pydantic reads on this Python."""
     if sys.version_info >= (3, 12):
         return hint
     if is_typeddict(hint):

@@ -1,1 +1,1 @@
-"""How code runs: on threads, under deadlines, in the background, and until its session ends."""
+"""Runs code: on threads, under deadlines, in the background, and until its session ends."""

@@ -1,4 +1,4 @@
-"""Work that goes on after a tool returned: tracked, and completed exactly once."""
+"""Runs work after a tool returned: each piece is tracked and completed exactly once."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Finish = Callable[[ToolContext, ToolResult], Awaitable[None]]
 
 
 class BackgroundWork:
-    """An executor's open work. `finish` gets every result, once; `failed` makes one of an exception."""
+    """An executor's open work. `finish` receives every result, once; `failed` turns an exception into one."""
 
     def __init__(self, finish: Finish, failed: Callable[[ToolContext, BaseException], ToolResult]) -> None:
         self._finish = finish
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
-        # session -> the completions that are still to come, each with the loop that hears of it
+        # session -> open completions, each with the loop that receives it
         self._open: dict[str, dict[int, asyncio.AbstractEventLoop]] = {}
-        self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be heard
+        self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be taken
         self._when_over: dict[str, Callable[[], None]] = {}  # session -> called once nothing of it is open
         self._waiting: set[asyncio.Future[None]] = set()
         self.offered: dict[tuple[str, str], set[int]] = {}  # completions of calls that run: by session and call id
-        self._dropped: set[int] = set()  # of those, the ones that nobody can call any more
+        self._dropped: set[int] = set()  # of those, the ones that no code can call any more
 
     def start(self, ctx: ToolContext, work: Work) -> None:
         if not callable(work) and not inspect.isawaitable(work):
@@ -55,17 +55,17 @@ class BackgroundWork:
             loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work, complete), ctx))
 
     def completion(self, ctx: ToolContext) -> Completion:
-        """Open until it is called or dropped, or its call returned a result that does not wait for it."""
+        """Returns a completion. It is open until called or dropped, or until its call returns another result."""
         made = Completion(self, ctx)
         self.offered.setdefault((ctx.scope.session_id, ctx.call.id), set()).add(made.number)
         return made
 
     def expect(self, session: str, number: int, loop: asyncio.AbstractEventLoop) -> None:
-        """A completion is still to come, on this loop."""
+        """Registers a completion that this loop expects."""
         self._open.setdefault(session, {})[number] = loop
 
     def end_call(self, ctx: ToolContext, *, pending: bool) -> None:
-        """A call that was offered a completion is over. Where its result is whole, nobody waits for the completion."""
+        """Ends a call that was offered a completion. Unless its result is pending, the completion is closed."""
         for number in self.offered.pop((ctx.scope.session_id, ctx.call.id), ()):
             was_dropped = number in self._dropped
             self._dropped.discard(number)
@@ -75,22 +75,22 @@ class BackgroundWork:
                 self.drop(ctx, number)
 
     def keep_completed(self, ctx: ToolContext, result: ToolResult) -> None:
-        """For a loop to take: what is never taken is forgotten, oldest first."""
+        """Stores a result for a loop to take. Results that no loop takes are forgotten, oldest first."""
         session = ctx.scope.session_id
-        if session not in self._when_over:  # otherwise it has ended, and nobody will ask
+        if session not in self._when_over:  # otherwise the session has ended, and no loop takes results
             self._completed.setdefault(session, deque(maxlen=MOST_COMPLETED)).append((ctx.call, result))
             self._wake_waiters()
 
     def take_completed(self, session_id: str) -> Iterable[tuple[ToolCall, ToolResult]]:
-        """What was completed since this was last asked for."""
+        """Returns the results completed since the last call."""
         return self._completed.pop(session_id, ())
 
     def is_open(self, session_id: str) -> bool:
-        """Whether something is under way, or completed and not heard of yet."""
+        """Says whether work is open, or completed and not taken yet."""
         return bool(self._open.get(session_id)) or session_id in self._completed
 
     async def next_completed(self, session_id: str) -> bool:
-        """Wait until something is completed; False when nothing is under way."""
+        """Waits until some work is completed; False when none is open."""
         while session_id not in self._completed:
             if not self._is_expected_here(self._open.get(session_id, {})):
                 return False
@@ -98,7 +98,7 @@ class BackgroundWork:
         return True
 
     async def settled(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is under way; False when time ran out."""
+        """Waits until no work is open; False when time ran out."""
         loop = asyncio.get_running_loop()
         until = None if timeout is None else loop.time() + timeout
         while True:
@@ -114,13 +114,13 @@ class BackgroundWork:
                 await self._wait_for_change(left)
 
     def cancel(self, session_id: str = "") -> None:
-        """Stop the work of a session, or of all of them."""
+        """Cancels the work of a session, or of all of them."""
         for task in tuple(self._tasks):
             if not session_id or task.get_name() == session_id:
                 task.cancel()
 
     def forget(self, session_id: str, then: Callable[[], None]) -> None:
-        """The session is over: nobody hears of its results any more. `then` is called once its work is over, too."""
+        """Ends a session: its results are no longer stored. `then` is called once its work is over."""
         self._completed.pop(session_id, None)
         self._when_over[session_id] = then
         self._run_when_over(session_id)
@@ -130,7 +130,7 @@ class BackgroundWork:
         self._keep(self._finish_and_close(ctx, result, number), ctx)
 
     def drop(self, ctx: ToolContext, number: int) -> None:
-        """Nobody holds the completion any more, so nobody can call it: a call that waits for it has failed."""
+        """Fails a call whose completion no code holds any more, since nothing can complete it."""
         session = ctx.scope.session_id
         if number in self.offered.get((session, ctx.call.id), ()):
             self._dropped.add(number)  # the call is not over yet: it may need no completion
@@ -145,7 +145,7 @@ class BackgroundWork:
             self._close(ctx.scope.session_id, number)
 
     def _is_expected_here(self, completions: dict[int, asyncio.AbstractEventLoop]) -> bool:
-        """Of another loop nothing is ever heard here."""
+        """Says whether this loop expects a completion; another loop's completions never arrive here."""
         here = asyncio.get_running_loop()
         return any(loop is here for loop in completions.values())
 
@@ -208,7 +208,7 @@ def _wake(waiting: asyncio.Future[None]) -> None:
 
 
 class Completion:
-    """The one end of a call's background work, from whatever thread it is told; later ones are ignored."""
+    """The one end of a call's background work, called from any thread; later calls are ignored."""
 
     def __init__(self, owner: BackgroundWork, ctx: ToolContext) -> None:
         self._done = True  # until it is whole
@@ -233,5 +233,5 @@ class Completion:
 
     def __del__(self) -> None:
         if not self._done:
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            with contextlib.suppress(RuntimeError):  # the loop is closed: no task waits
                 self._loop.call_soon_threadsafe(self._owner.drop, self._ctx, self.number)

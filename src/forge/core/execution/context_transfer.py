@@ -1,4 +1,4 @@
-"""What surrounds a call and goes along into another process: context variables, by the module they are found in."""
+"""Transfers the context variables of a call to another process, by the module that defines them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _UNSET = object()
 
 
 def register_variable(module: str, variable: ContextVar[Any]) -> None:
-    """Its value, which must be one that can be pickled, holds in the process of an isolated call as it does here."""
+    """Registers a variable whose value, which must be picklable, is also set in the process of an isolated call."""
     _variables[module] = variable
 
 
 def capture_context() -> dict[str, Any]:
-    """The values that are set around this call, by module."""
+    """Returns the values that are set around this call, by module."""
     values = {module: variable.get(_UNSET) for module, variable in _variables.items()}
     return {module: value for module, value in values.items() if value is not _UNSET}
 
 
 def restore_context(values: Mapping[str, Any]) -> None:
-    """Set them here, for what follows."""
+    """Sets the values in this context."""
     for module, value in values.items():
         import_module(module)
         _variables[module].set(value)

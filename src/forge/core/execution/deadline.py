@@ -16,11 +16,12 @@ GRACE = 1.0  # seconds a cancelled coroutine has for cleaning up
 
 
 class DeadlinePassed(Exception):
-    """The coroutine had its time."""
+    """The deadline of the coroutine passed."""
 
 
 class Until(Generic[T]):
-    """`await Until(coroutine, 5.0)`: its value, or `DeadlinePassed`. With `waited`, it was started and waits for that.
+    """Awaits a coroutine: `await Until(coroutine, 5.0)` returns its value or raises `DeadlinePassed`. With `waited`,
+    the coroutine was started before and waits for that future.
 
     What the coroutine waits for is handed through to the task as it is, so nothing is paid unless it suspends, and one
     timer if it does. Unlike `asyncio.timeout` it returns even when the coroutine swallows its cancellation; that goes
@@ -61,7 +62,7 @@ class Until(Generic[T]):
         self.grace = grace
         self.ours = 0  # how often our timer cancelled the task, to be taken back
         self.arrived = 0  # cancellations of others that were counted when the latest of them arrived
-        self.ending = False  # the coroutine was told to stop and has its grace
+        self.ending = False  # the coroutine was cancelled and has its grace
         self.abandoned = False  # the grace is over
         self.end: float | None = None
         self.patience = 0.0  # when the grace after a cancellation from elsewhere is over
@@ -117,7 +118,7 @@ class Until(Generic[T]):
             self._close()
 
     def _pass_on(self, error: asyncio.CancelledError, task: asyncio.Task[Any]) -> Any:
-        """A cancellation from outside, or from a timeout or task group inside: after the grace we know."""
+        """Passes on a cancellation from outside or from a timeout or group inside: the grace shows which."""
         self.arrived = task.cancelling() - self.ours
         if not self.ending:
             self.patience = asyncio.get_running_loop().time() + self.grace
@@ -129,7 +130,7 @@ class Until(Generic[T]):
         return waited
 
     def _is_cancelled(self, task: asyncio.Task[Any]) -> bool:
-        """Whether somebody else cancelled the task, and nobody inside took it back."""
+        """Says whether other code cancelled the task, and no code inside took it back."""
         return self.arrived > 0 and task.cancelling() - self.ours >= self.arrived
 
     def _rearm(self, at: float | None, *, ending: bool) -> None:
@@ -170,7 +171,7 @@ class Until(Generic[T]):
 if sys.version_info < (3, 13):  # from 3.13 on a group takes its own cancellation back
 
     def _comes_from_a_group(coroutine: Any) -> bool:
-        """Whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
+        """Says whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
         leaving = getattr(asyncio.TaskGroup, "_aexit", asyncio.TaskGroup.__aexit__).__code__
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)

@@ -1,4 +1,4 @@
-"""Runs the function of a tool: coroutines on the event loop, plain functions and generators beside it."""
+"""Runs the function of a tool: coroutines on the event loop, plain functions and generators in threads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _initialising: dict[int, asyncio.Future[Any]] = {}  # by the identity of what is
 
 
 async def initialise_once(key: object, initialise: Callable[[], Any]) -> Any:
-    """What an initialiser returns; whoever comes while it runs waits for the same value."""
+    """Returns the value of an initialiser; callers that come while it runs wait for the same value."""
     running = _initialising.get(id(key))
     if running is not None and running.get_loop() is asyncio.get_running_loop():
         return await asyncio.shield(running)
@@ -40,7 +40,7 @@ async def initialise_once(key: object, initialise: Callable[[], Any]) -> Any:
 
 
 def kind_of(function: Callable[..., Any]) -> str:
-    """`coroutine`, `async generator`, `generator` or `plain`: also for objects that are called like functions."""
+    """Returns `coroutine`, `async generator`, `generator` or `plain`, also for callable objects."""
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     if inspect.iscoroutinefunction(called):
         return "coroutine"
@@ -50,7 +50,7 @@ def kind_of(function: Callable[..., Any]) -> str:
 
 
 def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
-    """How the `run` of a tool is called: decided once."""
+    """Returns the function that calls a tool's `run`: decided once."""
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
     context, whole, model = style
     kind = kind_of(made.run)
@@ -91,7 +91,7 @@ async def _copy_for_call(made: Any, ctx: ToolContext) -> Any:
 async def run_plain(
     function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, pace: Pace | None = None
 ) -> ToolResult:
-    """On a daemon thread; the result is made there too, so that a large one does not hold up the loop."""
+    """Runs on a daemon thread; the result is made there too, so that a large one does not block the loop."""
     try:
         value = await in_thread(lambda: _result_of(function(**arguments)), pace)
     except asyncio.CancelledError:
@@ -103,7 +103,7 @@ async def run_plain(
 async def run_generator(
     function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, *, is_async: bool
 ) -> ToolResult:
-    """Every piece is shown as it comes; together they are the result, unless one of them is a `ToolResult`."""
+    """Shows every piece as it arrives; together they are the result, unless one of them is a `ToolResult`."""
     pieces = _Pieces(ctx)
     if not is_async:
         return await run_plain(lambda: pieces.all_of(function(**arguments)), {}, ctx)

@@ -1,4 +1,4 @@
-"""How programs and the like end with their session: whoever starts one says here how to end it, and whose it is."""
+"""Ends programs with their session: each module registers how to end those it started, and for which sessions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _owners: list[Owners] = []
 
 
 def at_session_end(owners: Owners) -> Callable[[End], End]:
-    """A decorator for the function that ends what its module started for a session; `owners` says for which it did."""
+    """Registers a function that ends what its module started for a session; `owners` lists the sessions."""
 
     def register(end: End) -> End:
         _ends.append(end)
@@ -24,7 +24,7 @@ def at_session_end(owners: Owners) -> Callable[[End], End]:
 
 
 def end_started(session_id: str) -> None:
-    """End everything that calls of this session started and that outlives them: jobs, programs left running."""
+    """Ends everything that calls of this session started and that outlives them: jobs, running programs."""
     if not session_id:
         raise ValueError("end_started needs the name of a session: an empty one would mean all of them")
     for end in _ends:
@@ -32,5 +32,5 @@ def end_started(session_id: str) -> None:
 
 
 def sessions_with_programs() -> set[str]:
-    """The sessions for which `end_started` has something to do."""
+    """Returns the sessions for which `end_started` has something to do."""
     return {session for owners in _owners for session in owners()}

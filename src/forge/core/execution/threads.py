@@ -1,4 +1,4 @@
-"""Daemon threads for plain functions: hung ones starve nobody and never keep the program from ending."""
+"""Runs plain functions on daemon threads: hung ones starve no others and never keep the program from ending."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _lock = threading.Lock()
 _idle = 0
 _alive = 0
 unfinished: set[_ThreadCall] = set()
-"""Functions whose threads have not told their loops yet, hung ones included."""
+"""Functions whose threads have not returned to their loops yet, hung ones included."""
 
 
 _thread_state = threading.local()
 
 
 def current_loop() -> asyncio.AbstractEventLoop:
-    """The loop that is running, or the one that a tool's thread works for."""
+    """Returns the running loop, or the one that a tool's thread works for."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -42,7 +42,7 @@ def current_loop() -> asyncio.AbstractEventLoop:
 
 
 class Pace:
-    """How long a function takes. For a quick one a turn of the loop costs three times what the function itself does."""
+    """Measures how long a function takes. For a quick one, a turn of the loop costs three times the function itself."""
 
     __slots__ = ("in_a_row", "is_quick")
 
@@ -59,7 +59,7 @@ class Pace:
 
 
 async def in_thread(function: Callable[[], Any], pace: Pace | None = None) -> Any:
-    """Run a plain function beside the event loop and return its value; raises whatever it raised.
+    """Runs a plain function beside the event loop and returns its value; raises whatever it raised.
 
     `pace` is the same for every call of a function. With it the loop waits for a quick function, for a moment at most.
     """
@@ -71,11 +71,11 @@ async def in_thread(function: Callable[[], Any], pace: Pace | None = None) -> An
 
 
 class _ThreadCall:
-    """To a thread and back: what a task awaits in place of a future, with half the work.
+    """A call to a thread and back: a task awaits it in place of a future, with half the work.
 
-    The thread gets the function when the task has said how to wake it. So no outcome comes too early, and thread and
-    task do not compete for the interpreter. The task is woken without another turn of the loop. A quick function is
-    handed over at once, and the task is not suspended at all unless the function is slow this time.
+    The thread gets the function once the task has registered how to wake it. So no outcome comes too early, and the
+    thread and the task do not compete for the interpreter. The task is woken without another turn of the loop. A quick
+    function is handed over at once, and the task is not suspended at all unless the function is slow this time.
     """
 
     __slots__ = (
@@ -83,12 +83,12 @@ class _ThreadCall:
         "done",
         "finished",
         "function",
-        "home",
         "inside",
         "loop",
         "outcome",
         "pace",
         "stopped",
+        "task_context",
         "wake",
     )
 
@@ -99,7 +99,7 @@ class _ThreadCall:
         self.done: threading.Lock | None = None  # released at the end of a function that the loop waits for
         self.finished = False
         self.inside = contextvars.copy_context()  # of the function
-        self.home: contextvars.Context | None = None  # of the task
+        self.task_context: contextvars.Context | None = None  # of the task
         self.loop = asyncio.get_running_loop()
         self.wake: Callable[[_ThreadCall], object] | None = None
         self.outcome: tuple[Any, BaseException | None] = (None, None)
@@ -117,7 +117,7 @@ class _ThreadCall:
         try:
             yield self
         finally:
-            if self.home is None and self.done is None:  # closed before a task waited for it
+            if self.task_context is None and self.done is None:  # closed before a task waited for it
                 _work.put(None)
         return self.outcome
 
@@ -125,35 +125,35 @@ class _ThreadCall:
         return self.loop
 
     def add_done_callback(self, wake: Callable[[_ThreadCall], object], *, context: contextvars.Context) -> None:
-        """The task waits from now on."""
+        """Registers the task that waits from now on."""
         if self.done is None:
-            self.wake, self.home = wake, context
+            self.wake, self.task_context = wake, context
             unfinished.add(self)
             _work.put(self)
             return
         with _lock:
-            self.wake, self.home = wake, context
+            self.wake, self.task_context = wake, context
             if not self.finished:
                 unfinished.add(self)
                 return
         self.loop.call_soon(self._wake_up, context=context)
 
     def cancel(self, msg: Any = None) -> bool:
-        """The task does not wait any more; the function goes on in its thread."""
+        """Releases the task; the function continues in its thread."""
         if self.wake is None or self.stopped is not None:
             return False
         self.stopped = asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg)
-        self.loop.call_soon(self._wake_up, context=self.home)
+        self.loop.call_soon(self._wake_up, context=self.task_context)
         return True
 
     def result(self) -> object:
-        """What the task asks when it is woken; the outcome itself goes to who awaits."""
+        """Returns nothing to the task that is woken; the outcome itself goes to the awaiting code."""
         if self.stopped is not None:
             raise self.stopped
         return None
 
     def run(self) -> None:
-        """In the thread. It counts as idle before the task is woken, since the task may need it next."""
+        """Runs in the thread. It counts as idle before the task is woken, since the task may need it next."""
         global _idle
         function, self.function = self.function, None
         assert function is not None
@@ -171,8 +171,8 @@ class _ThreadCall:
             is_waited_for = self.wake is not None or self.stopped is not None
         if is_waited_for:
             try:
-                self.loop.call_soon_threadsafe(self._settle, context=self.home)
-            except RuntimeError:  # the loop is closed: nobody waits any more
+                self.loop.call_soon_threadsafe(self._settle, context=self.task_context)
+            except RuntimeError:  # the loop is closed: no task waits any more
                 pass
             unfinished.discard(self)
         elif self.done is not None:
@@ -189,7 +189,7 @@ class _ThreadCall:
 
 
 def _reserve_thread() -> None:
-    """From now on a thread is kept for what is put into `_work` next. Raises `ToolError` where there are too many."""
+    """Reserves a thread for the next item of `_work`. Raises `ToolError` where there are too many."""
     global _idle, _alive
     with _lock:
         if _idle:
@@ -233,7 +233,7 @@ def _serve() -> None:
 
 
 def _reset_after_fork() -> None:
-    """The threads are those of the process this one was forked from: work that waits for them would wait for ever."""
+    """Forgets the threads of the parent process: work that waits for them would wait for ever."""
     global _work, _lock, _idle, _alive
     _work, _lock, _idle, _alive = queue.SimpleQueue(), threading.Lock(), 0, 0
     unfinished.clear()

@@ -1,4 +1,4 @@
-"""Which texts must never be seen: registered secrets, and what merely looks like one."""
+"""Masks registered secrets, and text that merely looks like one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MASK = "[secret]"
 LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
 DEEPEST = 100  # levels of data that are looked through
 MOST = 50_000  # values inside one part of an event: its arguments, its result's data; the rest is left out and counted
-MOST_CUTS = 1_000  # places where a text was cut
+MOST_CUTS = 1_000  # cuts of a text that are checked
 LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
 SHORTEST = 8  # a shorter value would mask ordinary words
 
@@ -42,7 +42,7 @@ class Secrets:
         self.add(*values)
 
     def add(self, *values: str) -> None:
-        """Register values, also as JSON spells them. Too short ones are refused: they would mask words."""
+        """Registers values, also as JSON spells them. Too short ones are refused: they would mask words."""
         for value in values:
             if len(value) < SHORTEST:
                 raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
@@ -51,23 +51,23 @@ class Secrets:
         self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
 
     def learn(self, values: Iterable[str]) -> None:
-        """Those that are long enough to be masked; others would mask ordinary words."""
+        """Registers the values that are long enough; shorter ones would mask ordinary words."""
         self.add(*(value for value in values if len(value) >= SHORTEST))
 
     def include(self, others: Secrets) -> None:
-        """Mask what these mask, too."""
+        """Masks the secrets of these others, too."""
         if others is not self and (new := set(others._values) - set(self._values)):
             self.add(*new)
 
     def mask(self, text: str) -> str:
-        """Replace every registered secret, and the beginning of one where a text was cut."""
+        """Replaces every registered secret, and the beginning of one where a text was cut."""
         if self.pattern is None:
             return text
         text = self.pattern.sub(MASK, text)
         return self._mask_cut(text) if "…" in text else text
 
     def _mask_cut(self, text: str) -> str:
-        """Others shorten before we see it: `hunter2hun…` gives most of a secret away."""
+        """Masks the beginning of a secret at the end of a text that other code cut: `hunter2hun…`."""
         pieces = text.split("…")
         if len(pieces) > MOST_CUTS:
             return text
@@ -81,22 +81,24 @@ class Secrets:
         return piece
 
     def mask_all(self, text: str) -> str:
-        """Replace registered secrets and whatever looks like one: for events and logs."""
+        """Replaces registered secrets and whatever looks like one: for events and logs."""
         return _mask_lookalikes(self.mask(text))
 
     def mask_everything(self, value: Any) -> Any:
-        """Registered secrets and look-alikes, wherever they stand in plain data; of much data, the beginning."""
+        """Masks registered secrets and look-alikes anywhere in plain data; of much data, only the beginning is kept."""
         return self.mask_value(value, lookalikes=True)
 
     def _mask_for_events(self, text: str) -> str:
         if len(text) <= LONGEST:
             return self.mask_all(text)
         longest = max(map(len, self._values), default=0)
-        kept = self.mask_all(text[: LONGEST + max(longest, LONGEST_LOOKALIKE)])[:LONGEST]  # masked before it is cut
-        return f"{kept}[… {len(text) - LONGEST} more characters]"
+        beginning = self.mask_all(text[: LONGEST + max(longest, LONGEST_LOOKALIKE)])[
+            :LONGEST
+        ]  # masked before it is cut
+        return f"{beginning}[… {len(text) - LONGEST} more characters]"
 
     def mask_value(self, value: Any, *, lookalikes: bool = False) -> Any:
-        """The same for every text inside plain data; under a key such as `password`, the whole value."""
+        """Masks every text inside plain data; under a key such as `password`, the whole value."""
         if type(value) is str:
             return self._mask_for_events(value) if lookalikes else self.mask(value)
         if lookalikes:
@@ -105,7 +107,7 @@ class Secrets:
 
 
 class _DataMasker:
-    """Through data, once: `most` values of it, however they are nested, so that nobody waits for a log."""
+    """Masks data in one pass over at most `most` values, however they are nested, so that logging stays fast."""
 
     __slots__ = ("by_name", "keeps_objects", "left", "mask")
 
@@ -175,7 +177,7 @@ def _mask_lookalikes(text: str) -> str:
 
 
 def _hides(name: str, item: Any) -> bool:
-    """Whether the name of an entry says that its value is secret."""
+    """Says whether the name of an entry marks its value as secret."""
     if type(item) is dict or item is True:
         return False
     from forge.core.secrets.secret_names import kind_of
@@ -189,7 +191,7 @@ def _hides(name: str, item: Any) -> bool:
 
 
 def _follows(flag: str, item: Any, logs_in: bool) -> bool:
-    """Whether an argument is the secret that the flag before it takes: `--password hunter2`, `-u user:password`."""
+    """Says whether the flag before an argument makes it a secret: `--password hunter2`, `-u user:password`."""
     from forge.core.secrets.lookalikes import is_login, takes_secret
 
     kind = "password" if flag == "-p" and logs_in else takes_secret(flag)
@@ -199,7 +201,7 @@ def _follows(flag: str, item: Any, logs_in: bool) -> bool:
 
 
 def _json_spellings(value: str) -> tuple[str, str]:
-    """The value as it stands inside a JSON text, both ways."""
+    """Returns the two spellings of a value inside a JSON text."""
     import json  # only where secrets exist
 
     return json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]

@@ -63,7 +63,7 @@ _LOGIN = (
     r"(?<![\w-])(?:-[a-zA-Z]{0,6}[ua]|--(?:proxy-)?(?:user|auth))(?:[ =]{1,4}|(?<=-u))"
     r"[\"']?([^\s:\"'$]{0,100}:[^\s\"']{1,200})"
 )
-_CONTINUES = r"(?:\\\r?\n|\\\\(?:\\r)?\\n)"  # a line of a shell that goes on, also inside JSON
+_CONTINUES = r"(?:\\\r?\n|\\\\(?:\\r)?\\n)"  # a shell line that continues, also inside JSON
 _AFTER_FLAG = rf"[ \t]{{1,20}}(?:{_CONTINUES}[ \t]{{0,40}}){{0,3}}(?![-\s])"
 _AFTER_SIGN = rf"(?:{_CONTINUES}[ \t]{{0,40}}){{1,3}}"
 _REGISTRY = (
@@ -80,7 +80,7 @@ _BASIC = r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})"
 
 
 def mask_lookalikes(text: str, mask: str) -> str:
-    """The text with everything that looks like a secret replaced; names, as of `DB_PASSWORD=…`, stay readable."""
+    """Replaces everything that looks like a secret; names, as of `DB_PASSWORD=…`, stay readable."""
     if len(text) < SHORTEST or (len(text) < SHORTEST_TOKEN and text.isalnum()):
         return text
     spans = sorted(_spans(text))
@@ -95,14 +95,14 @@ def mask_lookalikes(text: str, mask: str) -> str:
 
 
 def takes_secret(flag: str) -> str:
-    """The kind of secret that follows a flag such as `--password` in a list of arguments; `login` after `-u`."""
+    """Returns the kind of secret that follows a flag such as `--password` in arguments; `login` after `-u`."""
     if not flag.startswith("-") or "=" in flag or len(flag) > LONGEST_NAME:
         return ""
     return "login" if flag in ("-u", "--user", "--proxy-user") else kind_of(flag.strip("-"))
 
 
 def is_login(text: str) -> bool:
-    """`user:password`, and neither two ids nor variables."""
+    """Says whether a text is `user:password`, and neither two ids nor variables."""
     return ":" in text and not compile_pattern(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
 
 
@@ -176,14 +176,14 @@ def _is_base64_login(text: str) -> bool:
 
 
 def _logins(text: str) -> Iterator[Span]:
-    """`curl -u user:password`."""
+    """Finds `curl -u user:password`."""
     for found in compile_pattern(_LOGIN).finditer(text):
         if not compile_pattern(_IDS).fullmatch(found[1]) and "://" not in found[1]:
             yield found.span(1)
 
 
 def _registry_logins(text: str) -> Iterator[Span]:
-    """`docker login -u user -p password`."""
+    """Finds `docker login -u user -p password`."""
     for found in compile_pattern(_REGISTRY).finditer(text):
         if span := _value_at(text, found.end(), "password", assigned=True):
             yield span
@@ -233,7 +233,7 @@ def _kind_of_name(name: str) -> str:
 
 
 def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
-    """`--password value`, `api_key 'value'`."""
+    """Finds the value in `--password value`, `api_key 'value'`."""
     is_flag = name[0].startswith("--")
     blank = compile_pattern(_AFTER_FLAG if is_flag else _BLANK_AND_QUOTE).match(text, name.end())
     kind = _kind_of_name(name[0]) if blank else ""
@@ -247,7 +247,7 @@ def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
 
 
 def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str) -> Span | None:
-    """YAML: the key alone on its line, the value alone on the next one, further in."""
+    """Finds a YAML value alone on the line below its key, further in."""
     key = compile_pattern(_KEY_BEGINS).search(text[max(0, name.start() - 80) : name.start()])
     if key is None or len(key[1]) >= len(below[1]):
         return None
@@ -278,7 +278,7 @@ def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | Non
 
 
 def _find_end(text: str, quote: str, start: int) -> int:
-    """Where the quoted value ends: at its quote, else at the end of its line."""
+    """Returns the end of a quoted value: at its quote, else at the end of its line."""
     most = min(start + LONGEST, len(text))
     end = text.find(quote, start, most)
     while end > 0 and len(quote) == 1 and text[end - 1] == "\\" and text[end - 2 : end - 1] != "\\":

@@ -1,4 +1,4 @@
-"""Names that announce a secret, such as `DB_PASSWORD` or `clientSecret`, and values that are one."""
+"""Recognises names that announce a secret, such as `DB_PASSWORD` or `clientSecret`, and secret values."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ _LABEL = r"[a-z]{2,}(?:[-_./:][a-z]{2,})+"
 
 @lru_cache(maxsize=2048)
 def kind_of(name: str) -> str:
-    """The kind of secret that a name announces: `password`, `pw`, `secret`, `token`, `header`, or nothing.
+    """Returns the kind of secret that a name announces: `password`, `pw`, `secret`, `token`, `header`, or nothing.
 
     The name may be written in any style: `DB_PASSWORD`, `db-password`, `dbPassword`, `PGPASSWORD`.
     """
     words = [word.lower() for word in compile_pattern(_WORDS).findall(name[:LONGEST_NAME])]
-    found, place = "", -1
+    found, position = "", -1
     for index, word in enumerate(words):
         if kind := _kind_of_word(word, words[:index]):
-            found, place = kind, index
-    if place < 0 or any(word in _ABOUT for word in words[place + 1 :]):
+            found, position = kind, index
+    if position < 0 or any(word in _ABOUT for word in words[position + 1 :]):
         return ""
-    if found == "token" and place > 0 and words[place - 1] in _COUNTED:
+    if found == "token" and position > 0 and words[position - 1] in _COUNTED:
         return ""
     return found
 
@@ -145,12 +145,12 @@ def is_secret_on_next_line(value: str, kind: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """Letters and several digits, without the signs that join words."""
+    """Says whether a value has letters and several digits, without the signs that join words."""
     digits = sum(char.isdigit() for char in value)
     return len(value) >= 12 and 2 <= digits < len(value) and not any(char in "-_.:/" for char in value)
 
 
 @cache
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """On first use: most programs never meet what most of these are for."""
+    """Compiles a pattern on first use: most programs never need most of these."""
     return re.compile(pattern)

@@ -19,7 +19,7 @@ _PLAIN = (ValueError, RecursionError, OverflowError, UnicodeDecodeError)
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The most that a YAML document may hold."""
+    """The limits of a YAML document."""
 
     levels: int = 20
     aliases: int = 20
@@ -27,7 +27,7 @@ class Bounds:
 
 
 class Unreadable(ValueError):
-    """Where, what is wrong, and what to do; the caller says what it wanted to read."""
+    """Holds the place, the problem and the advice; the caller says what it wanted to read."""
 
     def __init__(self, name: str, problem: str, advice: str, *, line: int = 0, is_syntax: bool = False) -> None:
         self.place = f"{name}, line {line}" if line else name
@@ -39,7 +39,7 @@ class Unreadable(ValueError):
 
 
 def bounded_text(path: Path, largest: int = LARGEST) -> str:
-    """The text of a regular file of at most so many bytes. Raises `Unreadable`."""
+    """Returns the text of a regular file of at most so many bytes. Raises `Unreadable`."""
     name = str(path)
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for ever
@@ -60,7 +60,7 @@ def bounded_text(path: Path, largest: int = LARGEST) -> str:
 
 
 def bounded_yaml(text: str, name: str, build: Any, bounds: Bounds = Bounds()) -> Any:  # noqa: B008 - frozen
-    """What `build(yaml, text)` makes of the text, once its events were counted: a bomb is small as text."""
+    """Returns the value of `build(yaml, text)`, once its events were counted: a bomb is small as text."""
     with explain_yaml_errors(name) as yaml:
 
         def count(source: str) -> None:
@@ -73,7 +73,7 @@ def bounded_yaml(text: str, name: str, build: Any, bounds: Bounds = Bounds()) ->
 
 @contextmanager
 def explain_yaml_errors(name: str) -> Iterator[Any]:
-    """Gives the library. Its errors become `Unreadable`."""
+    """Yields the library. Its errors become `Unreadable`."""
     import yaml  # heavy: only where a file is YAML
 
     try:
@@ -89,7 +89,7 @@ def explain_yaml_errors(name: str) -> Iterator[Any]:
 
 
 def safe_loader() -> Any:
-    """The library's safe loader: the one in C where there is one."""
+    """Returns the library's safe loader: the one in C where there is one."""
     import yaml
 
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)

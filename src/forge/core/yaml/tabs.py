@@ -1,4 +1,4 @@
-"""Tabs at the beginning of lines in block scalars: YAML 1.2 has them as text, and the parser in C refuses them."""
+"""Reads tabs at the start of lines in block scalars: YAML 1.2 allows them, and the parser in C refuses them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BLANK = re.compile(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
 def read_with_tabs(
     text: str, read: Callable[[str], Read], refusal: type[Exception], most: int = MOST
 ) -> tuple[str, Read]:
-    """What `read` makes of the text, and the text that it took: where a tab stops it, once more with a stand-in."""
+    """Returns the value of `read` and the text that it took: where a tab stops it, it reads again with a stand-in."""
     again, first, is_free = 0, True, STAND_IN not in text
     while True:
         try:
@@ -36,12 +36,12 @@ def read_with_tabs(
 
 
 def _without_blanks(text: str) -> str:
-    """With lines of nothing but white space empty, as they mean it."""
+    """Empties lines of nothing but white space, which mean the same."""
     return _BLANK.sub("", text)
 
 
 def _with_stand_in(text: str, line: int) -> str | None:
-    """With another character for the first tab of that line, after its spaces; None where there is no such tab."""
+    """Replaces the first tab of that line, after its spaces; None where there is no such tab."""
     lines = text.split("\n")
     if line >= len(lines):
         return None
@@ -57,7 +57,7 @@ def restore_tabs(value: str) -> str:
 
 
 def restore_tabs_in(value: Any) -> Any:
-    """The same for every text in plain data."""
+    """Restores the tabs of every text in plain data."""
     if isinstance(value, str):
         return restore_tabs(value)
     if isinstance(value, dict):

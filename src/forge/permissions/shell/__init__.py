@@ -1,7 +1,7 @@
 """Reads a shell line into its commands, wherever they stand: in lists, loops, functions, substitutions, here-documents.
 
-The grammar is tree-sitter's for bash. It is close to bash, not equal to it: whoever looks for what is forbidden reads
-a line loosely too (see `commands`), and whoever allows takes only lines that need no such grammar (`shell_literal`).
+The grammar is tree-sitter's for bash. It is close to bash, not equal to it: rules that forbid read a line
+loosely too (see `commands`), and rules that allow take only lines that need no such grammar (`literal_line`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST_PIPES = 3_000  # a broken line with more takes the parser seconds, after it
 
 
 def read(line: str, values: tuple[tuple[str, str], ...] = ()) -> ShellLine:
-    """The commands of a line."""
+    """Returns the commands of a line."""
     return ShellLine(is_broken=True) if ANY in line else read_inner(line, values)
 
 
 def read_inner(text: str, values: tuple[tuple[str, str], ...] = ()) -> ShellLine:
-    """The commands of a line that another one makes: of its text some may be `ANY`.
+    """Returns the commands of a line that another one makes: parts of its text may be `ANY`.
 
     `values` are of variables, and stand in the place of their names.
     """
@@ -60,7 +60,7 @@ _long = lru_cache(maxsize=8)(_read)
 
 
 def _parse_source(source: bytes) -> Tree | None:
-    """None where it takes too long."""
+    """Parses a line; None where it takes too long."""
     from tree_sitter import Parser  # only where a line is no plain one
 
     parser = Parser(_language())  # of its own: parsers may not be shared by threads

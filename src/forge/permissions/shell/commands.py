@@ -1,4 +1,4 @@
-"""Which commands could a shell line reach, and is it a literal one?
+"""Finds the commands that a shell line could reach, and tells whether the line is literal.
 
 Both answers err on the strict side: only a literal line can be allowed by a pattern, and denies look at all it reaches.
 A word that is known only when the line runs (`$x`, `r$1m`, `$(…)`) counts as anything it could be, and so does what a
@@ -68,27 +68,27 @@ _WILDCARD = re.compile(r"[*?]+|\[[^\]]+\]")
 
 
 class UnreadableLine(Exception):
-    """The line is longer or deeper than anyone writes, or no shell would run it: what it reaches is not known."""
+    """The line is too long or too deep, or no shell would run it: its commands are not known."""
 
 
 def is_simple(line: str) -> bool:
-    """Whether the line is provably one command with literal words."""
+    """Says whether the line is provably one command with literal words."""
     return len(split_literal(line)) == 1
 
 
 def literal_commands(line: str, scope: Scope) -> tuple[LiteralCommand, ...]:
-    """The commands of a literal line that means the same wherever it runs; empty if it is none.
+    """Returns the commands of a literal line that means the same wherever it runs; empty if it is none.
 
     A `cd` must stay in the workspace, and behind it no program may be named by a relative path.
     """
     found = split_literal(line)
     if all(part.words[0] != "cd" for part in found[:-1]):
         return found
-    places = directories(found, "")
-    if places is None:
+    run_in = directories(found, "")
+    if run_in is None:
         return ()
     area = Area(scope)
-    for part, where in zip(found, places, strict=True):
+    for part, where in zip(found, run_in, strict=True):
         name = part.words[0]
         if any(where) and (("/" in name and not name.startswith("/")) or not area.has_all(["."], where)):
             return ()
@@ -96,12 +96,12 @@ def literal_commands(line: str, scope: Scope) -> tuple[LiteralCommand, ...]:
 
 
 def collapse_spaces(line: str) -> str:
-    """The line with single spaces between its words; what is quoted stays as it is."""
+    """Returns the line with single spaces between its words; quoted text stays as it is."""
     return _SPACE_OUTSIDE_QUOTES.sub(lambda found: found[1] or " ", line).strip()
 
 
 def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
-    """The words of every command the line could run, without quotes, wrappers and directories. Raises `Unreadable`.
+    """Returns the words of every command the line could run, without quotes, wrappers and directories.
 
     `ANY` and `SOME` in a word stand for what is not known.
     """
@@ -109,7 +109,7 @@ def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
 
 
 def find_unseen(line: str) -> tuple[tuple[str, ...], ...]:
-    """The words of every command that may start something the line does not show. Raises `Unreadable`."""
+    """Returns the words of every command that may start something the line does not show. Raises `UnreadableLine`."""
     return _read_cached(line)[1]
 
 
@@ -159,7 +159,7 @@ def _commands(line: str, depth: int) -> Iterator[list[str]]:
 
 
 def _segments(line: str, depth: int) -> Iterator[Started]:
-    """The words of each command, quotes and redirections removed: as a shell reads them, and where shells differ."""
+    """Returns the words of each command, without quotes and redirections, in each reading that shells have."""
     plain = split_literal(line)
     if plain:
         yield from (part.words for part in plain)
@@ -207,27 +207,27 @@ def _words_of(found: ShellLine) -> Iterator[Started]:
 
 
 def _read_from_pipe(words: Sequence[str]) -> Iterator[Started]:
-    """What a shell reads from a pipe: the words of `echo`, or anything."""
+    """Returns the commands that a shell reads from a pipe: the words of `echo`, or anything."""
     text = find_printed_text(words)
     yield from [[ANY]] if text is None else _read_input(text)
 
 
 def _add_unknown_input(words: Sequence[str]) -> Iterator[Started]:
-    """A command that reads commands of its own, as if they stood in a further word."""
+    """Returns commands that read commands of their own, with an unknown word added."""
     for started, _ in starts(words):
         if started and not isinstance(started, InnerLine) and os.path.basename(started[0]) in READS_COMMANDS:
             yield [*started, ANY]
 
 
 def _read_input(text: str) -> Iterator[Started]:
-    """What a shell is given to run."""
+    """Returns the commands in a shell's input."""
     yield InnerLine(text)
     if shell.read_inner(text).is_broken:
         yield [ANY]
 
 
 def find_printed_text(words: Sequence[str]) -> str | None:
-    """What `echo` and `printf` print; None for all other commands."""
+    """Returns the text that `echo` and `printf` print; None for all other commands."""
     name, more = os.path.basename(words[0]) if words else "", list(words[1:])
     if name not in _SAYS:
         return None
@@ -238,7 +238,7 @@ def find_printed_text(words: Sequence[str]) -> str | None:
 
 
 def runs_input(words: Sequence[str]) -> bool:
-    """Whether the command, or one it starts, is a shell that runs what it reads from its input."""
+    """Says whether the command, or one it starts, is a shell that runs its input."""
     try:
         return any(not isinstance(started, InnerLine) and _is_reading_shell(started) for started, _ in starts(words))
     except TooDeep:
@@ -262,7 +262,7 @@ def _is_reading_shell(words: Sequence[str]) -> bool:
 
 
 def _has_no_command(name: str, words: Sequence[str]) -> bool:
-    """`su`, `sudo -s`, `script log`: they start a shell. A word behind an option may be its value."""
+    """Recognises `su`, `sudo -s`, `script log`: they start a shell. A word behind an option may be its value."""
     if name in ("sudo", "doas") and not any(
         word in ("--shell", "--login") or _SHELL_OPTION.match(word) for word in words
     ):
@@ -275,7 +275,7 @@ def _has_no_command(name: str, words: Sequence[str]) -> bool:
 
 
 def split_loosely(line: str) -> Iterator[list[str]]:
-    """The words between anything that separates commands, quoted or not."""
+    """Splits a line at anything that separates commands, quoted or not."""
     text = line.replace("\\\n", "")
     listed = _BRACES.sub(lambda braces: braces[0].replace(",", " "), text)
     unquoted = [_QUOTES.sub("", spelling) for spelling in (text, listed, _EXPANSION.sub("", text))]

@@ -1,4 +1,4 @@
-"""Commands that may start programs which cannot be seen in the line: code of another language, commands in data."""
+"""Finds commands that may start programs which the line does not show: code of another language, commands in data."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _GIT_TAKES_PROGRAMS = frozenset(
 
 
 def hides(words: Sequence[str]) -> bool:
-    """Tell whether a command may start a program that its words do not show."""
+    """Says whether a command may start a program that its words do not show."""
     name = base_name(os.path.basename(words[0])) if words else ""
     more = words[1:]
     if any(map(_LOADS.match, more if name in _HANDS_ON else words[:1])):
@@ -72,7 +72,7 @@ def hides(words: Sequence[str]) -> bool:
 
 
 def _operands(words: Sequence[str]) -> list[str]:
-    """The words that are no options of `parallel` and no values of them: without any it reads commands."""
+    """Returns the words that are no options of `parallel` and no values of them: without any it reads commands."""
     before = ("", *words)
     return [
         word
@@ -82,7 +82,7 @@ def _operands(words: Sequence[str]) -> list[str]:
 
 
 def _may_be_option(words: Sequence[str]) -> bool:
-    """Tell whether a word that is known only later could be an option."""
+    """Says whether a word that is known only later could be an option."""
     return any(word.startswith((ANY, SOME)) for word in words[: words.index("--") if "--" in words else None])
 
 
@@ -116,7 +116,7 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
 
 
 def _runs_unknown_file(words: Sequence[str]) -> bool:
-    """`bash <(…)`, `. "$x"`: the file is not known, not even by its last name."""
+    """Recognises `bash <(…)`, `. "$x"`: the file is not known, not even by its last name."""
     operands = [word for word in words if not word.startswith(("-", "+"))]
     return (
         bool(operands)
@@ -160,7 +160,7 @@ def _sed_hides(words: Sequence[str]) -> bool:
 
 
 def _sed_scripts(words: Sequence[str]) -> Iterator[str]:
-    """The scripts of a sed command; the first word that is no option is one unless an option gives one."""
+    """Returns the scripts of a sed command; the first word that is no option is one unless an option gives one."""
     has_script = False
     rest = iter(words)
     operands = []
@@ -188,7 +188,7 @@ def _sed_scripts(words: Sequence[str]) -> Iterator[str]:
 
 
 def _sed_is_seen(script: str) -> bool:
-    """Tell whether every command of a script is known, and none starts a program."""
+    """Says whether every command of a script is known, and none starts a program."""
     if not is_known(script):
         return False
     at = 0
@@ -212,7 +212,7 @@ def _sed_is_seen(script: str) -> bool:
 
 
 def _end_of_replacement(script: str, at: int) -> int:
-    """The end of an `s` or `y` command; -1 if it is not known to start nothing."""
+    """Returns the end of an `s` or `y` command; -1 if it may start something."""
     mark = script[at + 1 : at + 2]
     if not mark or mark in "\\\n[":
         return -1

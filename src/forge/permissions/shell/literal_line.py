@@ -1,4 +1,4 @@
-"""Lines that say all there is: simple commands of literal words, joined by `&&`, `||`, `;` and `|`.
+"""Reads literal lines: simple commands of literal words, joined by `&&`, `||`, `;` and `|`.
 
 Only such a line can be allowed by a pattern or count as reading only. It is read here by a few rules on which every
 shell agrees, and anything beyond them is not literal: a variable, a wildcard, a tilde, braces, a backslash outside
@@ -49,7 +49,7 @@ class LiteralCommand(NamedTuple):
 
 
 def split_literal(line: str) -> tuple[LiteralCommand, ...]:
-    """The commands of a literal line; empty if it is none."""
+    """Returns the commands of a literal line; empty if it is none."""
     return _split_cached(line) if len(line) <= LONGEST else ()
 
 
@@ -76,7 +76,7 @@ class _LiteralReader:
         self.is_in_word = False
 
     def take(self, kind: str, text: str) -> bool:
-        """Whether the line may still be literal."""
+        """Takes a token. Returns whether the line may still be literal."""
         match kind:
             case "blank" | "harmless":
                 self.is_in_word = False

@@ -1,4 +1,4 @@
-"""What a shell line is made of: its commands, and how they stand to each other."""
+"""The parts of a shell line: its commands, and how they are connected."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Redirection(NamedTuple):
-    """`2> errors` is `>` to `errors`; of a here-document or here-string `target` is the text."""
+    """A redirection: `2> errors` is `>` to `errors`; `target` of a here-document or here-string is the text."""
 
     operator: str
     target: str
@@ -25,7 +25,7 @@ NONE = CommandRange(0, 0)
 
 @dataclass(slots=True)
 class ShellCommand:
-    """The words of one command, and what stands around it."""
+    """The words of one command, and its surroundings."""
 
     words: tuple[str, ...] = ()
     assignments: list[tuple[str, str]] = field(default_factory=list)
@@ -44,7 +44,7 @@ class ShellFunction:
 
 @dataclass(slots=True)
 class ShellLine:
-    """What a line is made of."""
+    """The parts of a line."""
 
     commands: list[ShellCommand] = field(default_factory=list)
     pipes: list[list[CommandRange]] = field(default_factory=list)

@@ -296,7 +296,7 @@ _VERSION = re.compile(r"[-.]?\d[\d.]*$")
 
 
 def base_name(name: str) -> str:
-    """The name without its version: `python3.11`, `gcc-12`, `lua5.4`."""
+    """Returns the name without its version: `python3.11`, `gcc-12`, `lua5.4`."""
     if name in SHELLS or name in WRAPPERS or name in LINE_OPTIONS or name in CODE_OPTIONS or name in INTERPRETERS:
         return name
     return _VERSION.sub("", name) or name

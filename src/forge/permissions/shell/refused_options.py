@@ -1,4 +1,4 @@
-"""What `cli_execute` refuses of programs: names, and options beside those of `programs` that start other programs.
+"""Lists names and options that `cli_execute` refuses, besides those of `programs` that start other programs.
 
 Here are options that load code, or take or write files of their own choice, and how each program spells its options.
 """
@@ -26,7 +26,7 @@ LAUNCHERS = (programs.WRAPPERS - _WITH_OTHER_USES - SHELLS) | frozenset(
 
 
 class RefusedFlags(NamedTuple):
-    """What is refused of one program. Long options count however far they are abbreviated."""
+    """The refused options of one program. Long options count however far they are abbreviated."""
 
     short: str = ""  # letters, also inside a cluster such as -xvI
     valued: str = ""  # letters after which the rest of a cluster is a value
@@ -134,7 +134,7 @@ OTHER_NAMES = {
 
 
 def starting_options(names: tuple[str, ...]) -> Iterator[str]:
-    """The options of a program by which it starts another one. git has rules of its own: they differ by subcommand."""
+    """Returns the options by which a program starts another one. git's differ by subcommand and have own rules."""
     for name in names:
         if name != "git":
             yield from programs.LINE_OPTIONS.get(name, ())

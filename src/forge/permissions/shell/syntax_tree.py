@@ -1,4 +1,4 @@
-"""Finds the commands in the tree of a shell line; the grammar's peculiarities are dealt with here."""
+"""Finds the commands in the tree of a shell line, and handles the grammar's peculiarities."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPERATORS = frozenset({"&&", "||", ";", "\n", "|", "|&", "&", ";;"})
 
 
 class TooDeep(Exception):
-    """More groups and substitutions inside each other than anyone writes."""
+    """The line nests more groups and substitutions than anyone writes."""
 
 
 class CommandReader:
@@ -29,7 +29,7 @@ class CommandReader:
         self.found = ShellLine()
 
     def walk(self, node: Node, depth: int) -> CommandRange:
-        """Reads everything in a node; the commands it has."""
+        """Reads everything in a node. Returns its commands."""
         start = len(self.found.commands)
         if depth > DEEPEST:
             raise TooDeep
@@ -72,7 +72,7 @@ class CommandReader:
                 before = self.walk(child, depth + 1)
 
     def _list(self, node: Node, depth: int) -> None:
-        """`a && b && c` nests to the left, as deep as it is long."""
+        """Reads `a && b && c`, which nests to the left, as deep as it is long."""
         right: list[Node] = []
         while node.type == "list":
             children = node.children
@@ -111,7 +111,7 @@ class CommandReader:
         self._fill(self._begin(), node.children, depth)
 
     def _simple(self, node: Node, depth: int) -> None:
-        """A declaration or a test: all its parts are words."""
+        """Reads a declaration or a test: all its parts are words."""
         command = self._begin()
         start = len(self.found.commands)
         words = [self.source[child.start_byte : child.end_byte].decode("utf-8", "replace") for child in node.children]
@@ -156,7 +156,7 @@ class CommandReader:
         command.inside = self._since(number)
 
     def _add(self, words: list[list[Node]], node: Node) -> None:
-        """A node without a blank before it belongs to the word before it."""
+        """Adds a node; without a blank before it, the node belongs to the previous word."""
         gap = self.source[words[-1][-1].end_byte : node.start_byte] if words else b" "
         if gap == b" ":
             words.append([node])
@@ -167,7 +167,7 @@ class CommandReader:
             self._check_gap(words[-2][-1], node)
 
     def _check_gap(self, before: Node, node: Node) -> None:
-        """What the grammar skips between two words must be blank to bash too; redirections aside."""
+        """Checks that text which the grammar skips between two words is blank to bash too; redirections aside."""
         if before.next_sibling == node and not _BLANK.fullmatch(self.source, before.end_byte, node.start_byte):
             self.found.is_broken = True
 
@@ -187,11 +187,11 @@ class CommandReader:
             command.inside = self._since(start)
 
     def _array(self, node: Node) -> None:
-        """`c=(rm x); "${c[@]}"`: the words of an array may be a command."""
+        """Reads `c=(rm x); "${c[@]}"`: the words of an array may be a command."""
         self._begin().words = tuple(word(self.source, [child]) for child in node.children if child.is_named)
 
     def _file(self, node: Node, command: ShellCommand, depth: int) -> list[Node]:
-        """The grammar counts the words behind a redirection's file as files too."""
+        """Reads a redirection. The grammar counts the words behind its file as files too."""
         operator = next((child.type for child in node.children if not child.is_named), ">")
         files = node.children_by_field_name("destination")
         for child in node.children:
@@ -209,7 +209,7 @@ class CommandReader:
         command.redirections.append(Redirection("<<<", word(self.source, texts[-1:])))
 
     def _document(self, node: Node, command: ShellCommand, span: CommandRange, depth: int) -> list[Node]:
-        """A here-document; the grammar puts the rest of its line inside it."""
+        """Reads a here-document; the grammar puts the rest of its line inside it."""
         more = []
         for child in node.children:
             kind = child.type
@@ -232,6 +232,6 @@ class CommandReader:
 
 
 def _names_descriptor(source: bytes, nodes: list[Node], redirection: Node) -> bool:
-    """Whether the word is the {name} of {name}>file."""
+    """Says whether the word is the {name} of {name}>file."""
     end = nodes[-1].end_byte
     return end == redirection.start_byte and bool(_DESCRIPTOR.fullmatch(source, nodes[0].start_byte, end))

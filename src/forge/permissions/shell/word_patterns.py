@@ -1,4 +1,4 @@
-"""Command patterns against words of which parts are known only when the line runs."""
+"""Matches command patterns against words that are partly known only when the line runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _PIECE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
 def fits(words: str, pattern: str) -> bool:
-    """`git log *` also fits `git log`."""
+    """Says whether the words fit a pattern; `git log *` also fits `git log`."""
     return fnmatchcase(words, pattern) or (pattern.endswith(" *") and fnmatchcase(words, pattern[:-2]))
 
 
 def may_fit(words: Sequence[str], pattern: str) -> bool:
-    """Whether the words fit for some text in the place of every `ANY` and `SOME`.
+    """Says whether the words fit for some text in the place of every `ANY` and `SOME`.
 
     Options between the words may be left out, with the word behind them or without: `git -C . push` fits `git push *`.
     """
@@ -30,29 +30,29 @@ def may_fit(words: Sequence[str], pattern: str) -> bool:
 
 
 def is_known(word: str) -> bool:
-    """Whether it says all there is, before the line runs."""
+    """Says whether a word is complete before the line runs."""
     return ANY not in word and SOME not in word
 
 
 def _may_fit(words: Sequence[str], pattern: str) -> bool:
     glob = _compile(pattern)
-    places = [1, *[0] * (len(words) + 1)]  # where in the pattern one may be before each word
+    positions = [1, *[0] * (len(words) + 1)]  # where in the pattern one may be before each word
     needed = max((index for index, word in enumerate(words) if word != ANY), default=0)
     for index, word in enumerate(words):
-        if not places[index]:
+        if not positions[index]:
             continue
-        reached = glob.after(places[index], f" {word}" if index else word)
+        reached = glob.after(positions[index], f" {word}" if index else word)
         if index >= needed and reached & glob.end:
             return True
-        places[index + 1] |= reached
+        positions[index + 1] |= reached
         if index and word.startswith(("-", ANY, SOME)):
-            places[index + 1] |= places[index]
-            places[index + 2] |= places[index] if "=" not in word and word != "--" else 0
+            positions[index + 1] |= positions[index]
+            positions[index + 2] |= positions[index] if "=" not in word and word != "--" else 0
     return False
 
 
 class _Glob:
-    """A pattern as a set of places, one bit each, so that a character moves all of them at once."""
+    """A pattern as a set of positions, one bit each, so that a character moves all of them at once."""
 
     def __init__(self, pattern: str) -> None:
         pieces: list[str | re.Pattern[str]] = []
@@ -64,34 +64,34 @@ class _Glob:
                 pieces.append(re.compile(translate(piece)) if piece[0] in "[?" else piece)
         self.pieces = pieces
         self.end = 1 << len(pieces)
-        self.blanks = sum(1 << place for place, piece in enumerate(pieces) if piece == " ")
+        self.blanks = sum(1 << position for position, piece in enumerate(pieces) if piece == " ")
         self._masks: dict[str, int] = {}
 
-    def after(self, places: int, text: str) -> int:
-        """Where one may be after the text."""
+    def after(self, positions: int, text: str) -> int:
+        """Returns the possible positions after the text."""
         for char in text:
             if char == ANY:
-                places = -(places & -places) & (2 * self.end - 1)  # anywhere from the first place on
+                positions = -(positions & -positions) & (2 * self.end - 1)  # anywhere from the first place on
             elif char == SOME:
-                places = self._to_blanks(places)
+                positions = self._to_blanks(positions)
             else:
-                places = ((places & self._mask(char)) << 1) | (places & self.loops)
-            if not places:
+                positions = ((positions & self._mask(char)) << 1) | (positions & self.loops)
+            if not positions:
                 break
-        return places
+        return positions
 
-    def _to_blanks(self, places: int) -> int:
+    def _to_blanks(self, positions: int) -> int:
         before = 0
-        while places != before:
-            before = places
-            places |= ((places & ~self.blanks) << 1) & (2 * self.end - 1)
-        return places
+        while positions != before:
+            before = positions
+            positions |= ((positions & ~self.blanks) << 1) & (2 * self.end - 1)
+        return positions
 
     def _mask(self, char: str) -> int:
         found = self._masks.get(char)
         if found is None:
             taken = (piece == char if isinstance(piece, str) else piece.match(char) for piece in self.pieces)
-            found = sum(1 << place for place, takes in enumerate(taken) if takes)
+            found = sum(1 << position for position, takes in enumerate(taken) if takes)
             if len(self._masks) < MOST_MASKS:
                 self._masks[char] = found
         return found

@@ -1,4 +1,4 @@
-"""Words of a shell line without their quotes; what is known only when the line runs is marked."""
+"""Reads the words of a shell line without their quotes, and marks parts that are known only when the line runs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LineSource(bytes):
 
 
 def word(source: bytes, nodes: list[Node]) -> str:
-    """The word that adjacent nodes make."""
+    """Returns the word that adjacent nodes make."""
     if len(nodes) == 1 and nodes[0].type == "word":
         plain = _slice(source, nodes[0].start_byte, nodes[0].end_byte)
         if not _SPECIAL.search(plain):
@@ -80,7 +80,7 @@ def _unquote(source: bytes, node: Node) -> str:
 
 
 def _between(source: bytes, node: Node, start: int, end: int) -> str:
-    """What double quotes hold. The text between expansions is taken from the source: the tree leaves blanks out."""
+    """Reads the content of double quotes, from the source between expansions: the tree leaves blanks out."""
     found = []
     for child in node.children:
         if child.type in _EXPANSIONS:
@@ -103,7 +103,7 @@ def _expansion(source: bytes, node: Node, *, is_quoted: bool) -> str:
 
 
 def _value(source: bytes, node: Node) -> str | None:
-    """What a variable holds, where that is known."""
+    """Returns the value of a variable, where it is known."""
     if not isinstance(source, LineSource) or not source.values:
         return None
     name = _VARIABLE.fullmatch(source, node.start_byte, node.end_byte)
@@ -121,7 +121,7 @@ def _bare(text: str) -> str:
 
 
 def _read_brackets(text: str) -> str:
-    """`a{b,c}` is several words, `[ab]` any of several characters; other brackets are themselves."""
+    """Reads brackets: `a{b,c}` is several words, `[ab]` any of several characters; others are themselves."""
     start, end = text.find(_OPEN), text.rfind(_CLOSE)
     if 0 <= start < end and (_COMMA in text[start:end] or ".." in text[start:end]):
         return text[:start].translate(_UNMARKS) + ANY

@@ -1,4 +1,4 @@
-"""In which directories the commands of a literal line run, once `cd` was among them."""
+"""Finds the directories in which the commands of a literal line run, with `cd` among them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST = 16  # directories a command may run in, `cd` by `cd`
 
 
 def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, ...]] | None:
-    """Where each command may run; None if that is not known."""
+    """Returns the directories each command may run in; None if they are not known."""
     found: list[tuple[str, ...]] = [(start,)]
     before: tuple[str, ...] = (start,)  # where the line is if the last `cd` failed
     here = before  # … and if it did not
@@ -25,7 +25,7 @@ def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, 
             target = destination(part.words)
             if target is None or len(here) > MOST:
                 return None
-            there = tuple(dict.fromkeys(os.path.join(place, target) for place in here))
+            there = tuple(dict.fromkeys(os.path.join(path, target) for path in here))
             is_sure = part.joint != "||" and following.joint == "&&"
             before = tuple(dict.fromkeys((*before, *here)))
             here = there if is_sure else tuple(dict.fromkeys((*here, *there)))
@@ -35,7 +35,7 @@ def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, 
 
 
 def destination(words: Sequence[str]) -> str | None:
-    """Where a `cd` goes; None if that is not known."""
+    """Returns the target of a `cd`; None if it is not known."""
     operands = [word for word in words[1:] if word not in ("-P", "-L", "-e", "-@", "--")]
     if not operands:
         return paths.home_directory()
@@ -43,24 +43,24 @@ def destination(words: Sequence[str]) -> str | None:
 
 
 class Area:
-    """The workspace and the roots beside it, as paths are compared with them."""
+    """The workspace and the roots beside it, for comparing paths."""
 
     def __init__(self, scope: Scope) -> None:
         self.workspace = paths.roots(str(scope.workspace))[0]
-        places = (scope.workspace, *(root.path for root in scope.roots))
-        self.around = tuple(root for place in places for root in paths.roots(str(place)))
+        areas = (scope.workspace, *(root.path for root in scope.roots))
+        self.around = tuple(root for path in areas for root in paths.roots(str(path)))
 
     def has(self, target: str, start: str = "") -> bool:
-        """Whether every place a path may mean, seen from a directory, lies inside."""
+        """Says whether every path that a target may mean, seen from a directory, lies inside."""
         if len(target) > paths.LONGEST or "\0" in target:
             return False
         found = paths.spellings(target, os.path.join(self.workspace, start))
-        return all(any(_is_below(place, root) for root in self.around) for place in found)
+        return all(any(_is_below(path, root) for root in self.around) for path in found)
 
     def has_all(self, targets: Iterable[str], starts: Sequence[str]) -> bool:
-        """Whether it has all of them, whichever directory they are taken from."""
+        """Says whether all targets lie inside, seen from any of the directories."""
         return all(self.has(target, start) for target in targets for start in starts)
 
 
-def _is_below(place: str, root: str) -> bool:
-    return place == root or place.startswith(f"{root.rstrip('/')}/")
+def _is_below(path: str, root: str) -> bool:
+    return path == root or path.startswith(f"{root.rstrip('/')}/")

@@ -1,4 +1,4 @@
-"""What a command starts: the command behind `sudo`, `env`, `xargs` or `find -exec`, the line behind `bash -c`.
+"""Finds what a command starts: the command behind `sudo`, `env`, `xargs` or `find -exec`, the line behind `bash -c`.
 
 Rules that forbid look at all of it, so wherever a word may be an option's value or the command, it counts as both.
 """
@@ -42,14 +42,14 @@ class InnerLine(str):
 
 
 class TooDeep(Exception):
-    """More wrappers inside each other than anyone writes."""
+    """The line nests more wrappers than anyone writes."""
 
 
 Started = Sequence[str] | InnerLine
 
 
 def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]]:
-    """The command itself, then all that it starts: words of commands and whole lines, with how deep they are."""
+    """Yields the command itself, then all that it starts: words of commands and whole lines, with their depth."""
     if depth > DEEPEST:
         raise TooDeep
     yield words, depth
@@ -78,7 +78,7 @@ def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]
 
 
 def _in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
-    """A program or a line in a variable or an option."""
+    """Yields a program or a line in a variable or an option."""
     if is_known(value):
         yield value.lstrip("!|").split(), depth
     if _SUBSTITUTES.search(value):
@@ -86,7 +86,7 @@ def _in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
 
 
 def _in_evaluated_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
-    """export PAGER='rm x', test -v 'a[$(rm x)]'"""
+    """Reads `export PAGER='rm x'`, `test -v 'a[$(rm x)]'`."""
     for word in words:
         if _SUBSTITUTES.search(word):
             yield InnerLine(word), depth
@@ -95,7 +95,7 @@ def _in_evaluated_words(words: Sequence[str], depth: int) -> Iterator[tuple[Star
 
 
 def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
-    """docker run … rm x: any word behind the subcommand may be the program."""
+    """Reads `docker run … rm x`: any word behind the subcommand may be the program."""
     start = next((number for number, word in enumerate(words) if word in behind), len(words))
     if start < len(words) and words[start] in _GIVES_PATHS:
         words = [*words, ANY]
@@ -108,7 +108,7 @@ def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Itera
 
 
 def _in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
-    """tar -I 'rm x', ssh -o ProxyCommand='rm x', git -c alias.x='!rm x'"""
+    """Reads `tar -I 'rm x'`, `ssh -o ProxyCommand='rm x'`, `git -c alias.x='!rm x'`."""
     for value in _values(name, words):
         for text in dict.fromkeys((value, value.partition("=")[2], value.partition(":")[2], value.partition(" ")[2])):
             line = text.strip("\"'[] \t\n").lstrip("!|@-")
@@ -137,9 +137,9 @@ def _values(name: str, words: Sequence[str]) -> Iterator[str]:
             yield from (
                 word[len(one) :] for one in options if 2 < len(one) < len(word) and word.startswith(one)
             )  # -TTrm
-            for place, letter in enumerate(word[1:], 1):
+            for position, letter in enumerate(word[1:], 1):
                 if letter in letters:
-                    yield word[place + 1 :] or following
+                    yield word[position + 1 :] or following
                     break
         elif any(not option.startswith("-") and word.upper().startswith(f"{option}:") for option in options):
             yield word.partition(":")[2]
@@ -147,7 +147,7 @@ def _values(name: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:
-    """What some programs have besides options: git -c, git config, remotes of git, tar's letters without a dash."""
+    """Returns values outside of options: git -c, git config, remotes of git, tar's letters without a dash."""
     if name == "git":
         settings = (more for word, more in pairwise(words) if word in ("-c", "--config", "--config-env"))
         yield from (more.partition("=")[2] for more in settings if "=" in more)
@@ -162,7 +162,7 @@ def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
-    """What a wrapper starts: its first word that is no option, and the next where that one may be an option's value."""
+    """Yields what a wrapper starts: its first word that is no option, and the next if that one may be a value."""
     if name in TAKES_LINES:  # several words, once it is read as a line
         words = [word.replace(SOME, ANY).replace(GLOB, ANY) for word in words]
     if name in APPENDS and any(not word.startswith("-") for word in words):
@@ -190,7 +190,7 @@ def _behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tup
 
 
 def _takes_value(option: str, name: str) -> bool:
-    """Tell whether the word behind an option may be its value; of shells it is known which."""
+    """Says whether the word behind an option may be its value; for shells this is known."""
     if name in SHELLS:
         return option.startswith(("--rcfile", "--init-file")) or (
             option[:2] != "--" and bool(set(option) & set("coOC"))
@@ -199,7 +199,7 @@ def _takes_value(option: str, name: str) -> bool:
 
 
 def _in_option(word: str, more: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
-    """What starts in the option itself: env -Srm x, script -qc'rm x' log, --split-string='rm x'."""
+    """Yields commands in the option itself: env -Srm x, script -qc'rm x' log, --split-string='rm x'."""
     if word.startswith("--"):
         values = [word.partition("=")[2]]
     else:

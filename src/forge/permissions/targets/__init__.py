@@ -1,4 +1,4 @@
-"""What a call names: the targets in its arguments, and which permissions it asks for on them."""
+"""Finds the targets in a call's arguments, and the permissions it asks for on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATHS = frozenset({Permission.READ, Permission.WRITE})
 
 
 class Opaque(str):
-    """A target that is no text: its JSON, for people. What it leads to is not known."""
+    """A target that is no text: its JSON, for people. Its effect is not known."""
 
     __slots__ = ()
 
@@ -24,16 +24,16 @@ class Opaque(str):
 def find_requests(
     spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None, scope: Scope | None = None
 ) -> list[tuple[Permission | None, str]]:
-    """What a call asks for before it runs: every declared permission on every target; None if none is declared.
+    """Returns the permissions a call asks for before it runs: each declared one (else None) on every target.
 
     The targets of a tool that declares none belong to its optional permissions: a call that names a target asks for
     them at once. A call of which the tool says that it touches nothing asks for nothing. A tool that knows better
-    says so itself, where the call's `scope` is known.
+    names its requests itself, where the call's `scope` is known.
     """
     say = getattr(type(tool), "wants", None)
-    asked = say(tool, arguments, scope) if say is not None and scope is not None else None
-    if asked is not None:
-        return list(dict.fromkeys(asked))
+    requests = say(tool, arguments, scope) if say is not None and scope is not None else None
+    if requests is not None:
+        return list(dict.fromkeys(requests))
     if own_targets(arguments, tool) == []:
         return [(None, "")]
     targets = targets_of(spec, arguments, tool)
@@ -45,8 +45,8 @@ def find_requests(
 
 
 def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None) -> list[str]:
-    """What the tool says that a call touches, or else the texts in its target parameters, each element of a list on its
-    own; one empty text if there is none.
+    """Returns the targets that the tool names, or else the texts in its target parameters, each element of a list on
+    its own; one empty text if there is none.
 
     Of a parameter that was left out, the default that the schema promises. Values that are no texts are `Opaque`.
     """
@@ -58,14 +58,14 @@ def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None
 
 
 def own_targets(arguments: Mapping[str, Any], tool: object) -> list[str] | None:
-    """What the tool itself says that a call touches: nothing, if the list is empty; None where it does not say."""
+    """Returns the targets that the tool itself names: none, if the list is empty; None where it does not say."""
     say = getattr(type(tool), "targets", None)  # of the class: an instance may have something else by that name
     found: list[str] | None = say(tool, arguments) if say is not None else None
     return found
 
 
 def identity(permission: Permission | None, target: str, scope: Scope) -> Hashable:
-    """What a target means right now: different as soon as a link on the way leads elsewhere."""
+    """Returns the current meaning of a target: it differs as soon as a link on the way leads elsewhere."""
     if isinstance(target, Opaque):
         return Opaque, target
     if permission not in PATHS or not target or len(target) > paths.LONGEST:

@@ -36,7 +36,7 @@ _LOCAL_NAT64 = 0x64_FF9B_0001  # 64:ff9b:1::/48
 
 
 class Host(NamedTuple):
-    """Where a target leads."""
+    """The host that a target leads to."""
 
     names: frozenset[str] = frozenset()  # the spellings some client could use; none if it cannot be read
     port: int | None = None
@@ -45,17 +45,17 @@ class Host(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Whether every client reads it the same way."""
+        """Says whether every client reads it the same way."""
         return len(self.names) == 1
 
     @property
     def is_web(self) -> bool:
-        """Whether it is spoken to over http or https, or by whatever a tool speaks to a bare host."""
+        """Says whether clients use http or https, or the target is a bare host."""
         return self.scheme in _WEB
 
 
 def read_host(target: str) -> Host:
-    """The host of a URL, or of a bare `host[:port]`."""
+    """Reads the host of a URL, or of a bare `host[:port]`."""
     found = _URL.match(target[:LONGEST])
     parts = _AUTHORITY.fullmatch(found[2]) if found else None
     if not found or not parts or len(target) > LONGEST or int(parts[2] or 0) > 65_535 or _CONTROL.search(target):
@@ -66,7 +66,7 @@ def read_host(target: str) -> Host:
 
 
 def covers(pattern: str, host: Host, *, generous: bool) -> bool:
-    """Whether `host`, `*.host` (its subdomains only) or either with `:port` covers the host.
+    """Says whether `host`, `*.host` (its subdomains only) or either with `:port` covers the host.
 
     A generous answer is for rules that forbid: any spelling that could lead there counts.
     """
@@ -87,7 +87,7 @@ def covers(pattern: str, host: Host, *, generous: bool) -> bool:
 
 
 def pattern_of(target: str) -> str:
-    """What a rule would have to name to allow a target; empty if no rule about hosts can."""
+    """Returns the pattern that a rule needs to allow a target; empty if no rule about hosts can."""
     host = read_host(target)
     if not host.clear or not host.is_web:
         return ""
@@ -97,7 +97,7 @@ def pattern_of(target: str) -> str:
 
 
 def problem_with(pattern: str) -> str:
-    """What is wrong with a network pattern, if something is."""
+    """Returns the mistake in a network pattern, if there is one."""
     if "/" in pattern or "@" in pattern:
         return (
             "a network target is a host, not a URL; write it like api.example.com, *.example.org or api.example.com:443"
@@ -109,20 +109,20 @@ def problem_with(pattern: str) -> str:
 
 
 def _speaks(host: Host, port: int | None) -> bool:
-    """Whether an allow with this port covers how the host is spoken to."""
+    """Says whether an allow with this port covers the host's scheme and port."""
     if port is None:
         return host.is_web
     return host.port == port and (host.is_web or (host.explicit_port and host.scheme != "file"))
 
 
 def _is_here(name: str) -> bool:
-    """Whether a name leads to this machine."""
+    """Says whether a name leads to this machine."""
     return name in _HERE or name.endswith(".localhost") or (name.startswith("127.") and bool(_NUMERIC.fullmatch(name)))
 
 
 @lru_cache(maxsize=4_096)
 def _names(host: str) -> frozenset[str]:
-    """A host in the spelling that is compared; several where clients would disagree about it, none if it is none."""
+    """Returns a host in the spelling that is compared; several where clients would disagree, none if it is none."""
     host = host.lower()
     if host.startswith("[") or ":" in host:
         return _of_ipv6(host.strip("[]"))
@@ -135,7 +135,7 @@ def _names(host: str) -> frozenset[str]:
 
 
 def _of_numbers(host: str) -> frozenset[str]:
-    """127.0.0.1 for 2130706433, 0x7f.1 and 127.1; a leading 0 is octal to some clients and nothing to others."""
+    """Returns 127.0.0.1 for 2130706433, 0x7f.1 and 127.1; only some clients take a leading 0 for octal."""
     import socket  # only for numbers
 
     if not _NUMERIC.fullmatch(host):
@@ -166,7 +166,7 @@ def _of_ipv6(host: str) -> frozenset[str]:
 
 
 def _of_unicode(host: str) -> frozenset[str]:
-    """The names old and new rules for international domains make of it: the same one, mostly."""
+    """Returns the names that old and new rules for international domains make: mostly one."""
     import unicodedata  # only for names beyond ASCII
 
     names = set()

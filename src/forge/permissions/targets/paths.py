@@ -26,7 +26,7 @@ _WILD = re.compile(r"[*?\[]")
 
 
 def spellings(target: str, workspace: str) -> tuple[str, ...]:
-    """The absolute paths a target may mean: as it is written, and where links lead, with `..` taken either way."""
+    """Returns the absolute paths a target may mean: as written, and where links lead, with `..` taken either way."""
     raw = os.path.join(workspace, target)
     lexical = normal(raw)
     found = dict.fromkeys((lexical, real(lexical)))
@@ -38,19 +38,19 @@ def spellings(target: str, workspace: str) -> tuple[str, ...]:
 
 
 def roots(workspace: str) -> tuple[str, ...]:
-    """The spellings of the workspace itself."""
+    """Returns the spellings of the workspace itself."""
     start = normal(os.path.abspath(workspace))
     return tuple(dict.fromkeys((start, real(start))))
 
 
 def covers(pattern: str, path: str, around: tuple[str, ...]) -> bool:
-    """Whether the pattern, taken relative to the roots `around`, is exactly about an absolute path."""
+    """Says whether the pattern, taken relative to the roots `around`, is exactly about an absolute path."""
     parts = _names(path)
     return any(_fit(found, parts) for found in _anchor_pattern(pattern, around, folded=False))
 
 
 def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
-    """Whether the pattern, as rules that forbid or ask take it, is about the path or a directory around it."""
+    """Says whether the pattern, as rules that forbid or ask take it, is about the path or a directory around it."""
     if covers(pattern, path, around):
         return True
     loose = _names(fold(path))
@@ -61,21 +61,21 @@ def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
 
 
 def names(pattern: str, path: str, around: tuple[str, ...]) -> bool:
-    """Whether a pattern without a slash names the path, or a directory around it, at any depth.
+    """Says whether a pattern without a slash names the path, or a directory around it, at any depth.
 
     Of a path in the workspace only the names below the workspace count.
     """
     name = pattern.rstrip("/")
     if "/" in name or name.startswith("~") or name in ("", ".", ".."):
         return False
-    place = fold(path)
-    inside = tuple(root for root in map(fold, around) if place == root or place.startswith(f"{root.rstrip('/')}/"))
+    folded = fold(path)
+    inside = tuple(root for root in map(fold, around) if folded == root or folded.startswith(f"{root.rstrip('/')}/"))
     floating = _anchor_pattern(f"**/{name}", inside or ("/",), folded=True)
-    return any(_fit(_with_content(found), _names(place)) for found in floating)
+    return any(_fit(_with_content(found), _names(folded)) for found in floating)
 
 
 def problem_with(pattern: str) -> str:
-    """What is wrong with a path pattern, if something is."""
+    """Returns the mistake in a path pattern, if there is one."""
     names = pattern.split("/")
     wild = next((index for index, name in enumerate(names) if _WILD.search(name)), len(names))
     if ".." in names[wild:]:
@@ -84,12 +84,12 @@ def problem_with(pattern: str) -> str:
 
 
 def normal(path: str) -> str:
-    """Without `.`, `..`, and repeated or trailing slashes."""
+    """Removes `.`, `..`, and repeated or trailing slashes."""
     return "/" + os.path.normpath(path).lstrip("/") if path.startswith("/") else os.path.normpath(path)
 
 
 def fold(text: str) -> str:
-    """The form in which two names are equal that some file system, or some eye, takes for equal."""
+    """Returns the form in which two names are equal that some file system, or some eye, takes for equal."""
     if text.isascii():
         return text.lower()
     import unicodedata  # only for names beyond ASCII
@@ -99,7 +99,7 @@ def fold(text: str) -> str:
 
 
 def real(path: str) -> str:
-    """Where links lead; the path as it is written where nobody can tell."""
+    """Resolves links; returns the path as it is written where that fails."""
     try:
         return normal(os.path.realpath(path))
     except (OSError, ValueError):  # NUL, lone surrogates, a link of /proc that may not be read
@@ -111,7 +111,7 @@ def _names(path: str) -> tuple[str, ...]:
 
 
 def _anchor_pattern(pattern: str, around: tuple[str, ...], *, folded: bool) -> Iterator[tuple[PatternPart, ...]]:
-    """The pattern's components from the file system's root on."""
+    """Yields the pattern's components from the file system's root on."""
     text = os.path.expanduser(pattern) if pattern.startswith("~") else pattern
     own = _compile_pattern(text, folded)
     if text.startswith("/"):
@@ -124,16 +124,16 @@ def _anchor_pattern(pattern: str, around: tuple[str, ...], *, folded: bool) -> I
 
 
 def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[PatternPart, ...]]:
-    """The pattern with the fixed names at its start resolved, where links are among them."""
+    """Yields the pattern with the fixed names at its start resolved, where links are among them."""
     both = zip(
         _anchor_pattern(pattern, around, folded=False), _anchor_pattern(pattern, around, folded=True), strict=True
     )
     for exact, loose in both:
         fixed = next((index for index, part in enumerate(exact) if not isinstance(part, str)), len(exact))
         named = "/" + "/".join(str(part) for part in exact[:fixed])
-        place = real(named)
-        if place != named:
-            yield (*_names(fold(place)), *loose[fixed:])
+        resolved = real(named)
+        if resolved != named:
+            yield (*_names(fold(resolved)), *loose[fixed:])
 
 
 def _with_content(pattern: tuple[PatternPart, ...]) -> tuple[PatternPart, ...]:
@@ -153,33 +153,33 @@ def _part(name: str) -> PatternPart:
 
 
 def _fit(pattern: tuple[PatternPart, ...], names: tuple[str, ...]) -> bool:
-    """Whether the names fit the components, `**` standing for any number of them, in names × components steps."""
-    places = _and_after(pattern, {0})
+    """Says whether the names fit the components, `**` standing for any number of them, in names × components steps."""
+    positions = _and_after(pattern, {0})
     for name in names:
         reached = set()
-        for place in places:
-            part = pattern[place] if place < len(pattern) else ""
+        for position in positions:
+            part = pattern[position] if position < len(pattern) else ""
             if part is None:
-                reached.add(place)
+                reached.add(position)
             elif part == name if isinstance(part, str) else part.match(name):
-                reached.add(place + 1)
-        places = _and_after(pattern, reached)
-        if not places:
+                reached.add(position + 1)
+        positions = _and_after(pattern, reached)
+        if not positions:
             return False
-    return len(pattern) in places
+    return len(pattern) in positions
 
 
-def _and_after(pattern: tuple[PatternPart, ...], places: set[int]) -> set[int]:
-    """With the places behind every `**`, which may stand for nothing."""
-    found = set(places)
-    for place in places:
-        while place < len(pattern) and pattern[place] is None:
-            place += 1
-            found.add(place)
+def _and_after(pattern: tuple[PatternPart, ...], positions: set[int]) -> set[int]:
+    """Adds the positions behind every `**`, which may stand for nothing."""
+    found = set(positions)
+    for position in positions:
+        while position < len(pattern) and pattern[position] is None:
+            position += 1
+            found.add(position)
     return found
 
 
 def home_directory() -> str:
-    """Where `~` leads; where nobody says so, to the root, as a shell has it."""
+    """Returns the target of `~`; the root where it is not set, as in a shell."""
     found = os.path.expanduser("~")
     return found if os.path.isabs(found) else "/"

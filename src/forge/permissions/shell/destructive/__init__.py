@@ -1,4 +1,4 @@
-"""Shell lines that no rule can allow: what would destroy the system, the home directory or the workspace.
+"""Refuses shell lines that no rule can allow: they would destroy the system, the home directory or the workspace.
 
 Judged on the words of commands and what they really name, through wrappers, substitutions and variables that the line
 itself sets; never on the text: `echo "rm -rf /"` is fine.
@@ -35,7 +35,7 @@ _REDIRECTED = re.compile(r">[|&>]?[ \t]*([^\s;&|<>()]+)")
 
 
 def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
-    """Why a line must not run, as the end of a sentence; empty if nothing is known against it.
+    """Explains why a line must not run, as the end of a sentence; empty if nothing is known against it.
 
     `directory` is where it runs, the workspace if it is empty.
     """
@@ -54,9 +54,9 @@ def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
 
 
 def explain_unresolved(line: str, scope: Scope) -> str:
-    """Which program could destroy what the line does not name, as the end of a sentence; empty if there is none.
+    """Names a program that could destroy unnamed targets, as the end of a sentence; empty if there is none.
 
-    `rm -rf "$x"`, where nobody knows what `x` will be.
+    `rm -rf "$x"`, where the value of `x` is not known.
     """
     if len(line) > shell.LONGEST or _is_plain(line):
         return ""
@@ -72,7 +72,7 @@ def explain_unresolved(line: str, scope: Scope) -> str:
 
 
 def _is_plain(line: str) -> bool:
-    """Whether it is a literal line without any command that is judged here."""
+    """Says whether it is a literal line without any command that is judged here."""
     found = split_literal(line)
     names = [base_name(os.path.basename(part.words[0]).lower()) for part in found]
     return bool(names) and not any(
@@ -130,7 +130,7 @@ def _judge_command(command: ShellCommand, locations: Locations, depth: int) -> s
 
 
 def _lines_run_by(words: Sequence[str], text: str) -> list[str]:
-    """The lines that a command runs of the text that is its input."""
+    """Returns the lines that a command runs from its input text."""
     if runs_input(words):
         return [text]
     if any(os.path.basename(word) == "xargs" for word in words):
@@ -199,7 +199,7 @@ def _erase(words: Sequence[str], locations: Locations) -> str:
 
 
 def _partition(words: Sequence[str], locations: Locations) -> str:
-    """Programs that write to a disk unless they are asked to show something."""
+    """Judges programs that write to a disk unless they are asked to show something."""
     name = os.path.basename(words[0])
     if _asks_for_help(words) or any(word.partition("=")[0] in _SHOWING.get(name, ()) for word in words):
         return ""
@@ -303,7 +303,7 @@ def _letters(words: Sequence[str]) -> set[str]:
 
 
 def _has_long(words: Sequence[str], name: str, least: int) -> bool:
-    """Long options may be shortened."""
+    """Says whether a long option is given; it may be shortened."""
     return any(
         word.startswith("--") and len(word) >= least + 2 and name.startswith(word[2:].partition("=")[0])
         for word in words

@@ -1,4 +1,4 @@
-"""Puts the values that are known before a line runs in the place of its variables and braces."""
+"""Replaces the variables and braces of a line by the values that are known before it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PWD = re.compile(r"\$\(pwd\)|`pwd`")
 
 
 def expand_line(line: str, scope: Scope) -> str:
-    """The line with braces, and with variables whose values are in it or known, in place of their names."""
+    """Returns the line with braces, and variables with known values, expanded."""
     values = {"HOME": paths.home_directory(), "PWD": str(scope.workspace), "IFS": " "}
     for name, *texts in [*_ASSIGNED.findall(line), *_LOOPED.findall(line)]:
         values[name] = next((text for text in texts if text), "")[:_LONGEST_VALUE]

@@ -1,4 +1,4 @@
-"""Places and devices that no command may destroy: the system's, the home directory, the workspace and all around it."""
+"""Finds paths and devices that no command may destroy: the system, the home directory, the workspace and above."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd|fd)(?:/|$)"
 
 
 class Locations:
-    """What words of a line may mean, seen from the directories it may be in."""
+    """The paths that words of a line may name, seen from the directories it may be in."""
 
     def __init__(self, scope: Scope, directory: str, values: tuple[tuple[str, str], ...] = ()) -> None:
         self.values = values  # of variables
@@ -46,20 +46,20 @@ class Locations:
         self._before: list[str] = []  # where it is if a `cd` failed
 
     def change_directory(self, target: str) -> None:
-        """A `cd`."""
+        """Follows a `cd`."""
         ahead = [*self.possible_paths(target)]
         if ahead:
             self._before = [*self._before, *self.directories][:MOST]
             self.directories = ahead[:MOST]
 
     def begin_command(self, joint: str) -> None:
-        """At the next command, which runs whether the `cd` worked or not unless it is joined by `&&`."""
+        """Begins the next command, which runs whether the `cd` worked or not unless it is joined by `&&`."""
         if joint != "&&" and self._before:
             self.directories = list(dict.fromkeys([*self._before, *self.directories]))[:MOST]
             self._before = []
 
     def possible_paths(self, word: str) -> Iterator[str]:
-        """The absolute paths a word may mean; none where it is known only when the line runs."""
+        """Returns the absolute paths a word may mean; none where it is known only when the line runs."""
         if word == "~" or word.startswith("~/"):
             word = self.home_directory + word[1:]
         elif word.startswith("~") and "/" not in word.rstrip("/"):
@@ -69,7 +69,7 @@ class Locations:
                 yield from self._resolve_links(os.path.join(path, word))
 
     def _resolve_links(self, path: str) -> Iterator[str]:
-        """A link that is named itself is only a link; behind a slash it is what it leads to."""
+        """Returns the paths behind a path: a named link is only a link; behind a slash its target counts."""
         lexical = paths.normal(path)
         yield lexical
         if ".." in path and GLOB not in path:  # behind a link it leads elsewhere than the text says
@@ -82,12 +82,12 @@ class Locations:
             yield paths.real(path) if through else os.path.join(paths.real(parent), os.path.basename(lexical))
 
     def note_doubt(self, program: str, words: Iterable[str]) -> None:
-        """Note a program that destroys, where one of its targets is not known."""
+        """Notes a program that destroys, where one of its targets is not known."""
         if any(not is_known(word) or (self.is_lost and not word.startswith("/")) for word in words):
             self.doubts.append(os.path.basename(program.replace(ANY, "").replace(SOME, "")) or "an unknown program")
 
     def find_vital(self, word: str, *, with_workspace: bool = True) -> str:
-        """The vital path that is destroyed with what the word names, with a directory's whole content or itself."""
+        """Returns the vital path that is destroyed with the word's target, by its whole content or itself."""
         for path in self.possible_paths(word):
             folder, name = os.path.split(path)
             if GLOB in name and not name.strip(f"{GLOB}.") and GLOB not in folder:
@@ -112,7 +112,7 @@ class Locations:
         return any(root == path or root.startswith(f"{path.rstrip('/')}/") for root in self.workspace)
 
     def find_device(self, word: str) -> str:
-        """The disk or memory that would be written."""
+        """Returns the disk or memory that would be written."""
         return next((path for path in self.possible_paths(word) if _DISK.match(path) or _is_block_device(path)), "")
 
     def find_system_file(self, word: str) -> str:

@@ -1,4 +1,4 @@
-"""Lines that run what nobody has seen: what a server sends, what another command prints, themselves without end."""
+"""Finds lines that run unseen code: a server's response, another command's output, themselves without end."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def is_interpreter(name: str) -> bool:
 
 
 def is_fork_bomb(found: ShellLine) -> bool:
-    """Whether a function starts itself twice at once, or goes on in the background."""
+    """Says whether a function starts itself twice at once, or continues in the background."""
     for function in found.functions:
         own = [i for i in range(*function.body) if found.commands[i].words[:1] == (function.name,)]
         if any(sum(stage.start <= i < stage.end for i in own for stage in stages) > 1 for stages in found.pipes):
@@ -42,7 +42,7 @@ def is_fork_bomb(found: ShellLine) -> bool:
 
 
 def runs_fetched_code(found: ShellLine) -> bool:
-    """`curl … | sh`, `bash <(curl …)`, `eval "$(curl …)"`."""
+    """Recognises `curl … | sh`, `bash <(curl …)`, `eval "$(curl …)"`."""
     for stages in found.pipes:
         fetches = False
         for stage in stages:
@@ -63,7 +63,7 @@ def runs_fetched_code(found: ShellLine) -> bool:
 
 
 def find_printed_lines(found: ShellLine) -> Iterator[str]:
-    """The lines that `echo` and `printf` print into a shell, or into `xargs` as the words of its command."""
+    """Returns the lines that `echo` and `printf` print into a shell, or into `xargs` as the words of its command."""
     for stages in found.pipes:
         texts: dict[str, None] = {}
         searches: dict[str, None] = {}
@@ -87,21 +87,21 @@ def find_printed_lines(found: ShellLine) -> Iterator[str]:
 
 
 def _removals_by_find(command: ShellCommand) -> Iterator[str]:
-    """`find / | xargs rm` removes what `find / -delete` does."""
+    """Returns `find / -delete` for `find / | xargs rm`, which removes the same."""
     words = command.words
     if words and os.path.basename(words[0]) == "find" and all(map(is_known, words)):
         yield f"{shlex.join(words)} -delete"
 
 
 def _texts(command: ShellCommand) -> Iterator[str]:
-    """What a command prints, and what it is given to read."""
+    """Returns the texts that a command prints, and the texts it reads."""
     if text := find_printed_text(command.words):
         yield text
     yield from (one.target for one in command.redirections if one.operator in ("<<", "<<<"))
 
 
 def _runs_what_is_inside(command: ShellCommand) -> bool:
-    """`bash < <(echo …)`, `. <(echo …)`"""
+    """Recognises `bash < <(echo …)`, `. <(echo …)`."""
     if command.inside.start == command.inside.end:
         return False
     is_given = any(one.operator == "<" and not is_known(one.target) for one in command.redirections)
@@ -118,7 +118,7 @@ def _fetches(command: ShellCommand) -> bool:
 
 
 def _runs_input(command: ShellCommand) -> bool:
-    """Whether it is an interpreter whose program is its input."""
+    """Says whether the command is an interpreter whose program is its input."""
     if runs_input(command.words):
         return True
     for words in _words_started_by(command):
@@ -133,12 +133,12 @@ def _runs_input(command: ShellCommand) -> bool:
 
 
 def _is_line_that_runs_input(word: str) -> bool:
-    """`sh -c sh`, `sh -c "$(cat)"`"""
+    """Recognises `sh -c sh`, `sh -c "$(cat)"`."""
     return not is_known(word) or any(runs_input(command.words) for command in shell.read_inner(word).commands)
 
 
 def _runs_unknown_code(words: Sequence[str]) -> bool:
-    """Whether what it runs, of its own words or the file they name, is known only when the line runs."""
+    """Says whether its code, in its words or in the file they name, is known only when the line runs."""
     if not words:
         return False
     name, more = os.path.basename(words[0]), words[1:]
@@ -152,7 +152,7 @@ def _runs_unknown_code(words: Sequence[str]) -> bool:
 
 
 def _code(words: Sequence[str]) -> str:
-    """What stands behind `-c` or `-e`."""
+    """Returns the words behind `-c` or `-e`."""
     return next((words[i + 1] for i, word in enumerate(words[:-1]) if _CODE.fullmatch(word) and word != "-m"), "")
 
 

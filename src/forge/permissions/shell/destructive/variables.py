@@ -1,4 +1,4 @@
-"""The values that variables of a line may have, as far as the line itself says them."""
+"""Finds the values that variables of a line may have, as far as the line itself assigns them."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ Values = tuple[tuple[str, str], ...]
 
 
 class KnownValues(NamedTuple):
-    """Ways to fill the variables, and the names of those that may hold something else too."""
+    """Ways to fill the variables, and the names of doubtful ones, which may have other values too."""
 
     ways: tuple[Values, ...]
     doubtful: frozenset[str]
 
     def sure(self) -> tuple[Values, ...]:
-        """The ways without what is doubtful."""
-        kept = (tuple(pair for pair in way if pair[0] not in self.doubtful) for way in self.ways)
-        return tuple(dict.fromkeys(kept))
+        """Returns the ways without doubtful variables."""
+        sure = (tuple(pair for pair in way if pair[0] not in self.doubtful) for way in self.ways)
+        return tuple(dict.fromkeys(sure))
 
 
 def find_known_values(line: str, scope: Scope) -> KnownValues:
-    """What `D=…` and `for d in …` give, with the home directory and the workspace."""
+    """Returns the values that `D=…` and `for d in …` assign, with the home directory and the workspace."""
     if "$" not in line:
         return KnownValues(((),), frozenset())
     base = {"HOME": [paths.home_directory()], "PWD": [str(scope.workspace)]}

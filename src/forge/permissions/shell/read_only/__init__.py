@@ -1,4 +1,4 @@
-"""Which shell lines provably only read, and what: literal words, every command and option known, paths inside."""
+"""Finds shell lines that provably only read: literal words, known commands and options, paths inside."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ _DURATION = re.compile(r"[0-9.]+[smhd]?")
 
 
 def only_reads(line: str, scope: Scope, directory: str = "") -> list[str] | None:
-    """The paths that a line reads, directories with all that is in them; None unless it provably only reads.
+    """Returns the paths that a line reads, directories with all their content; None unless it provably only reads.
 
     `directory` is where it runs, the workspace if it is empty.
     """
     found = split_literal(line)
-    places = directories(found, directory) if found else None
-    if places is None:
+    run_in = directories(found, directory) if found else None
+    if run_in is None:
         return None
     area = Area(scope)
     reading: dict[str, None] = {}
-    for part, where in zip(found, places, strict=True):
+    for part, where in zip(found, run_in, strict=True):
         paths = _paths(part.words, _RunLocation(where, directory, area))
         if paths is None or not area.has_all([*paths, "."] if any(where) else paths, where):
             return None
-        reading |= dict.fromkeys(os.path.join(place, path) for place in where for path in paths)
+        reading |= dict.fromkeys(os.path.join(start, path) for start in where for path in paths)
     return list(reading)
 
 
 def reads_plainly(line: str, scope: Scope, directory: str = "") -> bool:
-    """Tell whether a line is one program that reads no settings and starts nothing, on literal paths inside.
+    """Says whether a line is one program that reads no settings and starts nothing, on literal paths inside.
 
     Such a line may run without a question where no sandbox can enforce that it only reads.
     """
@@ -52,61 +52,61 @@ def reads_plainly(line: str, scope: Scope, directory: str = "") -> bool:
 
 
 class _RunLocation(NamedTuple):
-    """Where a command may run, and where the line began."""
+    """The directories a command may run in, and where the line began."""
 
     where: tuple[str, ...]
     start: str
     area: Area
 
 
-def _paths(words: Sequence[str], place: _RunLocation) -> list[str] | None:
-    """The paths of one command; None if it may do more than read."""
+def _paths(words: Sequence[str], location: _RunLocation) -> list[str] | None:
+    """Returns the paths of one command; None if it may do more than read."""
     name, more = words[0], words[1:]
     if name in _SAYING:
         return []
     if name in BUILTINS:
         return BUILTINS[name](more)
-    if _is_shadowed(name, place.area):
+    if _is_shadowed(name, location.area):
         return None
     if more == ("--version",) and name in VERSIONED:
         return []
     if name in _UNWRAP:
         inner = _UNWRAP[name](more)
-        return _paths(inner, place) if inner else None
+        return _paths(inner, location) if inner else None
     if name == "git":
-        return _git(more, place)
+        return _git(more, location)
     if name in SPECIAL:
         return SPECIAL[name](more)
     flags = COMMANDS.get(name)
     read = None if flags is None else paths_of(more, flags)
-    if read is None or (name in _CHECKS and not _CHECKS[name](more, read, place)):
+    if read is None or (name in _CHECKS and not _CHECKS[name](more, read, location)):
         return None
     if name in ("grep", "egrep", "fgrep") and read == [] and _is_recursive(more):
         return ["."]
     return read
 
 
-def _git(words: Sequence[str], place: _RunLocation) -> list[str] | None:
-    """Behind a `cd` it could be another repository than the one that is looked at here."""
-    if place.where != (place.start,):
+def _git(words: Sequence[str], location: _RunLocation) -> list[str] | None:
+    """Returns the paths of a Git command. Behind a `cd` it could use a repository that is not checked here."""
+    if location.where != (location.start,):
         return None
-    root = place.area.workspace
-    return git_reads(words, os.path.normpath(os.path.join(root, place.start)), root)
+    root = location.area.workspace
+    return git_reads(words, os.path.normpath(os.path.join(root, location.start)), root)
 
 
 def _is_shadowed(name: str, area: Area) -> bool:
-    """Whether a program of that name lies where tools may write and the shell looks for programs."""
+    """Says whether a program of that name lies where tools may write and the shell looks for programs."""
     entries = _own_entries(os.environ.get("PATH", ""), area.workspace, area.around)
     return any(os.path.lexists(os.path.join(entry, name)) for entry in entries)
 
 
 @lru_cache(maxsize=64)
 def _own_entries(search: str, workspace: str, around: tuple[str, ...]) -> tuple[str, ...]:
-    """The directories for programs that lie in the workspace or beside it, or are seen from there."""
+    """Returns the directories for programs that lie in the workspace or beside it, or are reachable from there."""
     entries = [os.path.join(workspace, entry) for entry in search.split(os.pathsep)]
     inside = [
-        any(place == root or place.startswith(f"{root}/") for root in around)
-        for place in map(os.path.realpath, entries)
+        any(entry == root or entry.startswith(f"{root}/") for root in around)
+        for entry in map(os.path.realpath, entries)
     ]
     return tuple(entry for entry, is_ours in zip(entries, inside, strict=True) if is_ours)
 
@@ -149,19 +149,19 @@ _UNWRAP: dict[str, Callable[[Sequence[str]], Sequence[str]]] = {
 }
 
 
-def _has_no_folder(words: Sequence[str], paths: Sequence[str], place: _RunLocation) -> bool:
-    """In directories `diff` follows links, wherever they lead."""
-    folders = (os.path.join(place.area.workspace, where, path) for where in place.where for path in paths)
+def _has_no_folder(words: Sequence[str], paths: Sequence[str], location: _RunLocation) -> bool:
+    """Refuses directories, in which `diff` follows links wherever they lead."""
+    folders = (os.path.join(location.area.workspace, where, path) for where in location.where for path in paths)
     return "--no-dereference" in words or not any(map(os.path.isdir, folders))
 
 
-def _has_no_list(words: Sequence[str], paths: Sequence[str], place: _RunLocation) -> bool:
-    """`strings @file` takes further words from a file."""
+def _has_no_list(words: Sequence[str], paths: Sequence[str], location: _RunLocation) -> bool:
+    """Refuses `strings @file`, which takes further words from a file."""
     return not any(word.startswith("@") for word in words)
 
 
-def _has_no_settings(words: Sequence[str], paths: Sequence[str], place: _RunLocation) -> bool:
-    """A file of settings can name a program for rg to start."""
+def _has_no_settings(words: Sequence[str], paths: Sequence[str], location: _RunLocation) -> bool:
+    """Refuses a settings file, which can name a program for rg to start."""
     return "--no-config" in words or "RIPGREP_CONFIG_PATH" not in os.environ
 
 

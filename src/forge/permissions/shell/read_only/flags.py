@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Operands(Enum):
-    """What the words are that are no options."""
+    """The meaning of the words that are no options."""
 
     PATHS = "paths"
     PATTERN = "a pattern, then paths"
@@ -22,7 +22,7 @@ class Operands(Enum):
 
 
 class ReadOnlyFlags(NamedTuple):
-    """`short` and `long` take no value, `valued` and `long_valued` do."""
+    """The options of a command: `short` and `long` take no value, `valued` and `long_valued` do."""
 
     short: str = ""
     valued: str = ""

@@ -67,8 +67,8 @@ _HARMLESS = frozenset(
 )
 
 
-def git_reads(words: Sequence[str], place: str, root: str) -> list[str] | None:
-    """The paths that a Git command reads in a directory of the workspace `root`; None if it may do more."""
+def git_reads(words: Sequence[str], directory: str, root: str) -> list[str] | None:
+    """Returns the paths that a Git command reads in a directory of the workspace `root`; None if it may do more."""
     while words and words[0] in _BEFORE:
         words = words[1:]
     if not words or any(_STARTS_GPG.search(word) for word in words):
@@ -82,25 +82,25 @@ def git_reads(words: Sequence[str], place: str, root: str) -> list[str] | None:
         if name in ("branch", "tag") and ("--list" in more or "-l" in more):
             flags = flags._replace(operands=Operands.TEXT)
     paths = paths_of(more, flags) if flags else None
-    if paths is None or not _is_safe(place, root, looks_at_submodules=_may_enter(name, more)):
+    if paths is None or not _is_safe(directory, root, looks_at_submodules=_may_enter(name, more)):
         return None
     return [*paths, "."]
 
 
 def _may_enter(name: str, words: Sequence[str]) -> bool:
-    """Tell whether the command runs Git in submodules too, by their settings."""
+    """Says whether the command runs Git in submodules too, by their settings."""
     return name in _LOOKS_AT_SUBMODULES and not {"--ignore-submodules", "--ignore-submodules=all"} & set(words)
 
 
-def _is_safe(place: str, root: str, *, looks_at_submodules: bool) -> bool:
-    """A directory that a tool filled must not pass for a repository, and no settings may name a program."""
-    while not os.path.lexists(os.path.join(place, ".git")):
-        if os.path.lexists(os.path.join(place, "HEAD")):
+def _is_safe(directory: str, root: str, *, looks_at_submodules: bool) -> bool:
+    """Says whether the repository is real, not filled by a tool, and its settings name no program."""
+    while not os.path.lexists(os.path.join(directory, ".git")):
+        if os.path.lexists(os.path.join(directory, "HEAD")):
             return False
-        if place == root or place == os.path.dirname(place):
+        if directory == root or directory == os.path.dirname(directory):
             return True
-        place = os.path.dirname(place)
-    own = _directory(os.path.join(place, ".git"))
+        directory = os.path.dirname(directory)
+    own = _directory(os.path.join(directory, ".git"))
     if own is None:
         return False
     shared = _follow_pointer(own, os.path.join(own, "commondir"), "") or own
@@ -111,7 +111,7 @@ def _is_safe(place: str, root: str, *, looks_at_submodules: bool) -> bool:
 
 
 def _directory(path: str) -> str | None:
-    """The directory of a repository, also where `.git` is a file that names it."""
+    """Returns the directory of a repository, also where `.git` is a file that names it."""
     return path if os.path.isdir(path) else _follow_pointer(os.path.dirname(path), path, "gitdir: ")
 
 
@@ -122,7 +122,7 @@ def _follow_pointer(start: str, path: str, prefix: str) -> str | None:
 
 
 def _is_harmless(path: str) -> bool:
-    """Tell whether a file of settings has only keys that are known to name no program; one that is missing has none."""
+    """Says whether a settings file has only keys that name no program; a missing file has none."""
     if not os.path.lexists(path):
         return True
     content = _content(path, LARGEST_SETTINGS)
@@ -146,7 +146,7 @@ def _has_known_keys(content: bytes) -> bool:
 
 
 def _has_submodules(own: str) -> bool:
-    """Tell whether the index may name one; an index that cannot be read may."""
+    """Says whether the index may name a submodule; an index that cannot be read may."""
     path = os.path.join(own, "index")
     try:
         found = os.stat(path)
@@ -166,7 +166,7 @@ def _names_submodule(path: str, number: int, changed: int, size: int) -> bool:
 
 
 def _content(path: str, most: int) -> bytes | None:
-    """A regular file's content; None if it is no such file, cannot be read or is larger."""
+    """Returns a regular file's content; None if it is no such file, cannot be read or is larger."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Git commands that show what files held in earlier versions, the files that a rule denies to read among them.
+"""Finds Git commands that show earlier versions of files, among them files that a rule denies to read.
 
 A sandbox hides a file of the work tree, not its versions in the repository. Where a rule denies reading, a Git command
 that may show content counts as reading only if it names the files that it shows, and each was judged by itself.
@@ -25,12 +25,12 @@ _SHOWS_OBJECTS = re.compile(r"raw|contents", re.IGNORECASE)  # %(raw) of a refer
 
 
 def may_show_withheld(line: str, workspace: str, directory: str) -> bool:
-    """Tell whether a line that only reads may show content which is hidden in the work tree."""
-    place = os.path.join(workspace, directory)
-    return any(_may_show(part.words, place) for part in split_literal(line))
+    """Says whether a line that only reads may show content which is hidden in the work tree."""
+    run_in = os.path.join(workspace, directory)
+    return any(_may_show(part.words, run_in) for part in split_literal(line))
 
 
-def _may_show(words: Sequence[str], place: str) -> bool:
+def _may_show(words: Sequence[str], run_in: str) -> bool:
     if "git" not in words:
         return False
     rest = list(words[list(words).index("git") + 1 :])
@@ -45,17 +45,17 @@ def _may_show(words: Sequence[str], place: str) -> bool:
         )
     if (name in _TELLS_COMMITS or f"{name} {' '.join(more[:1])}" in _TELLS_COMMITS) and all(map(_tells_commits, more)):
         return False
-    return name not in _SHOWS_NAMED_FILES or not _names_files(more, place)
+    return name not in _SHOWS_NAMED_FILES or not _names_files(more, run_in)
 
 
 def _letters(words: Sequence[str]) -> set[str]:
-    """Options, with each letter of a cluster as one of its own."""
+    """Returns the options, with each letter of a cluster as one of its own."""
     clusters = (word for word in words if word.startswith("-") and not word.startswith("--"))
     return {*words, *(f"-{letter}" for word in clusters for letter in word[1:])}
 
 
 def _tells_commits(word: str) -> bool:
-    """Whether a word of `git log` adds no content to what it shows."""
+    """Says whether a word of `git log` adds no content to the output."""
     if word.startswith("--") and len(word) > len("--"):
         return word[2:].partition("=")[0] in HISTORY_OPTIONS
     return (
@@ -63,8 +63,8 @@ def _tells_commits(word: str) -> bool:
     )
 
 
-def _names_files(words: Sequence[str], place: str) -> bool:
-    """Whether a command shows nothing but files that it names, of the commits that lead here."""
+def _names_files(words: Sequence[str], run_in: str) -> bool:
+    """Says whether a command shows nothing but files that it names, of the commits that lead here."""
     if "--follow" in words or any(word.startswith("-L") and ":" in word for word in words):
         return False
     split = list(words).index("--") if "--" in words else len(words)
@@ -72,5 +72,5 @@ def _names_files(words: Sequence[str], place: str) -> bool:
     named = [word for word in before if not _COMMIT.fullmatch(word)]
     files = [*named, *words[split + 1 :]]
     return bool(files) and all(
-        not _PATTERN.search(file) and os.path.isfile(os.path.join(place, file)) for file in files
+        not _PATTERN.search(file) and os.path.isfile(os.path.join(run_in, file)) for file in files
     )

@@ -26,7 +26,7 @@ def paths_of(words: Sequence[str], flags: ReadOnlyFlags) -> list[str] | None:
 
 
 def options_of(words: Sequence[str], flags: ReadOnlyFlags) -> tuple[set[str], list[str]] | None:
-    """The names of the options and the words that are none; None if an option is not on the list."""
+    """Returns the names of the options and the words that are none; None if an option is not on the list."""
     given: set[str] = set()
     operands: list[str] = []
     rest = iter(words)
@@ -49,7 +49,7 @@ def options_of(words: Sequence[str], flags: ReadOnlyFlags) -> tuple[set[str], li
 
 
 def _cluster(letters: str, flags: ReadOnlyFlags, given: set[str], rest: Iterator[str]) -> bool:
-    """`-rn`, `-n5`, `-n 5`, `-5`."""
+    """Reads a cluster: `-rn`, `-n5`, `-n 5`, `-5`."""
     if flags.numbers and letters.isdecimal():
         return True
     for index, letter in enumerate(letters):

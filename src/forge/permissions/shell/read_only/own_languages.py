@@ -1,4 +1,4 @@
-"""Commands that only read, but say so in a language of their own: find, sed, jq, test, printf, date and cd."""
+"""Reads commands that only read, but have a language of their own: find, sed, jq, test, printf, date and cd."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _sed(words: Sequence[str]) -> list[str] | None:
 
 
 def _is_reading_script(script: str) -> bool:
-    """Whether a sed script only prints, deletes and replaces: no `w`, `r` or `e`."""
+    """Says whether a sed script only prints, deletes and replaces: no `w`, `r` or `e`."""
     at = 0
     while at < len(script):
         command = _SED.match(script, at)
@@ -86,19 +86,19 @@ def _jq(words: Sequence[str]) -> list[str] | None:
 
 
 def _date(words: Sequence[str]) -> list[str] | None:
-    """`date 01011200` sets the clock."""
+    """Refuses `date 01011200`, which sets the clock."""
     options = options_of(words, COMMANDS["date"])
     return [] if options and all(word.startswith("+") for word in options[1]) else None
 
 
 def _printf(words: Sequence[str]) -> list[str] | None:
-    """`printf -v PATH` and `printf %n PATH` assign."""
+    """Refuses `printf -v PATH` and `printf %n PATH`, which assign."""
     words = words[1:] if words[:1] == ("--",) else words
     return [] if words and not words[0].startswith("-") and _FORMAT.fullmatch(words[0]) else None
 
 
 def _test(words: Sequence[str]) -> list[str] | None:
-    """`test -v 'a[…]'` evaluates what is in the brackets."""
+    """Refuses `test -v 'a[…]'`, which evaluates the brackets."""
     match [*(words[1:] if words[:1] == ("!",) else words)]:
         case [_]:
             return []
