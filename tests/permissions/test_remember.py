@@ -12,14 +12,14 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.permissions.policy import PermissionRequest
-from forge.permissions.remember import fingerprint, memory
+from forge.permissions.remember import fingerprint, make_memory
 from tests.permissions.judging import NOWHERE, spec_of
 
 
 def covers(permission: str, approved: str, later: str, workspace: Path = NOWHERE) -> bool:
     spec = spec_of("tool_a", permission)
     keys = [
-        memory(spec, Permission(permission), target, {"x": target}, Scope(workspace=workspace)).key
+        make_memory(spec, Permission(permission), target, {"x": target}, Scope(workspace=workspace)).key
         for target in (approved, later)
     ]
     return keys[0] == keys[1] and bool(keys[0])
@@ -152,7 +152,7 @@ def test_a_path_is_remembered_with_all_its_spellings_and_nothing_beside_it(tmp_p
 def test_a_path_whose_link_changed_is_another(tmp_path):
     def key():
         spec = spec_of("tool_a", "write")
-        return memory(spec, Permission.WRITE, "x", {}, Scope(workspace=tmp_path)).key
+        return make_memory(spec, Permission.WRITE, "x", {}, Scope(workspace=tmp_path)).key
 
     before = key()
     assert key() == before
@@ -198,7 +198,8 @@ def test_what_a_tool_wants_confirmed_is_remembered_for_the_same_arguments_only()
     spec = spec_of("deploy", "execute", confirm=True)
     scope = Scope(workspace=NOWHERE)
     one, same, other = (
-        memory(spec, Permission.EXECUTE, "ls", {"service": "a", "dry": dry}, scope).key for dry in (True, True, False)
+        make_memory(spec, Permission.EXECUTE, "ls", {"service": "a", "dry": dry}, scope).key
+        for dry in (True, True, False)
     )
     assert one == same != other
 
@@ -206,7 +207,7 @@ def test_what_a_tool_wants_confirmed_is_remembered_for_the_same_arguments_only()
 def test_a_memory_belongs_to_one_tool_and_permission():
     scope = Scope(workspace=NOWHERE)
     keys = {
-        memory(spec_of(name, "read", "write"), permission, "a", {}, scope).key
+        make_memory(spec_of(name, "read", "write"), permission, "a", {}, scope).key
         for name in ("tool_a", "tool_b")
         for permission in (Permission.READ, Permission.WRITE)
     }
@@ -240,4 +241,4 @@ def test_arguments_without_a_text_are_never_remembered():
     cyclic: dict[str, Any] = {}
     cyclic["a"] = cyclic
     assert fingerprint(cyclic) == ""
-    assert not memory(spec_of("tool_a"), None, "", cyclic, Scope(workspace=NOWHERE)).key
+    assert not make_memory(spec_of("tool_a"), None, "", cyclic, Scope(workspace=NOWHERE)).key

@@ -131,7 +131,7 @@ def test_every_find_goes_and_what_is_between_stays():
 
 
 def test_without_re2_whole_lines_go_and_everything_where_a_find_may_cross_them(monkeypatch):
-    monkeypatch.setattr("forge.permissions.safe_regex._finder", lambda source: None)
+    monkeypatch.setattr("forge.permissions.safe_regex._make_finder", lambda source: None)
     lines = Guardrails.of({"deny_output": [{"pattern": "password.*END", "action": "redact"}]})
     assert lines.redact("first\nx password y END z\nlast") == f"first\n{MARK}\nlast"
     assert lines.redact("first\nlast") == "first\nlast"

@@ -56,7 +56,7 @@ MIGRATIONS: list[Migration] = [_first_tables]  # the version of the tables is ho
 _INFO = "name, created, updated, messages, turns, title"
 
 
-def exists(connection: sqlite3.Connection, name: str) -> bool:
+def has_session(connection: sqlite3.Connection, name: str) -> bool:
     return connection.execute("SELECT 1 FROM sessions WHERE name = ?", (name,)).fetchone() is not None
 
 
@@ -71,7 +71,7 @@ def find_session(connection: sqlite3.Connection, name: str) -> tuple[int, Sessio
 
 
 def create_session(connection: sqlite3.Connection, name: str) -> int:
-    if exists(connection, name):
+    if has_session(connection, name):
         raise StoreError(f"there is a session {brief(name)} already", suggestion="Choose another name, or delete it.")
     now = time.time()
     row = (name, now, now)
@@ -80,7 +80,7 @@ def create_session(connection: sqlite3.Connection, name: str) -> int:
     return number
 
 
-def infos(connection: sqlite3.Connection) -> list[SessionInfo]:
+def list_infos(connection: sqlite3.Connection) -> list[SessionInfo]:
     rows = connection.execute(f"SELECT {_INFO} FROM sessions ORDER BY updated DESC, id DESC")  # noqa: S608
     return [SessionInfo(*row) for row in rows]
 
@@ -154,7 +154,7 @@ def _title(text: str) -> str:
     return words if len(words) <= LONGEST_TITLE else f"{words[: LONGEST_TITLE - 1]}…"
 
 
-def messages_of(connection: sqlite3.Connection, session: int) -> list[Message]:
+def read_messages(connection: sqlite3.Connection, session: int) -> list[Message]:
     blobs = dict(
         connection.execute(
             "SELECT hash, data FROM session_blobs WHERE hash IN (SELECT hash FROM session_attached WHERE session = ?)",
@@ -171,10 +171,10 @@ def messages_of(connection: sqlite3.Connection, session: int) -> list[Message]:
             raise StoreError(
                 words, suggestion=f"Fork the session with upto={number - 1} to go on from there."
             ) from error
-    return _in_order(messages)
+    return _order_results(messages)
 
 
-def _in_order(messages: list[Message]) -> list[Message]:
+def _order_results(messages: list[Message]) -> list[Message]:
     """Puts results directly behind their calls, also where another process appended in between."""
     groups: list[list[Message]] = []
     by_call: dict[str, list[Message]] = {}

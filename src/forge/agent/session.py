@@ -14,11 +14,11 @@ from forge.agent._rows import (
     check_name,
     copy_session,
     create_session,
-    exists,
     find_session,
-    infos,
+    has_session,
     insert,
-    messages_of,
+    list_infos,
+    read_messages,
     remove_session,
 )
 from forge.agent.wire import export_message, import_message
@@ -71,10 +71,10 @@ class SessionStore:
         """Opens the session of this name, created or continued."""
         check_name(name)
         with self._store.read_transaction() as connection:
-            if exists(connection, name):
+            if has_session(connection, name):
                 return self._load(connection, name)
         with self._store.write_transaction() as connection:
-            if not exists(connection, name):
+            if not has_session(connection, name):
                 create_session(connection, name)
             return self._load(connection, name)
 
@@ -86,7 +86,7 @@ class SessionStore:
     def list(self) -> Infos:
         """Lists all sessions, the one used last first."""
         with self._store.read_transaction() as connection:
-            return infos(connection)
+            return list_infos(connection)
 
     def fork(self, name: str, new_name: str, upto: int | None = None) -> Session:
         """Copies the first `upto` messages, or all, under a new name; both sessions then continue independently."""
@@ -122,7 +122,7 @@ class SessionStore:
 
     def _load(self, connection: sqlite3.Connection, name: str) -> Session:
         session, info = find_session(connection, name)
-        return Session(self._store, session, info, messages_of(connection, session))
+        return Session(self._store, session, info, read_messages(connection, session))
 
 
 class Session:
@@ -176,7 +176,7 @@ class Session:
         with self._store.read_transaction() as connection:
             if self._read_info(connection).messages == self._saved:
                 return False
-            self.messages[:] = messages_of(connection, self._number)
+            self.messages[:] = read_messages(connection, self._number)
         self._saved = len(self.messages)
         return True
 

@@ -18,7 +18,7 @@ _ROLES, _FINISHES = frozenset(get_args(Role)), frozenset(get_args(Finish))
 
 def pack_message(message: Message, store: Callable[[Attachment], dict[str, str]]) -> str:
     """Returns the text of a row, from which an equal message is read. `store` says where an attachment's bytes are."""
-    wire = _wire(message, store, _to_json_value)
+    wire = _to_wire(message, store, _to_json_value)
     text = json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()
@@ -28,23 +28,23 @@ def pack_message(message: Message, store: Callable[[Attachment], dict[str, str]]
 
 
 def unpack_message(text: str, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
-    return _message(json.loads(text), bytes_of)
+    return _from_wire(json.loads(text), bytes_of)
 
 
 def export_message(message: Message) -> dict[str, Any]:
     """Returns the message in a form that any JSON reader takes; attachments are base64."""
     wire: dict[str, Any] = plain(
-        _wire(message, lambda one: {"data": b64encode(one.data).decode()}, lambda value: value)
+        _to_wire(message, lambda one: {"data": b64encode(one.data).decode()}, lambda value: value)
     )
     return wire
 
 
 def import_message(wire: Mapping[str, Any]) -> Message:
     """Reads the message that `export_message` wrote. Raises ValueError in words."""
-    return _message(wire, lambda one: b64decode(text_in(one, "data"), validate=True))
+    return _from_wire(wire, lambda one: b64decode(text_in(one, "data"), validate=True))
 
 
-def _wire(
+def _to_wire(
     message: Message,
     store: Callable[[Attachment], dict[str, str]],
     encode: Callable[[Mapping[str, Any]], Any],
@@ -77,7 +77,7 @@ def _wire(
     return wire
 
 
-def _message(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
+def _from_wire(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Message:
     role, finish, extra = text_in(wire, "role"), text_in(wire, "finish", ""), wire.get("extra", {})
     if role not in _ROLES:
         raise ValueError(f"role: expected one of {', '.join(sorted(_ROLES))}, got {brief(role)}")
@@ -86,20 +86,20 @@ def _message(wire: Any, bytes_of: Callable[[Mapping[str, Any]], bytes]) -> Messa
     return Message(
         role,  # type: ignore[arg-type]
         text_in(wire, "text", ""),
-        tuple(_call(one) for one in list_in(wire, "tool_calls")),
+        tuple(_read_call(one) for one in list_in(wire, "tool_calls")),
         text_in(wire, "call_id", ""),
         tuple(
             Attachment(text_in(one, "media_type"), bytes_of(one), text_in(one, "name", ""))
             for one in list_in(wire, "attachments")
         ),
         finish if finish in _FINISHES else "",  # type: ignore[arg-type]
-        _usage(wire.get("usage", {})),
+        _read_usage(wire.get("usage", {})),
         extra,
         wire.get("is_error") is True,
     )
 
 
-def _call(wire: Any) -> ToolCall:
+def _read_call(wire: Any) -> ToolCall:
     name, identifier = text_in(wire, "name"), text_in(wire, "id")
     arguments = wire.get("arguments", {})
     if not isinstance(arguments, str | Mapping):
@@ -107,7 +107,7 @@ def _call(wire: Any) -> ToolCall:
     return ToolCall(name, arguments, identifier, text_in(wire, "server", "local"))
 
 
-def _usage(wire: Any) -> Usage:
+def _read_usage(wire: Any) -> Usage:
     if not isinstance(wire, Mapping) or not all(isinstance(wire.get(name, 0), int) for name in Usage._fields):
         raise ValueError(f"usage: expected an object of numbers, got {brief(wire)}")
     return Usage(**{name: wire.get(name, 0) for name in Usage._fields})

@@ -78,7 +78,7 @@ def check_definition(name: str, definition: Mapping[str, Any]) -> None:
         raise DefinitionError(f"tool {name!r}: its definition needs a `description`: it is what the model reads")
 
 
-def united_options(who: str, stated: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+def merge_options(who: str, stated: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
     """Merges the options of a class's attributes and its bases; either may ask for confirmation."""
     for key in options.keys() & stated.keys() - {"confirm"}:
         if options[key] != stated[key]:
@@ -88,7 +88,7 @@ def united_options(who: str, stated: Mapping[str, Any], options: Mapping[str, An
     return {**stated, **options, **confirm}
 
 
-def readable_invoke(name: str, invoke: Any) -> Any:
+def wrap_invoke(name: str, invoke: Any) -> Any:
     """Wraps `invoke` so that it is awaited and returns a result, for any return value of the class's own."""
     if not inspect.isfunction(invoke):
         return invoke

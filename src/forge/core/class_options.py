@@ -41,7 +41,7 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
         if is_tool and key in _NEVER and not is_code and "run" in vars(owner):
             raise DefinitionError(f"class {owner.__name__}: `{key}` is not read; {_NEVER[key]}")
         if option not in OPTIONS:
-            if is_tool and not is_code and (meant := _misspelt(key)):
+            if is_tool and not is_code and (meant := _find_misspelt(key)):
                 raise DefinitionError(
                     f"class {owner.__name__}: `{key}` is not read; did you mean `{meant}`? If it is for your own use, "
                     f"call it `_{key}`"
@@ -58,7 +58,7 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
     return found
 
 
-def _misspelt(key: str) -> str:
+def _find_misspelt(key: str) -> str:
     """Returns the option that an attribute probably misspells: a tool that wants confirmation must not run without."""
     if key.startswith("_") or len(key) < _SHORTEST_MISSPELT:
         return ""

@@ -88,7 +88,7 @@ def plain(value: object) -> Any:
     try:
         text = pydantic_core.to_json(
             value,
-            fallback=lambda one: object_as_data(one) if next(left, None) is not None else unreadable(one),
+            fallback=lambda one: object_as_data(one) if next(left, None) is not None else describe_unreadable(one),
             inf_nan_mode="strings",
             bytes_mode="base64",
         )
@@ -105,11 +105,11 @@ def object_as_data(value: object) -> Any:
     names = [*getattr(value, "__dict__", ()), *(name for kind in type(value).__mro__ for name in _slots(kind))]
     public = [name for name in names if isinstance(name, str) and not name.startswith("_")]
     if not public or isinstance(value, FunctionType | ModuleType | type):
-        return unreadable(value)
+        return describe_unreadable(value)
     return {name: getattr(value, name) for name in public if hasattr(value, name)}
 
 
-def unreadable(value: object) -> str:
+def describe_unreadable(value: object) -> str:
     """Describes an object that has neither words nor attributes: only its address would tell it from others."""
     return f"[{type(value).__name__} object]"
 
@@ -127,10 +127,12 @@ def brief(value: Any, depth: int = 0) -> str:
             return f'"{short}"'
         return quote_json(sendable(short))
     if isinstance(value, Mapping):
-        inside = ", ".join(f"{brief(str(key))}: {brief(item, depth + 1)}" for key, item in _first(value.items(), depth))
+        inside = ", ".join(
+            f"{brief(str(key))}: {brief(item, depth + 1)}" for key, item in _first_items(value.items(), depth)
+        )
         return f"{{{inside}{', …' if len(value) > 3 and depth < 2 else ''}}}"
     if isinstance(value, list | tuple | set | frozenset):
-        inside = ", ".join(brief(item, depth + 1) for item in _first(value, depth))
+        inside = ", ".join(brief(item, depth + 1) for item in _first_items(value, depth))
         return f"[{inside}{', …' if len(value) > 3 and depth < 2 else ''}]"
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
@@ -148,7 +150,7 @@ def quote_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _first(items: Any, depth: int) -> list[Any]:
+def _first_items(items: Any, depth: int) -> list[Any]:
     return [item for item, _ in zip(items, range(3), strict=False)] if depth < 2 else []
 
 

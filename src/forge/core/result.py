@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain_values import brief, number, plain, sendable, short_name, text_of, unreadable, visible
+from forge.core.plain_values import brief, describe_unreadable, number, plain, sendable, short_name, text_of, visible
 
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
 MOST_ATTACHED = 100
@@ -311,7 +311,7 @@ def _mask_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> Atta
 
 def _from_structure(value: object) -> ToolResult:
     data = plain(value)
-    if isinstance(data, str) and data == unreadable(value):
+    if isinstance(data, str) and data == describe_unreadable(value):
         return ToolResult.error(
             f"it ran, but it returned {data}, which says nothing to a model",
             ErrorKind.SYSTEM,

@@ -20,9 +20,9 @@ from forge.core.check_definition import (
     check_definition,
     check_function,
     check_initialiser,
-    readable_invoke,
-    united_options,
+    merge_options,
     with_titles,
+    wrap_invoke,
 )
 from forge.core.class_options import OPTIONS, class_options, own_options
 from forge.core.context import Scope, ToolContext
@@ -71,7 +71,7 @@ class Tool:
             warnings.warn(words, DeprecationWarning, stacklevel=2)
             cls.preview_call = own["foresee"]  # type: ignore[method-assign]
         if "invoke" in own:
-            cls.invoke = readable_invoke(cls.__name__, own["invoke"])  # type: ignore[method-assign]
+            cls.invoke = wrap_invoke(cls.__name__, own["invoke"])  # type: ignore[method-assign]
         stated = class_options(cls, Tool)
         run = own.get("run")
         if run is None:
@@ -82,7 +82,7 @@ class Tool:
             elif changes := own_options(cls):
                 cls.spec = cls.spec.changed(**_plain(changes), **_words(changes))
             return
-        merged = united_options(f"class {cls.__name__}", stated, options)
+        merged = merge_options(f"class {cls.__name__}", stated, options)
         doc = own.get("__doc__") or ""
         if doc and "description" not in own and "description" not in options:
             merged.pop("description", None)  # of a class above
@@ -280,8 +280,8 @@ class DeferredTool(Tool):
         self._made: Tool | None = None
         self.spec = ToolSpec(
             name=name,
-            description=lambda: self._now().spec.description,
-            parameters=lambda: self._now().spec.parameters,
+            description=lambda: self._initialise_now().spec.description,
+            parameters=lambda: self._initialise_now().spec.parameters,
             **_plain(traits),
         )
 
@@ -300,30 +300,31 @@ class DeferredTool(Tool):
     def reset(self) -> None:
         self._made = None
         self.spec = self.spec.changed(
-            description=lambda: self._now().spec.description, parameters=lambda: self._now().spec.parameters
+            description=lambda: self._initialise_now().spec.description,
+            parameters=lambda: self._initialise_now().spec.parameters,
         )
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        return self._now().parse(arguments)
+        return self._initialise_now().parse(arguments)
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         await self.ready()
-        return await self._now().invoke(arguments, ctx)
+        return await self._initialise_now().invoke(arguments, ctx)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
-        return self._now().targets(arguments)
+        return self._initialise_now().targets(arguments)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        return self._now().wants(arguments, scope)
+        return self._initialise_now().wants(arguments, scope)
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        return await self._now().preview_call(arguments, ctx)
+        return await self._initialise_now().preview_call(arguments, ctx)
 
     @property
     def needs_person(self) -> bool:  # type: ignore[override]
         return self._made is not None and self._made.needs_person
 
-    def _now(self) -> Tool:
+    def _initialise_now(self) -> Tool:
         if self._made is None:
             value = self._initialise()
             if inspect.isawaitable(value):
@@ -474,7 +475,7 @@ def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits)
     check_definition(name, definition)
     execute, words = with_titles(definition["execute"]), {"name", "description", "description_file"}
     own = {key: value for key, value in definition.items() if key in OPTIONS - words}
-    merged = united_options(f"tool {name!r}", own, traits)
+    merged = merge_options(f"tool {name!r}", own, traits)
     if "parameters" not in definition:
         merged |= {key: definition[key] for key in ("description", "description_file") if key in definition}
         return FunctionTool(execute, cast(ToolOptions, {**merged, "name": name}))

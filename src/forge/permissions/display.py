@@ -48,15 +48,15 @@ def request_text(request: PermissionRequest) -> str:
     if request.result is not None:
         return _review_text(request)
     if request.question:
-        return "\n".join([f"{_tool(request)}:", *_indent(request.question), *_arguments(request)])
-    lines = [f"{_tool(request)} wants to"]
+        return "\n".join([f"{_render_tool(request)}:", *_indent(request.question), *_render_arguments(request)])
+    lines = [f"{_render_tool(request)} wants to"]
     parts = request.parts
     for part in parts[:MOST]:
         lines += _indent(f"{part.permission or 'run'} {part.target}".strip())
         lines += _real_path(part)
     lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
     if request.ruling is not None:
-        lines.append(f"Asked because: {_one_line(request.ruling.reason)}")
+        lines.append(f"Asked because: {_to_one_line(request.ruling.reason)}")
     if request.introduction:
         lines += ["No person has approved this tool yet. It says of itself:"]
         lines += _indent(request.introduction, LONGEST_PREVIEW)
@@ -65,7 +65,7 @@ def request_text(request: PermissionRequest) -> str:
             "What changed since:" if request.personal else "It would change:",
             *_indent(request.preview, LONGEST_PREVIEW),
         ]
-    lines += _arguments(request)
+    lines += _render_arguments(request)
     lines += [] if request.editable else ["It runs already: its arguments can no longer be changed."]
     if remembered := [part.remember for part in parts[:MOST] if part.remember]:
         lines += ['"Always" would remember, for this session and this tool:']
@@ -76,21 +76,21 @@ def request_text(request: PermissionRequest) -> str:
 def _review_text(request: PermissionRequest) -> str:
     assert request.result is not None
     result = request.result
-    lines = [f"{_tool(request)} has run. May the model see this result?", *_indent(result.for_llm)]
+    lines = [f"{_render_tool(request)} has run. May the model see this result?", *_indent(result.for_llm)]
     lines += [
-        f"  with an attachment: {_one_line(item.name)} {_one_line(item.media_type)}, {len(item.data):,} bytes"
+        f"  with an attachment: {_to_one_line(item.name)} {_to_one_line(item.media_type)}, {len(item.data):,} bytes"
         for item in result.attachments
     ]
-    return "\n".join([*lines, *_arguments(request)])
+    return "\n".join([*lines, *_render_arguments(request)])
 
 
-def _tool(request: PermissionRequest) -> str:
+def _render_tool(request: PermissionRequest) -> str:
     known = [request.spec.origin, f"server {request.call.server}" if request.call.server != "local" else ""]
-    origin = ", ".join(_one_line(text) for text in known if text)
+    origin = ", ".join(_to_one_line(text) for text in known if text)
     return f"{request.spec.name} ({origin})" if origin else request.spec.name
 
 
-def _arguments(request: PermissionRequest) -> list[str]:
+def _render_arguments(request: PermissionRequest) -> list[str]:
     if not request.arguments:
         return ["It has no arguments."]
     lines = ["With these arguments:"]
@@ -98,10 +98,12 @@ def _arguments(request: PermissionRequest) -> list[str]:
         written = _to_text(value)
         if request.preview and not request.personal and len(written) > IN_PREVIEW:
             written = f"⟨{len(written):,} characters, whose effect is shown above⟩"
-            lines.append(f"  {_one_line(name)}: {written}")
+            lines.append(f"  {_to_one_line(name)}: {written}")
             continue
         shown = _indent(written)
-        lines += [f"  {_one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {_one_line(name)}:", *shown]
+        lines += (
+            [f"  {_to_one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {_to_one_line(name)}:", *shown]
+        )
     more = len(request.arguments) - MOST
     return [*lines, f"  ⟨{more:,} more arguments⟩"] if more > 0 else lines
 
@@ -114,10 +116,10 @@ def _real_path(request: PermissionRequest) -> list[str]:
     if not isinstance(real_paths, frozenset):  # no path at all, or one that is too long
         return []
     root = paths.roots(str(request.scope.workspace))[0]
-    written = paths.normal(f"{root}/{request.target}" if not request.target.startswith("/") else request.target)
+    written = paths.normalise(f"{root}/{request.target}" if not request.target.startswith("/") else request.target)
     elsewhere = sorted(path for path in real_paths if path != written)
     shown = elsewhere if len(real_paths) > 1 else [p for p in real_paths if p != root and not p.startswith(f"{root}/")]
-    return [f"    which is {_one_line(path)}" for path in shown]
+    return [f"    which is {_to_one_line(path)}" for path in shown]
 
 
 def _to_text(value: Any) -> str:
@@ -134,7 +136,7 @@ def _indent(text: str, limit: int = LONGEST) -> list[str]:
     return [f"  │ {line}" for line in visible(text, limit).split("\n")]
 
 
-def _one_line(text: str) -> str:
+def _to_one_line(text: str) -> str:
     return visible(text, 500).replace("\n", "⟨U+000A⟩")
 
 

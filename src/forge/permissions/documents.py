@@ -50,7 +50,7 @@ def _is_file_name(source: str) -> bool:
 
 def _parse_text(text: str, name: str, suffix: str) -> Document:
     if len(text) > LARGEST:
-        raise _too_large(name)
+        raise _make_size_error(name)
     lines = [(number, without_comment(line)) for number, line in enumerate(text.splitlines(), 1)]
     written = [(number, line) for number, line in lines if line]
     if suffix in (".yaml", ".yml", ".json") or (written and _YAML.match(written[0][1])):
@@ -58,7 +58,7 @@ def _parse_text(text: str, name: str, suffix: str) -> Document:
     return [RuleEntry(line, f"{name}, line {number}") for number, line in written]
 
 
-def _too_large(name: str) -> PolicyError:
+def _make_size_error(name: str) -> PolicyError:
     return PolicyError(
         f"{name}: cannot read the policy: it is larger than {LARGEST // 1024} KiB. Use fewer rules, with globs."
     )

@@ -20,7 +20,7 @@ from forge.permissions.answers import Answer, Approver, answer_of, approve_all, 
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.call_preview import introduce_tool, preview_changes
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
-from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, memory
+from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
 from forge.permissions.request import strictest
 from forge.permissions.rulings import copy_arguments, ruling_of
 from forge.permissions.targets import find_requests, identity
@@ -353,7 +353,7 @@ def _make_need(ctx: ToolContext, permission: Permission | None, target: str, rul
 
 
 def _memory(ctx: ToolContext, need: PermissionNeed) -> Memory:
-    return memory(ctx.spec, need.permission, need.target, ctx.arguments, ctx.scope)
+    return make_memory(ctx.spec, need.permission, need.target, ctx.arguments, ctx.scope)
 
 
 def _parse_edited(ctx: ToolContext, written: Mapping[str, Any]) -> dict[str, Any]:

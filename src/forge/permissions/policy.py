@@ -60,13 +60,13 @@ class Rules:
         if any(rule.target for rule in mine.every()):
             readings = [*read_target_forms(permission, request.target, scope)]
         rulings = (_final_ruling(mine._decide(form, permission), form, permission) for form in readings)
-        return strictest(ruling for ruling in rulings if ruling) or _default(permission)
+        return strictest(ruling for ruling in rulings if ruling) or _default_ruling(permission)
 
     def concerns(self, spec: ToolSpec) -> bool:
         """Says whether the policy can ever refuse or ask about this tool."""
         for permission in spec.permissions | spec.optional_permissions or {None}:
             mine = self._rules_about(spec, permission)
-            unmatched = mine._decide(None, permission) or _default(permission)
+            unmatched = mine._decide(None, permission) or _default_ruling(permission)
             if mine.every() or unmatched.decision is not Decision.ALLOW:
                 return True
         return False
@@ -105,12 +105,12 @@ class Rules:
         return Rules(mine, tuple((name, layer._rules_for(scope)) for name, layer in self.layers), self.otherwise)
 
     def _decide(self, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
-        found = self._of_layers(form, permission) or self._of_rules(form)
+        found = self._decide_by_layers(form, permission) or self._decide_by_rules(form)
         if found is None and self.otherwise is not None and permission and (form is None or form.by_default):
-            return _fallback(self.otherwise)
+            return _fallback_ruling(self.otherwise)
         return found
 
-    def _of_rules(self, form: TargetForm | None) -> Ruling | None:
+    def _decide_by_rules(self, form: TargetForm | None) -> Ruling | None:
         perhaps: Ruling | None = None  # an ask that may match: only a deny before it is stricter
         for rule in reversed(self.rules):
             if form is not None and not rule.matches(form):
@@ -124,7 +124,7 @@ class Rules:
             return ruling if rule.decision is Decision.DENY else perhaps or ruling
         return perhaps
 
-    def _of_layers(self, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
+    def _decide_by_layers(self, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
         decided: Ruling | None = None
         for name, layer in self.layers:
             found = layer._decide(form, permission)
@@ -191,10 +191,10 @@ def _final_ruling(ruling: Ruling | None, form: TargetForm | None, permission: Pe
 
 
 def _ruling_without_match(form: TargetForm | None, permission: Permission | None) -> Ruling | None:
-    return _default(permission) if form is None or form.by_default else None
+    return _default_ruling(permission) if form is None or form.by_default else None
 
 
-def _default(permission: Permission | None) -> Ruling:
+def _default_ruling(permission: Permission | None) -> Ruling:
     if permission is None:
         return Ruling(Decision.ALLOW, "no rule names it, and it declares no permission")
     if permission is Permission.READ:
@@ -202,5 +202,5 @@ def _default(permission: Permission | None) -> Ruling:
     return Ruling(Decision.ASK, f"no rule matches, and {permission} asks by default")
 
 
-def _fallback(decision: Decision) -> Ruling:
+def _fallback_ruling(decision: Decision) -> Ruling:
     return Ruling(decision, f"no rule matches, and otherwise the policy says {decision}")

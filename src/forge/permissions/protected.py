@@ -18,7 +18,7 @@ def protect(ruling: Ruling, permission: Permission | None, target: str, scope: S
     """Returns the ruling, or a deny where the target is protected and the deciding rule does not name it."""
     if permission is not Permission.WRITE or ruling.decision is Decision.DENY or not target:
         return ruling
-    found = protection(target, scope)
+    found = find_protection(target, scope)
     if found is None:
         return ruling
     name, what = found
@@ -27,19 +27,23 @@ def protect(ruling: Ruling, permission: Permission | None, target: str, scope: S
     return Ruling(Decision.DENY, f"its protection: {what} may be written only where a rule names it", rule="")
 
 
-def protection(target: str, scope: Scope) -> tuple[str, str] | None:
+def find_protection(target: str, scope: Scope) -> tuple[str, str] | None:
     """Returns the protected name that a path leads to, and its kind; None if it is not protected."""
     if isinstance(target, Opaque) or len(target) > paths.LONGEST or "\0" in target:
         return None
     around = paths.roots(str(scope.workspace))
     for path in paths.spellings(target, around[0]):
-        names = _below(paths.fold(path), tuple(map(paths.fold, around)))
-        if found := _find_protected(names) or _skill(paths.fold(path), scope, around) or _hook(paths.fold(path), scope):
+        names = _names_below(paths.fold(path), tuple(map(paths.fold, around)))
+        if (
+            found := _find_protected(names)
+            or _find_skill(paths.fold(path), scope, around)
+            or _find_hook(paths.fold(path), scope)
+        ):
             return found
     return None
 
 
-def _hook(path: str, scope: Scope) -> tuple[str, str] | None:
+def _find_hook(path: str, scope: Scope) -> tuple[str, str] | None:
     """Finds a hook in a folder that the repository's settings name, such as `.husky`."""
     for root in (scope.workspace, *(root.path for root in scope.roots)):
         for folder in hook_folders(str(root)):
@@ -50,7 +54,7 @@ def _hook(path: str, scope: Scope) -> tuple[str, str] | None:
     return None
 
 
-def _skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:
+def _find_skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] | None:
     """Finds a skill in a folder of any name that the project lists."""
     if not path.endswith(".md"):
         return None
@@ -62,7 +66,7 @@ def _skill(path: str, scope: Scope, around: tuple[str, ...]) -> tuple[str, str] 
     return None
 
 
-def _below(path: str, around: tuple[str, ...]) -> list[str]:
+def _names_below(path: str, around: tuple[str, ...]) -> list[str]:
     """Returns the names below the workspace, or of the whole path where it lies elsewhere."""
     for root in around:
         if path == root or path.startswith(f"{root.rstrip('/')}/"):

@@ -14,13 +14,13 @@ MOST_RULES = 3  # that are named
 
 def denial(request: PermissionRequest, ruling: Ruling) -> ToolError:
     """Explains that the policy denied the call."""
-    position = "in the policy"
+    where = "in the policy"
     if ruling.rule:
-        position = f"after that rule, in the {ruling.layer} layer," if ruling.layer else "after that rule"
+        where = f"after that rule, in the {ruling.layer} layer," if ruling.layer else "after that rule"
     return ToolError(
-        f"{_what(request)} is denied by {ruling.reason}",
+        f"{_describe_request(request)} is denied by {ruling.reason}",
         ErrorKind.PERMISSION,
-        f"Do something else, or ask the person to change the policy: `{_rule(request)}` {position} would allow it.",
+        f"Do something else, or ask the person to change the policy: `{_write_rule(request)}` {where} would allow it.",
     )
 
 
@@ -28,7 +28,7 @@ def refusal(request: PermissionRequest, feedback: str) -> ToolError:
     """Explains that the person refused the call."""
     words = f": {feedback}" if feedback else ""
     return ToolError(
-        f"the person refused {_what(request)}{words}",
+        f"the person refused {_describe_request(request)}{words}",
         ErrorKind.PERMISSION,
         "Follow what they said." if feedback else "Do not try it another way; go on without it, or ask what they want.",
     )
@@ -38,13 +38,13 @@ def no_one_to_ask(request: PermissionRequest) -> ToolError:
     """Explains that the call needs an answer, and there is no one to ask."""
     reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
     return ToolError(
-        f"{_what(request)} needs a person's yes, and nobody is there to ask{reason}",
+        f"{_describe_request(request)} needs a person's yes, and nobody is there to ask{reason}",
         ErrorKind.PERMISSION,
-        _way(request),
+        _suggest_way(request),
     )
 
 
-def _way(request: PermissionRequest) -> str:
+def _suggest_way(request: PermissionRequest) -> str:
     """Suggests a way where no one can be asked."""
     if request.personal:
         return "Neither a rule nor --yes can allow it: ask the person to look at it at a terminal."
@@ -52,7 +52,7 @@ def _way(request: PermissionRequest) -> str:
         return "No person approved this tool yet, and no rule does: `forge mcp approve` or --yes on the command line."
     if request.spec.confirm:
         return "No rule can allow it, since it asks each time: --yes on the command line would."
-    rules = list(dict.fromkeys(f"`{_rule(part)}`" for part in request.parts[:MOST_RULES]))
+    rules = list(dict.fromkeys(f"`{_write_rule(part)}`" for part in request.parts[:MOST_RULES]))
     more = " (and more like it)" if len(request.parts) > MOST_RULES else ""
     which = f"The rule {rules[0]}" if len(rules) == 1 else f"The rules {', '.join(rules[:-1])} and {rules[-1]}"
     return f"{which}{more} in the policy would allow it, or --yes on the command line."
@@ -68,19 +68,19 @@ def withheld_result(feedback: str) -> ToolResult:
     )
 
 
-def _what(request: PermissionRequest) -> str:
+def _describe_request(request: PermissionRequest) -> str:
     more = f" and {len(request.others):,} more" if request.others else ""
-    return _short(f"{request.permission or 'running this tool'} {request.target}".strip()) + more
+    return _shorten(f"{request.permission or 'running this tool'} {request.target}".strip()) + more
 
 
-def _rule(request: PermissionRequest) -> str:
+def _write_rule(request: PermissionRequest) -> str:
     target = "" if isinstance(request.target, Opaque) else request.target
     if not request.target and request.spec.category is Category.ADAPTER:  # of a program there is nothing else to name
-        return _short(f"allow tool:{request.spec.name}")
+        return _shorten(f"allow tool:{request.spec.name}")
     if request.permission is Permission.NETWORK:
         target = pattern_of(target)  # rules are about hosts, calls about URLs
-    return _short(f"allow {request.permission or f'tool:{request.spec.name}'} {target}".strip())
+    return _shorten(f"allow {request.permission or f'tool:{request.spec.name}'} {target}".strip())
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"

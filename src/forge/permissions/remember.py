@@ -62,7 +62,7 @@ class Memory(NamedTuple):
     rule: str
 
 
-def memory(
+def make_memory(
     spec: ToolSpec, permission: Permission | None, target: str, arguments: Mapping[str, Any], scope: Scope
 ) -> Memory:
     """Returns the memory that an "always" for this question would add."""

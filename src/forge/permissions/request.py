@@ -12,7 +12,7 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.remember import memory
+from forge.permissions.remember import make_memory
 
 
 class Decision(StrEnum):
@@ -66,7 +66,7 @@ class PermissionRequest:
         """The rule that "always" would remember; empty if nothing may be remembered."""
         if self.result is not None or self.question or self.personal:
             return ""
-        found = memory(self.spec, self.permission, self.target, self.arguments, self.scope)
+        found = make_memory(self.spec, self.permission, self.target, self.arguments, self.scope)
         return found.rule if found.key else ""
 
     @property

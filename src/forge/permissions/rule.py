@@ -72,13 +72,13 @@ class Rule:
 def read_rule(source: str | Mapping[str, Any], where: str) -> Rule:
     """Reads a rule from a line or a mapping. Raises `PolicyError`."""
     if isinstance(source, str):
-        return _check_target(_from_line(source, where))
+        return _check_target(_read_line(source, where))
     if isinstance(source, Mapping):
-        return _from_mapping(source, where)
+        return _read_mapping(source, where)
     raise _make_error(where, source, f"it is {type(source).__name__}, not a text or a mapping")
 
 
-def _from_line(line: str, where: str) -> Rule:
+def _read_line(line: str, where: str) -> Rule:
     words = line.split(maxsplit=2)
     if "\n" in line.strip():
         raise _make_error(where, line, "it has several lines", "Pass one rule a text, or all of them to load_rules.")
@@ -91,8 +91,8 @@ def _from_line(line: str, where: str) -> Rule:
     if form == "tool:":
         raise _make_error(where, line, 'no tool name follows "tool:"')
     return Rule(
-        decision=_decision(action, line, where),
-        permission=None if tool or form == "*" else _permission(form, line, where),
+        decision=_read_decision(action, line, where),
+        permission=None if tool or form == "*" else _read_permission(form, line, where),
         tool=tool,
         target="" if target == "*" else target,
         text=line.strip(),
@@ -100,8 +100,8 @@ def _from_line(line: str, where: str) -> Rule:
     )
 
 
-def _from_mapping(source: Mapping[str, Any], where: str) -> Rule:
-    text = _as_text(source)
+def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
+    text = _render_rule(source)
     for key, value in source.items():
         if key not in _KEYS:
             raise _make_error(where, text, f"it has an unknown key {key!r}{_suggest_word(str(key), _KEYS)}")
@@ -111,8 +111,8 @@ def _from_mapping(source: Mapping[str, Any], where: str) -> Rule:
     if "permission" not in source and "tool" not in source:
         raise _make_error(where, text, "it has neither a permission nor a tool")
     rule = Rule(
-        decision=_decision(source.get("action", ""), text, where),
-        permission=None if permission == "*" else _permission(permission, text, where),
+        decision=_read_decision(source.get("action", ""), text, where),
+        permission=None if permission == "*" else _read_permission(permission, text, where),
         tool=source.get("tool", "").removeprefix("tool:"),
         target="" if source.get("target") == "*" else source.get("target", "").strip(),
         agent=source.get("agent", ""),
@@ -166,7 +166,7 @@ def _fits(rule: Rule, example: str) -> Iterator[bool]:
             yield any(rule.matches(form) for form in readings if not isinstance(form, UnseenTarget))
 
 
-def _decision(action: str, rule: str, where: str) -> Decision:
+def _read_decision(action: str, rule: str, where: str) -> Decision:
     try:
         return Decision(action.lower())
     except ValueError:
@@ -175,7 +175,7 @@ def _decision(action: str, rule: str, where: str) -> Decision:
         ) from None
 
 
-def _permission(name: str, rule: str, where: str) -> Permission:
+def _read_permission(name: str, rule: str, where: str) -> Permission:
     try:
         return Permission(name.lower())
     except ValueError:
@@ -189,7 +189,7 @@ def _suggest_word(word: str, words: Sequence[str] | type[Decision] | type[Permis
     return f"; did you mean {hint[0]!r}?" if hint else f"; known are {otherwise or ', '.join(known)}"
 
 
-def _as_text(source: Mapping[str, Any]) -> str:
+def _render_rule(source: Mapping[str, Any]) -> str:
     """Renders the mapping as the nearest line."""
     fields = {str(key): value for key, value in source.items() if key not in ("match", "not_match")}
     first = [

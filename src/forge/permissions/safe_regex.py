@@ -70,7 +70,7 @@ class Pattern:
     @property
     def tells_where(self) -> bool:
         """Says whether `spans` can locate matches."""
-        return _finder(self.source) is not None
+        return _make_finder(self.source) is not None
 
     def is_in(self, text: str, clock: Clock) -> bool:
         """Says whether the pattern is found in a text without lone surrogates. Raises `TooLong`."""
@@ -85,7 +85,7 @@ class Pattern:
 
     def spans(self, text: str, clock: Clock) -> Iterator[MatchSpan]:
         """Returns RE2's matches from left to right; nothing where there is no RE2. Raises `TooLong`."""
-        finder = _finder(self.source)
+        finder = _make_finder(self.source)
         if finder is None:
             return
         clock.check()
@@ -159,13 +159,13 @@ def _explain_error(words: str) -> str:
 
 
 @cache
-def _finder(source: str) -> Any | None:
+def _make_finder(source: str) -> Any | None:
     """Returns RE2's reading of a pattern; None where RE2 is missing, or would read it in another way."""
     try:
         import re2
     except ImportError:  # there is no wheel for musl
         return None
-    translated = _for_re2(source)
+    translated = _translate_for_re2(source)
     if translated is None:
         return None
     options = re2.Options()
@@ -176,7 +176,7 @@ def _finder(source: str) -> Any | None:
         return None
 
 
-def _for_re2(source: str) -> str | None:
+def _translate_for_re2(source: str) -> str | None:
     r"""Replaces `\d`, `\w`, `\s` and their opposites by Unicode's, as in Rust. None where Rust has signs of its own."""
     parts, inside, negated = [], False, False
     for piece in _PIECES.findall(source):

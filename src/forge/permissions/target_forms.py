@@ -35,9 +35,9 @@ def read_target_forms(permission: Permission | None, target: str, scope: Scope) 
     if isinstance(target, Opaque):
         return [_UnreadTarget()]
     if permission in PATHS:
-        return list(_paths(target, scope))
+        return list(_path_forms(target, scope))
     if permission is Permission.EXECUTE:
-        return list(_commands(target, scope))
+        return list(_command_forms(target, scope))
     if permission is Permission.NETWORK:
         return [_HostTarget(target)]
     return [_TextTarget(target)]
@@ -188,7 +188,7 @@ class RepeatedTarget(_CommandTarget):
     """A command of the line itself, by its name without directories: rulings on every command include it already."""
 
 
-def _paths(target: str, scope: Scope) -> Iterator[TargetForm]:
+def _path_forms(target: str, scope: Scope) -> Iterator[TargetForm]:
     if len(target) > paths.LONGEST:
         yield _UnreadTarget()
         return
@@ -197,7 +197,7 @@ def _paths(target: str, scope: Scope) -> Iterator[TargetForm]:
         yield _PathTarget(path, around)
 
 
-def _commands(target: str, scope: Scope) -> Iterator[TargetForm]:
+def _command_forms(target: str, scope: Scope) -> Iterator[TargetForm]:
     line = _LineTarget(target)
     literal = commands.literal_commands(target, scope)
     yield from (_LiteralTarget(part, line) for part in literal) if literal else (line,)

@@ -40,7 +40,7 @@ class Authorize:
         if ctx.outcome is not None:
             return await gate_of(ctx).show_result(ctx, await proceed(ctx))
         if not isinstance(self.gate, PolicyGate):
-            return await self._one_by_one(ctx, proceed)
+            return await self._require_each(ctx, proceed)
         granted = await self.gate.authorize(ctx)
         own = gate_of(granted)
         return _with_notes(await own.show_result(granted, await proceed(granted)), own)
@@ -50,7 +50,7 @@ class Authorize:
         if isinstance(self.gate, PolicyGate):
             self.gate.forget(session_id)
 
-    async def _one_by_one(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+    async def _require_each(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         """Judges each permission alone, for a gate that knows only `require`."""
         for permission, target in find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope):
             if permission is not None:

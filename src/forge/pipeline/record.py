@@ -44,7 +44,7 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
         except BaseException:
             ran.pop(ctx.key, None)  # refused on the way: its result comes back here, to be screened
             raise
-        problem = _append(path, {**_entry(ctx, result, secrets), **({"completed": True} if is_end else {})})
+        problem = _append(path, {**_make_entry(ctx, result, secrets), **({"completed": True} if is_end else {})})
         return _with_warning(result, ctx, problem) if problem else result
 
     return add_attributes(step, screens=True)
@@ -53,7 +53,7 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
 def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
     """Answers calls from a recording instead of running them. Equal calls get their answers in order."""
     answers: dict[str, deque[_Answer]] = {}
-    for answer in _answers(_entries(path)):
+    for answer in _pair_answers(_read_entries(path)):
         answers.setdefault(answer.key, deque()).append(answer)
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
@@ -101,7 +101,7 @@ def _with_warning(result: ToolResult, ctx: ToolContext, problem: str) -> ToolRes
     return result.with_data(warning="; ".join(str(one) for one in warnings if one))
 
 
-def _entries(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
+def _read_entries(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -116,7 +116,7 @@ def _entries(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
             ) from None
 
 
-def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
+def _pair_answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
     """Returns the answers in order, each with the end of its background work, found by the latest equal id."""
     answers: list[_Answer] = []
     latest: dict[tuple[str, str], _Answer] = {}
@@ -133,7 +133,7 @@ def _answers(entries: Iterable[dict[str, Any]]) -> list[_Answer]:
     return answers
 
 
-def _entry(ctx: ToolContext, result: ToolResult, secrets: Secrets | None) -> dict[str, Any]:
+def _make_entry(ctx: ToolContext, result: ToolResult, secrets: Secrets | None) -> dict[str, Any]:
     wire = result.to_dict(id=ctx.call.id, name=ctx.call.name, whole=True)  # it is to be played again
     return _mask_entry({**_call_data(ctx), "result": wire}, ctx, secrets)
 

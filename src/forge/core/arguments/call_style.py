@@ -35,7 +35,7 @@ def call_style(
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions written in C do not say what they take
         return CallStyle()
-    hints = _hints(function)
+    hints = _read_hints(function)
     properties = schema.get("properties") or {}
     context = next((key for key in parameters if takes(hints.get(key), context_type)), "")
     if context in properties:
@@ -45,7 +45,7 @@ def call_style(
     if not context:
         context = next((key for key in _CONTEXT & parameters.keys() if key not in hints and key not in properties), "")
     own = {key: parameter for key, parameter in parameters.items() if key != context}
-    whole = _whole(own, hints, properties, model)
+    whole = _find_whole(own, hints, properties, model)
     if whole:
         return CallStyle(context, whole, model if model is not None and takes(hints.get(whole, model), model) else None)
     _check_names(name, own, schema, properties)
@@ -57,7 +57,7 @@ def takes(hint: Any, wanted: type) -> bool:
     return hint is wanted or (get_origin(hint) in (Union, UnionType) and wanted in get_args(hint))
 
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _read_hints(function: Callable[..., Any]) -> dict[str, Any]:
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     try:
         return get_type_hints(called)
@@ -65,7 +65,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         return dict(getattr(called, "__annotations__", {}))
 
 
-def _whole(
+def _find_whole(
     own: Mapping[str, inspect.Parameter], hints: Mapping[str, Any], properties: Mapping[str, Any], model: Any
 ) -> str:
     if len(own) != 1:

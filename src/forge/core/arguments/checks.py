@@ -104,7 +104,7 @@ def read(text: str) -> dict[str, Any]:
     try:
         data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
     except (ValueError, TypeError, RecursionError) as error:
-        raise _unreadable(text, str(error)[:200]) from None
+        raise _make_unreadable_error(text, str(error)[:200]) from None
     if not isinstance(data, dict):
         raise ToolError(
             f"the arguments are {article(json_type(data))}, not an object",
@@ -124,7 +124,7 @@ class ArgumentHelp(NamedTuple):
     names_by_path: NamesByPath
 
 
-def help_for(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> ArgumentHelp:
+def make_help(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str) -> ArgumentHelp:
     names = tuple(schema.get("properties") or ())
     return ArgumentHelp(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}", NamesByPath(schema))
 
@@ -133,7 +133,7 @@ def explain(problems: list[Problem], known: ArgumentHelp) -> ToolError:
     """Explains every wrong field with its path, near names and choices; then shows a correct call."""
     wrong = _merge_problems(problems)
     few = wrong if len(wrong) <= MOST_PROBLEMS else wrong[:MOST_PROBLEMS]
-    shown = [_line(problem, known)[:LONGEST_PROBLEM] for problem in few]
+    shown = [_render_problem(problem, known)[:LONGEST_PROBLEM] for problem in few]
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
     return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
@@ -173,7 +173,7 @@ def render_path(path: Path) -> str:
     return text[:80] or "arguments"
 
 
-def _unreadable(text: str, words: str) -> ToolError:
+def _make_unreadable_error(text: str, words: str) -> ToolError:
     position = re.search(r"line (\d+) column (\d+)", words)
     near_it = ""
     if position:
@@ -211,7 +211,7 @@ def _merge_problems(problems: list[Problem]) -> list[Problem]:
     return list(by_path.values())
 
 
-def _line(problem: Problem, known: ArgumentHelp) -> str:
+def _render_problem(problem: Problem, known: ArgumentHelp) -> str:
     path, kind, _, value, _ = problem
     where = str(path[0])[:80] if len(path) == 1 else render_path(path)
     if kind == "type":

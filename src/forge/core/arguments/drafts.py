@@ -15,7 +15,7 @@ _NAMED = ("properties", "patternProperties", "dependentSchemas", "dependencies",
 
 def modernise_schema(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     """Spells every list of `items` as 2020-12 does; returns the schema itself where there is none."""
-    return _schema(schema) if _has_list(schema) else schema
+    return _modernise(schema) if _has_list(schema) else schema
 
 
 def _has_list(schema: Mapping[str, Any]) -> bool:
@@ -31,20 +31,20 @@ def _has_list(schema: Mapping[str, Any]) -> bool:
     return False
 
 
-def _schema(schema: Any) -> Any:
+def _modernise(schema: Any) -> Any:
     """Changes only schemas: a property called `items`, or an example, is no keyword."""
     if not isinstance(schema, Mapping):
         return schema
     made = dict(schema)
     for key in _ONE:
         if isinstance(made.get(key), Mapping):
-            made[key] = _schema(made[key])
+            made[key] = _modernise(made[key])
     for key in _LISTS:
         if isinstance(made.get(key), list | tuple):
-            made[key] = [_schema(one) for one in made[key]]
+            made[key] = [_modernise(one) for one in made[key]]
     for key in _NAMED:
         if isinstance(made.get(key), Mapping):
-            made[key] = {name: _schema(one) for name, one in made[key].items()}
+            made[key] = {name: _modernise(one) for name, one in made[key].items()}
     if isinstance(made.get("items"), list) and "prefixItems" not in made:
         made["prefixItems"] = made.pop("items")
         if "additionalItems" in made:

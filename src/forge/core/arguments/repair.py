@@ -151,7 +151,7 @@ def _convert_value(problem: Problem) -> Any:
     if problem.kind != "type":
         return None
     if isinstance(value, str):
-        return _from_text(value, expected)
+        return _convert_text(value, expected)
     if expected == "integer" and isinstance(value, float) and value.is_integer():
         return int(value)
     if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
@@ -159,7 +159,7 @@ def _convert_value(problem: Problem) -> Any:
     return None
 
 
-def _from_text(text: str, expected: str) -> Any:
+def _convert_text(text: str, expected: str) -> Any:
     if expected == "string":
         return None
     stripped = text.strip()
@@ -210,12 +210,12 @@ def read_written(text: str) -> Any:
     except ValueError:
         pass
     try:
-        return pydantic_core.from_json(_as_json(text), allow_inf_nan=False)
+        return pydantic_core.from_json(_to_json(text), allow_inf_nan=False)
     except ValueError:
         return None
 
 
-def _as_json(text: str) -> str:
+def _to_json(text: str) -> str:
     """Turns Python's spelling into JSON's. Raises `ValueError` where it is neither."""
     if len(text) > LONGEST:
         raise ValueError("too long")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, get_type_hints
 
 from forge.core.arguments.signature import without_titles
-from forge.core.arguments.typed_dicts import readable_by_pydantic
+from forge.core.arguments.typed_dicts import convert_typed_dicts
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import JsonSchema
 
@@ -28,7 +28,7 @@ def read_return_schema(function: Callable[..., Any]) -> JsonSchema | None:
             return None  # most often seen: nothing heavy is imported for it
         from pydantic import TypeAdapter  # heavy: paid on first use
 
-        adapter: Any = TypeAdapter(readable_by_pydantic(hint))
+        adapter: Any = TypeAdapter(convert_typed_dicts(hint))
         schema = without_titles(adapter.json_schema(mode="serialization", by_alias=False))
     except Exception:  # names that are not there at run time, types without a JSON form: pydantic has no common class
         return None

@@ -8,7 +8,7 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments.checks import MOST_REPAIRED, Problem, as_text, explain, help_for, read
+from forge.core.arguments.checks import MOST_REPAIRED, Problem, as_text, explain, make_help, read
 from forge.core.arguments.drafts import modernise_schema
 from forge.core.arguments.example import example
 from forge.core.arguments.outline import flatten_schema, is_flat, outline
@@ -55,7 +55,7 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
     validator = _validator(_prepare_schema(schema))
     fill = _make_filler(schema, validator, takes) if fills_defaults else None
     shown = cache(lambda: flatten_schema(schema))
-    help_text = cache(lambda: help_for(shown(), spec.argument_aliases, example(spec.name, schema)))
+    help_text = cache(lambda: make_help(shown(), spec.argument_aliases, example(spec.name, schema)))
 
     def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         is_valid = validator.is_valid(data)

@@ -40,7 +40,7 @@ class NamesByPath:
     def _look(self, path: tuple[str | int, ...]) -> Names:
         here = self._references.same_place([self._schema], _MOST_SCHEMAS)
         for part in path:
-            inside = [one for node in here for one in _inside(node, part)]
+            inside = [one for node in here for one in _schemas_inside(node, part)]
             here = self._references.same_place(inside, _MOST_SCHEMAS)
         objects = [node for node in here if isinstance(node.get("properties"), Mapping)]
         known = dict.fromkeys(name for node in objects for name in node["properties"])
@@ -48,7 +48,7 @@ class NamesByPath:
         return Names(tuple(known), tuple(required))
 
 
-def _inside(node: Mapping[str, Any], part: str | int) -> list[Any]:
+def _schemas_inside(node: Mapping[str, Any], part: str | int) -> list[Any]:
     """Returns the schemas of one key or item."""
     if isinstance(part, int):
         first = node.get("prefixItems")

@@ -18,7 +18,7 @@ from forge.core.arguments.checks import (
     as_text,
     check_amount,
     explain,
-    help_for,
+    make_help,
     near,
     read,
 )
@@ -26,7 +26,7 @@ from forge.core.arguments.description import documented_parameters
 from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
 from forge.core.arguments.parameters import Setting
 from forge.core.arguments.simple_types import SimpleArguments, simple_arguments
-from forge.core.arguments.typed_dicts import readable_by_pydantic
+from forge.core.arguments.typed_dicts import convert_typed_dicts
 from forge.core.errors import DefinitionError
 from forge.core.plain_values import plain
 from forge.core.spec import JsonSchema, ToolSpec
@@ -88,7 +88,7 @@ class Signature:
         """Refuses a text whose name is misspelt: it would never reach the model."""
         known = self.parameters.keys()
         strange = [key for key in self.documented if key.isidentifier() and key not in known and key not in settings]
-        bare = [key for key, one in self.parameters.items() if key not in self.documented and not _says_itself(one)]
+        bare = [key for key, one in self.parameters.items() if key not in self.documented and not _needs_no_text(one)]
         if strange and bare:
             hint = near(strange[0], bare, 1)
             advice = f"did you mean {hint[0]!r}?" if hint else f"without a text is {', '.join(map(repr, bare))}"
@@ -136,7 +136,7 @@ class Signature:
             raise DefinitionError(f"tool {self.name!r}: {str(error).splitlines()[0]}") from error
 
     def _type(self, key: str) -> Any:
-        hint, default = readable_by_pydantic(self.hints[key]), self.parameters[key].default
+        hint, default = convert_typed_dicts(self.hints[key]), self.parameters[key].default
         return (
             Annotated[hint, default] if hasattr(default, "get_default") else hint
         )  # pydantic's Field(...) as a default
@@ -194,7 +194,9 @@ class Signature:
 
         validate = make_closed_validator(self._adapter).validate_json
         defaults = self.defaults
-        help_text = cache(lambda: help_for(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters)))
+        help_text = cache(
+            lambda: make_help(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters))
+        )
 
         def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
             try:
@@ -253,7 +255,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
         path, message = one["loc"], ""
         if len(path) != 1:  # the last part of an absent argument is not in the data
             whole = data() if whole is None else whole
-            path = _real_path(path, whole, absent=kind in ("missing", "unknown"))
+            path = _find_real_path(path, whole, absent=kind in ("missing", "unknown"))
         if kind == "choice":
             expected = one["ctx"]["expected"].replace(" or ", ", ")[:120]
         elif not kind:
@@ -262,7 +264,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
     return problems if whole is not None else FlatProblems(problems)  # without nesting, pydantic names a parameter once
 
 
-def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
+def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
     """Returns the path in the data, without the union branches that pydantic puts in between."""
     path: list[int | str] = []
     last = len(location) - 1
@@ -276,7 +278,7 @@ def _real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> P
     return tuple(path)
 
 
-def _says_itself(parameter: inspect.Parameter) -> bool:
+def _needs_no_text(parameter: inspect.Parameter) -> bool:
     """Says whether a parameter needs no text in the docstring: `Annotated[...]`, or the context."""
     written = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
     return "Annotated[" in written or "ToolContext" in written

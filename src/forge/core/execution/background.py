@@ -50,9 +50,9 @@ class BackgroundWork:
         complete, loop = Completion(self, ctx), current_loop()
         self.end_call(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
         if loop is _running_loop():
-            self._keep(self._until_done(ctx, work, complete), ctx)
+            self._keep(self._run_until_done(ctx, work, complete), ctx)
         else:  # from the thread of a plain tool
-            loop.call_soon_threadsafe(lambda: self._keep(self._until_done(ctx, work, complete), ctx))
+            loop.call_soon_threadsafe(lambda: self._keep(self._run_until_done(ctx, work, complete), ctx))
 
     def completion(self, ctx: ToolContext) -> Completion:
         """Returns a completion. It is open until called or dropped, or until its call returns another result."""
@@ -176,7 +176,7 @@ class BackgroundWork:
             self._waiting.discard(waiting)
             waiting.cancel()
 
-    async def _until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
+    async def _run_until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
         try:
             complete(await Until(_await_work(work), None))  # cancelled, it has its grace and no more
         except asyncio.CancelledError:

@@ -106,7 +106,7 @@ async def run_generator(
     """Shows every piece as it arrives; together they are the result, unless one of them is a `ToolResult`."""
     pieces = _Pieces(ctx)
     if not is_async:
-        return await run_plain(lambda: pieces.all_of(function(**arguments)), {}, ctx)
+        return await run_plain(lambda: pieces.take_all(function(**arguments)), {}, ctx)
     stream = function(**arguments)
     shown = time.monotonic()
     try:
@@ -134,7 +134,7 @@ class _Pieces:
         self.texts.append(text)
         self.ctx.output(text)
 
-    def all_of(self, generator: Any) -> ToolResult:
+    def take_all(self, generator: Any) -> ToolResult:
         try:
             while not self.ctx.cancelled:
                 self.take(next(generator))

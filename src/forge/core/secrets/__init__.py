@@ -102,8 +102,8 @@ class Secrets:
         if type(value) is str:
             return self._mask_for_events(value) if lookalikes else self.mask(value)
         if lookalikes:
-            return _DataMasker(self._mask_for_events, MOST, by_name=True).of(value, 0)
-        return _DataMasker(self.mask, None, keeps_objects=self.pattern is None).of(value, 0)
+            return _DataMasker(self._mask_for_events, MOST, by_name=True).mask_any(value, 0)
+        return _DataMasker(self.mask, None, keeps_objects=self.pattern is None).mask_any(value, 0)
 
 
 class _DataMasker:
@@ -124,7 +124,7 @@ class _DataMasker:
         self.by_name = by_name  # what stands under a key such as `password`, or behind such a flag, is secret
         self.keeps_objects = keeps_objects  # of other kinds: there is nothing to find in them
 
-    def of(self, value: Any, depth: int) -> Any:
+    def mask_any(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
             return self.mask(value)
@@ -140,7 +140,7 @@ class _DataMasker:
             return self.mask(value)
         if isinstance(value, int | float) or self.keeps_objects:
             return value
-        return self.of(plain(value), depth + 1)  # a Path, a date, an object
+        return self.mask_any(plain(value), depth + 1)  # a Path, a date, an object
 
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -151,7 +151,7 @@ class _DataMasker:
             self.left -= 1
             name = str(key)
             hides = self.by_name and item and _hides(name, item)
-            found[self.mask(name)] = MASK if hides else self.of(item, depth)
+            found[self.mask(name)] = MASK if hides else self.mask_any(item, depth)
         return found
 
     def _sequence(self, value: Collection[Any], depth: int) -> list[Any]:
@@ -164,7 +164,7 @@ class _DataMasker:
                 break
             self.left -= 1
             hides = self.by_name and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)
-            found.append(MASK if hides else self.of(item, depth))
+            found.append(MASK if hides else self.mask_any(item, depth))
             flag = item
             logs_in = logs_in or (type(item) is str and item == "login")  # another kind may compare in its own way
         return found

@@ -83,7 +83,7 @@ def mask_lookalikes(text: str, mask: str) -> str:
     """Replaces everything that looks like a secret; names, as of `DB_PASSWORD=…`, stay readable."""
     if len(text) < SHORTEST or (len(text) < SHORTEST_TOKEN and text.isalnum()):
         return text
-    spans = sorted(_spans(text))
+    spans = sorted(_find_spans(text))
     if not spans:
         return text
     parts, done = [], 0
@@ -106,7 +106,7 @@ def is_login(text: str) -> bool:
     return ":" in text and not compile_pattern(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
 
 
-def _spans(text: str) -> Iterator[Span]:
+def _find_spans(text: str) -> Iterator[Span]:
     lowered = text.lower()
     if len(lowered) != len(text):  # a few letters have a longer lower case
         lowered = text.translate(_ascii_lower())
@@ -114,18 +114,18 @@ def _spans(text: str) -> Iterator[Span]:
         if sign in lowered:
             for literal in literals:
                 if literal in lowered:
-                    yield from _tokens(text, lowered, literal, PREFIXES[literal], inside=False)
+                    yield from _find_tokens(text, lowered, literal, PREFIXES[literal], inside=False)
     for literal, pattern in INSIDE.items():
         if literal in lowered:
-            yield from _tokens(text, lowered, literal, pattern, inside=True)
+            yield from _find_tokens(text, lowered, literal, pattern, inside=True)
     if "-----begin " in lowered:
-        yield from _private_keys(text)
+        yield from _find_private_keys(text)
     if "basic " in lowered:
-        yield from _basic(text, lowered)
+        yield from _find_basic_auth(text, lowered)
     if "curl" in lowered or "http" in lowered:
-        yield from _logins(text)
+        yield from _find_logins(text)
     if "login" in lowered and " -p" in lowered:
-        yield from _registry_logins(text)
+        yield from _find_registry_logins(text)
     yield from _find_assigned(text, lowered)
 
 
@@ -136,7 +136,7 @@ def _positions(lowered: str, literal: str) -> Iterator[int]:
         position = lowered.find(literal, position + 1)
 
 
-def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool) -> Iterator[Span]:
+def _find_tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool) -> Iterator[Span]:
     done = 0
     shape = compile_pattern(pattern)
     for position in _positions(lowered, literal):
@@ -147,7 +147,7 @@ def _tokens(text: str, lowered: str, literal: str, pattern: str, *, inside: bool
             yield found.span(shape.groups)
 
 
-def _private_keys(text: str) -> Iterator[Span]:
+def _find_private_keys(text: str) -> Iterator[Span]:
     done = 0
     for found in compile_pattern(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----").finditer(text):
         if found.start() < done:
@@ -158,7 +158,7 @@ def _private_keys(text: str) -> Iterator[Span]:
         yield found.start(), done
 
 
-def _basic(text: str, lowered: str) -> Iterator[Span]:
+def _find_basic_auth(text: str, lowered: str) -> Iterator[Span]:
     for position in _positions(lowered, "basic "):
         found = compile_pattern(_BASIC).match(text, position)
         if found and _is_base64_login(found[1]):
@@ -175,17 +175,17 @@ def _is_base64_login(text: str) -> bool:
         return False
 
 
-def _logins(text: str) -> Iterator[Span]:
+def _find_logins(text: str) -> Iterator[Span]:
     """Finds `curl -u user:password`."""
     for found in compile_pattern(_LOGIN).finditer(text):
         if not compile_pattern(_IDS).fullmatch(found[1]) and "://" not in found[1]:
             yield found.span(1)
 
 
-def _registry_logins(text: str) -> Iterator[Span]:
+def _find_registry_logins(text: str) -> Iterator[Span]:
     """Finds `docker login -u user -p password`."""
     for found in compile_pattern(_REGISTRY).finditer(text):
-        if span := _value_at(text, found.end(), "password", assigned=True):
+        if span := _read_value(text, found.end(), "password", assigned=True):
             yield span
 
 
@@ -201,24 +201,24 @@ def _find_assigned(text: str, lowered: str) -> Iterator[Span]:
         if name is None:
             continue
         done = max(done, name.end())
-        if span := _value_behind(text, name):
+        if span := _find_value(text, name):
             done = span[1]
             yield span
 
 
-def _value_behind(text: str, name: re.Match[str]) -> Span | None:
+def _find_value(text: str, name: re.Match[str]) -> Span | None:
     sign = compile_pattern(_ASSIGNS).match(text, name.end())
     if sign is None:
-        return _value_after_blank(text, name)
+        return _find_value_after_blank(text, name)
     kind = _kind_of_name(name[0])
     if not kind:
         return None
     if sign[0].rstrip().endswith(":") and (below := compile_pattern(_NEXT_LINE).match(text, sign.end())):
-        return _value_below(text, name, below, kind)
+        return _find_value_below(text, name, below, kind)
     start = continued.end() if (continued := compile_pattern(_AFTER_SIGN).match(text, sign.end())) else sign.end()
     if kind == "pw" and not _is_plain(text, sign[0], start):
         return None
-    return _value_at(text, start, kind, assigned=sign[0] == "=" and name[0].isupper())
+    return _read_value(text, start, kind, assigned=sign[0] == "=" and name[0].isupper())
 
 
 def _is_plain(text: str, sign: str, start: int) -> bool:
@@ -232,21 +232,21 @@ def _kind_of_name(name: str) -> str:
     return kind_of(name.strip("-")) or ("key" if name.isupper() and name.endswith("_KEY") else "")
 
 
-def _value_after_blank(text: str, name: re.Match[str]) -> Span | None:
+def _find_value_after_blank(text: str, name: re.Match[str]) -> Span | None:
     """Finds the value in `--password value`, `api_key 'value'`."""
     is_flag = name[0].startswith("--")
     blank = compile_pattern(_AFTER_FLAG if is_flag else _BLANK_AND_QUOTE).match(text, name.end())
     kind = _kind_of_name(name[0]) if blank else ""
     if blank is None or not kind:
         return None
-    span = _value_at(text, blank.end(), kind, assigned=False)
+    span = _read_value(text, blank.end(), kind, assigned=False)
     if span is None or is_flag:
         return span
     is_closed = text[span[1] : span[1] + 1] in ("'", '"', "\\")
     return span if is_closed and is_set_by_blank(name[0], text[slice(*span)], kind) else None
 
 
-def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str) -> Span | None:
+def _find_value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str) -> Span | None:
     """Finds a YAML value alone on the line below its key, further in."""
     key = compile_pattern(_KEY_BEGINS).search(text[max(0, name.start() - 80) : name.start()])
     if key is None or len(key[1]) >= len(below[1]):
@@ -261,7 +261,7 @@ def _value_below(text: str, name: re.Match[str], below: re.Match[str], kind: str
     return span if is_secret_on_next_line(text[slice(*span)], kind) else None
 
 
-def _value_at(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:
+def _read_value(text: str, start: int, kind: str, *, assigned: bool) -> Span | None:
     opening = compile_pattern(_OPENS).match(text, start)
     if opening is not None:
         start = opening.end()

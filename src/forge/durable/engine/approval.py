@@ -14,7 +14,7 @@ from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.rows import COVERS, Question
 from forge.durable.store.wire import object_of
 from forge.permissions.answers import Answer
-from forge.permissions.remember import memory
+from forge.permissions.remember import make_memory
 from forge.permissions.request import PermissionRequest
 
 TAKES = "takes"  # in a stored question: what arguments its tool takes, for whoever writes others
@@ -121,7 +121,9 @@ def _covered(request: PermissionRequest) -> list[str]:
     """What "always" covers, exactly: the rule that people are shown does not tell one set of arguments from another."""
     if not request.remember:
         return []
-    keys = [memory(part.spec, part.permission, part.target, part.arguments, part.scope).key for part in request.parts]
+    keys = [
+        make_memory(part.spec, part.permission, part.target, part.arguments, part.scope).key for part in request.parts
+    ]
     return (
         [sha256(repr(_ordered(key)).encode("utf-8", "surrogatepass")).hexdigest() for key in keys] if all(keys) else []
     )

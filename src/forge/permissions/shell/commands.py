@@ -129,7 +129,7 @@ def _find_commands(line: str) -> tuple[Words, Words] | None:
     found: dict[tuple[str, ...], None] = {}
     total = size = 0
     try:
-        for words in filter(None, _commands(line, 0)):
+        for words in filter(None, _read_commands(line, 0)):
             known = tuple(word.replace(GLOB, ANY) for word in words)
             total += len(known)
             size += sum(map(len, known))
@@ -145,20 +145,20 @@ def _find_commands(line: str) -> tuple[Words, Words] | None:
 _remembered = lru_cache(maxsize=1_024)(_find_commands)
 
 
-def _commands(line: str, depth: int) -> Iterator[list[str]]:
+def _read_commands(line: str, depth: int) -> Iterator[list[str]]:
     if depth > _DEEPEST:
         raise UnreadableLine
-    for words in _segments(line, depth):
+    for words in _split_segments(line, depth):
         if isinstance(words, InnerLine):
-            yield from _commands(words, depth + 1)
+            yield from _read_commands(words, depth + 1)
             continue
         while words and words[0] in _KEYWORDS:
             words = words[1:]
         for started, level in starts(words, depth):
-            yield from _commands(started, level) if isinstance(started, InnerLine) else [list(started)]
+            yield from _read_commands(started, level) if isinstance(started, InnerLine) else [list(started)]
 
 
-def _segments(line: str, depth: int) -> Iterator[Started]:
+def _split_segments(line: str, depth: int) -> Iterator[Started]:
     """Returns the words of each command, without quotes and redirections, in each reading that shells have."""
     plain = split_literal(line)
     if plain:

@@ -35,23 +35,23 @@ class CommandReader:
             raise TooDeep
         match node.type:
             case "command":
-                self._command(node, depth)
+                self._read_command(node, depth)
             case "redirected_statement":
                 self._read_redirected(node, depth)
             case "pipeline":
-                self._pipeline([], node, depth)
+                self._read_pipeline([], node, depth)
             case "list":
-                self._list(node, depth)
+                self._read_list(node, depth)
             case "declaration_command" | "unset_command" | "test_command":
-                self._simple(node, depth)
+                self._read_simple(node, depth)
             case "variable_assignment":
-                self._assignment(node, self._begin(), depth)
+                self._read_assignment(node, self._begin(), depth)
             case "for_statement":
-                self._loop(node, depth)
+                self._read_loop(node, depth)
             case "function_definition":
-                self._function(node, depth)
+                self._read_function(node, depth)
             case _:
-                self._children(node, depth)
+                self._read_children(node, depth)
         return self._since(start)
 
     def _since(self, start: int) -> CommandRange:
@@ -62,7 +62,7 @@ class CommandReader:
         self.found.commands.append(command)
         return command
 
-    def _children(self, node: Node, depth: int) -> None:
+    def _read_children(self, node: Node, depth: int) -> None:
         before: CommandRange | None = None
         for child in node.children:
             if child.type == "&":
@@ -71,7 +71,7 @@ class CommandReader:
             elif child.child_count:
                 before = self.walk(child, depth + 1)
 
-    def _list(self, node: Node, depth: int) -> None:
+    def _read_list(self, node: Node, depth: int) -> None:
         """Reads `a && b && c`, which nests to the left, as deep as it is long."""
         right: list[Node] = []
         while node.type == "list":
@@ -88,35 +88,35 @@ class CommandReader:
             if joint == "&&" and span.start < span.end:
                 self.found.commands[span.start].joint = joint
 
-    def _pipeline(self, stages: list[CommandRange], node: Node, depth: int) -> None:
+    def _read_pipeline(self, stages: list[CommandRange], node: Node, depth: int) -> None:
         self.found.pipes.append(stages)
         for child in node.children:
             if child.type not in _OPERATORS:
                 stages.append(self.walk(child, depth + 1))
 
-    def _function(self, node: Node, depth: int) -> None:
+    def _read_function(self, node: Node, depth: int) -> None:
         start = len(self.found.commands)
-        self._children(node, depth)
+        self._read_children(node, depth)
         name = node.child_by_field_name("name")
         self.found.functions.append(ShellFunction(word(self.source, [name]) if name else "", self._since(start)))
 
-    def _loop(self, node: Node, depth: int) -> None:
+    def _read_loop(self, node: Node, depth: int) -> None:
         name = node.child_by_field_name("variable")
         values = tuple(word(self.source, [value]) for value in node.children_by_field_name("value"))
         if name is not None:
             self.found.loops.append((word(self.source, [name]), values))
-        self._children(node, depth)
+        self._read_children(node, depth)
 
-    def _command(self, node: Node, depth: int) -> None:
+    def _read_command(self, node: Node, depth: int) -> None:
         self._fill(self._begin(), node.children, depth)
 
-    def _simple(self, node: Node, depth: int) -> None:
+    def _read_simple(self, node: Node, depth: int) -> None:
         """Reads a declaration or a test: all its parts are words."""
         command = self._begin()
         start = len(self.found.commands)
         words = [self.source[child.start_byte : child.end_byte].decode("utf-8", "replace") for child in node.children]
         command.words = tuple(words)
-        self._children(node, depth)
+        self._read_children(node, depth)
         command.inside = self._since(start)
 
     def _read_redirected(self, node: Node, depth: int) -> None:
@@ -138,16 +138,16 @@ class CommandReader:
             if kind == "word":
                 self._add(words, child)
             elif kind == "variable_assignment":
-                self._assignment(child, command, depth)
+                self._read_assignment(child, command, depth)
             elif kind == "file_redirect":
                 if words and _names_descriptor(self.source, words[-1], child):
                     words.pop()
-                for more in self._file(child, command, depth):
+                for more in self._read_file(child, command, depth):
                     self._add(words, more)
             elif kind == "herestring_redirect":
-                self._data(child, command, depth)
+                self._read_data(child, command, depth)
             elif kind == "heredoc_redirect":
-                for more in self._document(child, command, CommandRange(number - 1, number), depth):
+                for more in self._read_document(child, command, CommandRange(number - 1, number), depth):
                     self._add(words, more)
             else:
                 self._look_into(child, depth)
@@ -175,22 +175,22 @@ class CommandReader:
         if node.child_count:
             self.walk(node, depth + 1)
 
-    def _assignment(self, node: Node, command: ShellCommand, depth: int) -> None:
+    def _read_assignment(self, node: Node, command: ShellCommand, depth: int) -> None:
         start = len(self.found.commands)
         name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
-        self._children(node, depth)
+        self._read_children(node, depth)
         if value is not None and value.type == "array":
-            self._array(value)
+            self._read_array(value)
         if name is not None:
             command.assignments.append((word(self.source, [name]), word(self.source, [value]) if value else ""))
         if self._since(start) != CommandRange(start, start):
             command.inside = self._since(start)
 
-    def _array(self, node: Node) -> None:
+    def _read_array(self, node: Node) -> None:
         """Reads `c=(rm x); "${c[@]}"`: the words of an array may be a command."""
         self._begin().words = tuple(word(self.source, [child]) for child in node.children if child.is_named)
 
-    def _file(self, node: Node, command: ShellCommand, depth: int) -> list[Node]:
+    def _read_file(self, node: Node, command: ShellCommand, depth: int) -> list[Node]:
         """Reads a redirection. The grammar counts the words behind its file as files too."""
         operator = next((child.type for child in node.children if not child.is_named), ">")
         files = node.children_by_field_name("destination")
@@ -202,13 +202,13 @@ class CommandReader:
             command.redirections.append(Redirection(operator, word(self.source, files[:1])))
         return files[1:]
 
-    def _data(self, node: Node, command: ShellCommand, depth: int) -> None:
+    def _read_data(self, node: Node, command: ShellCommand, depth: int) -> None:
         texts = [child for child in node.children if child.is_named]
         for child in texts:
             self._look_into(child, depth)
         command.redirections.append(Redirection("<<<", word(self.source, texts[-1:])))
 
-    def _document(self, node: Node, command: ShellCommand, span: CommandRange, depth: int) -> list[Node]:
+    def _read_document(self, node: Node, command: ShellCommand, span: CommandRange, depth: int) -> list[Node]:
         """Reads a here-document; the grammar puts the rest of its line inside it."""
         more = []
         for child in node.children:
@@ -216,13 +216,13 @@ class CommandReader:
             if kind == "heredoc_body":
                 text = self.source[child.start_byte : child.end_byte].decode("utf-8", "replace")
                 command.redirections.append(Redirection("<<", text))
-                self._children(child, depth)
+                self._read_children(child, depth)
             elif kind == "file_redirect":
-                more += self._file(child, command, depth)
+                more += self._read_file(child, command, depth)
             elif kind == "herestring_redirect":
-                self._data(child, command, depth)
+                self._read_data(child, command, depth)
             elif kind == "pipeline":
-                self._pipeline([span], child, depth)
+                self._read_pipeline([span], child, depth)
             elif kind in ("word", "number", "string", "raw_string", "concatenation", "ansi_c_string"):
                 self._look_into(child, depth)
                 more.append(child)

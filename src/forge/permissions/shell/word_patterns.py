@@ -41,7 +41,7 @@ def _may_fit(words: Sequence[str], pattern: str) -> bool:
     for index, word in enumerate(words):
         if not positions[index]:
             continue
-        reached = glob.after(positions[index], f" {word}" if index else word)
+        reached = glob.advance(positions[index], f" {word}" if index else word)
         if index >= needed and reached & glob.end:
             return True
         positions[index + 1] |= reached
@@ -67,7 +67,7 @@ class _Glob:
         self.blanks = sum(1 << position for position, piece in enumerate(pieces) if piece == " ")
         self._masks: dict[str, int] = {}
 
-    def after(self, positions: int, text: str) -> int:
+    def advance(self, positions: int, text: str) -> int:
         """Returns the possible positions after the text."""
         for char in text:
             if char == ANY:

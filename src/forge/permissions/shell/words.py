@@ -43,26 +43,30 @@ def word(source: bytes, nodes: list[Node]) -> str:
         plain = _slice(source, nodes[0].start_byte, nodes[0].end_byte)
         if not _SPECIAL.search(plain):
             return plain
-    text = _part(source, nodes[0], is_quoted=False) if len(nodes) == 1 else _join_parts(source, nodes, is_quoted=False)
+    text = (
+        _read_part(source, nodes[0], is_quoted=False)
+        if len(nodes) == 1
+        else _join_parts(source, nodes, is_quoted=False)
+    )
     return _read_brackets(text) if _HAS_MARKS.search(text) else text.translate(_UNMARKS)
 
 
-def _part(source: bytes, node: Node, *, is_quoted: bool) -> str:
+def _read_part(source: bytes, node: Node, *, is_quoted: bool) -> str:
     kind = node.type
     if kind == "raw_string":
         return _slice(source, node.start_byte + 1, node.end_byte - 1)
     if kind == "ansi_c_string":
         return _unescape(_slice(source, node.start_byte + 2, node.end_byte - 1))
     if kind == "string":
-        return _between(source, node, node.start_byte + 1, node.end_byte - 1)
+        return _read_between(source, node, node.start_byte + 1, node.end_byte - 1)
     if kind in _EXPANSIONS:
-        return _expansion(source, node, is_quoted=is_quoted)
+        return _read_expansion(source, node, is_quoted=is_quoted)
     if kind == "process_substitution":
         return SOME
     if kind == "brace_expression":
         return ANY
     if not node.child_count:
-        return _unquote(source, node) if is_quoted else _bare(_slice(source, node.start_byte, node.end_byte))
+        return _unquote(source, node) if is_quoted else _read_bare(_slice(source, node.start_byte, node.end_byte))
     return _join_parts(source, node.children, is_quoted=is_quoted)
 
 
@@ -71,7 +75,7 @@ def _join_parts(source: bytes, nodes: list[Node], *, is_quoted: bool) -> str:
     for node in nodes:
         if node.type == "string" and source[node.start_byte - 1 : node.start_byte] == b"$":
             found = found.removesuffix("$")  # $"…" is translated
-        found += _part(source, node, is_quoted=is_quoted)
+        found += _read_part(source, node, is_quoted=is_quoted)
     return found
 
 
@@ -79,20 +83,20 @@ def _unquote(source: bytes, node: Node) -> str:
     return _IN_QUOTES.sub(r"\1", _slice(source, node.start_byte, node.end_byte))
 
 
-def _between(source: bytes, node: Node, start: int, end: int) -> str:
+def _read_between(source: bytes, node: Node, start: int, end: int) -> str:
     """Reads the content of double quotes, from the source between expansions: the tree leaves blanks out."""
     found = []
     for child in node.children:
         if child.type in _EXPANSIONS:
             found.append(_IN_QUOTES.sub(r"\1", _slice(source, start, child.start_byte)))
-            found.append(_expansion(source, child, is_quoted=True))
+            found.append(_read_expansion(source, child, is_quoted=True))
             start = child.end_byte
     found.append(_IN_QUOTES.sub(r"\1", _slice(source, start, end)))
     return "".join(found)
 
 
-def _expansion(source: bytes, node: Node, *, is_quoted: bool) -> str:
-    value = _value(source, node)
+def _read_expansion(source: bytes, node: Node, *, is_quoted: bool) -> str:
+    value = _read_value(source, node)
     if value is not None and (is_quoted or not any(map(str.isspace, value))):
         return value
     if is_quoted:
@@ -102,7 +106,7 @@ def _expansion(source: bytes, node: Node, *, is_quoted: bool) -> str:
     return SOME if is_folder and source[node.start_byte + 1 : node.start_byte + 2] not in b"@*" else ANY
 
 
-def _value(source: bytes, node: Node) -> str | None:
+def _read_value(source: bytes, node: Node) -> str | None:
     """Returns the value of a variable, where it is known."""
     if not isinstance(source, LineSource) or not source.values:
         return None
@@ -110,7 +114,7 @@ def _value(source: bytes, node: Node) -> str | None:
     return source.values.get((name[1] or name[2]).decode()) if name else None
 
 
-def _bare(text: str) -> str:
+def _read_bare(text: str) -> str:
     if not _SPECIAL.search(text):
         return text
     found, at = [], 0
@@ -132,10 +136,10 @@ def _read_brackets(text: str) -> str:
 
 
 def _unescape(text: str) -> str:
-    return _ESCAPE.sub(_character, text) if "\\" in text else text
+    return _ESCAPE.sub(_read_character, text) if "\\" in text else text
 
 
-def _character(escape: re.Match[str]) -> str:
+def _read_character(escape: re.Match[str]) -> str:
     if octal := escape["octal"]:
         code = int(octal, 8) & 0xFF
     elif digits := escape["hex"] or escape["code"]:

@@ -56,28 +56,28 @@ def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]
     assigned = 0
     while assigned < len(words) and (value := _ASSIGNMENT.fullmatch(words[assigned])):
         assigned += 1
-        yield from _in_value(value[1], depth)  # PAGER=rm man x
+        yield from _starts_in_value(value[1], depth)  # PAGER=rm man x
     if assigned:
         yield from starts(words[assigned:], depth + 1) if words[assigned:] else ()
         return
     name = base_name(os.path.basename(words[0])) if words else ""
     if name in WRAPPERS or name in SHELLS or LOADER.fullmatch(name):
-        yield from _behind_wrapper(name, words[1:], depth + 1)
+        yield from _starts_behind_wrapper(name, words[1:], depth + 1)
     if name == "alias":
         for word in words[1:]:
             yield InnerLine(word.partition("=")[2]), depth + 1
     elif name in EVALUATING:
-        yield from _in_evaluated_words(words[1:], depth + 1)
+        yield from _starts_in_words(words[1:], depth + 1)
     if name in LINE_OPTIONS:
-        yield from _in_options(name, words[1:], depth + 1)
+        yield from _starts_in_options(name, words[1:], depth + 1)
     if name in ANYWHERE:
-        yield from _anywhere(ANYWHERE[name], words[1:], depth + 1)
+        yield from _starts_anywhere(ANYWHERE[name], words[1:], depth + 1)
     for index, word in enumerate(words):
         if word in RUNS_NEXT:
             yield from starts([more.replace("{}", SOME) for more in words[index + 1 :]], depth + 1)
 
 
-def _in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
+def _starts_in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
     """Yields a program or a line in a variable or an option."""
     if is_known(value):
         yield value.lstrip("!|").split(), depth
@@ -85,16 +85,16 @@ def _in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
         yield InnerLine(value), depth  # PS4='$(rm x)'
 
 
-def _in_evaluated_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _starts_in_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """Reads `export PAGER='rm x'`, `test -v 'a[$(rm x)]'`."""
     for word in words:
         if _SUBSTITUTES.search(word):
             yield InnerLine(word), depth
         if value := _ASSIGNMENT.fullmatch(word):
-            yield from _in_value(value[1].strip("\"'"), depth)
+            yield from _starts_in_value(value[1].strip("\"'"), depth)
 
 
-def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _starts_anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """Reads `docker run … rm x`: any word behind the subcommand may be the program."""
     start = next((number for number, word in enumerate(words) if word in behind), len(words))
     if start < len(words) and words[start] in _GIVES_PATHS:
@@ -107,7 +107,7 @@ def _anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Itera
                 yield InnerLine(word), depth
 
 
-def _in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _starts_in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """Reads `tar -I 'rm x'`, `ssh -o ProxyCommand='rm x'`, `git -c alias.x='!rm x'`."""
     for value in _values(name, words):
         for text in dict.fromkeys((value, value.partition("=")[2], value.partition(":")[2], value.partition(" ")[2])):
@@ -161,7 +161,7 @@ def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:
         yield from words
 
 
-def _behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _starts_behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """Yields what a wrapper starts: its first word that is no option, and the next if that one may be a value."""
     if name in TAKES_LINES:  # several words, once it is read as a line
         words = [word.replace(SOME, ANY).replace(GLOB, ANY) for word in words]
@@ -174,7 +174,7 @@ def _behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tup
     for index, word in enumerate(words):
         if word.startswith("-") or (word.startswith("+") and name in SHELLS):
             after_option = _takes_value(word, name)
-            yield from _in_option(word, words[index + 1 :], depth)
+            yield from _starts_in_option(word, words[index + 1 :], depth)
             continue
         assigned = _ASSIGNMENT.fullmatch(word)
         if _IS_A_LINE.search(word):
@@ -198,7 +198,7 @@ def _takes_value(option: str, name: str) -> bool:
     return "=" not in option and option not in ("--", "--args")
 
 
-def _in_option(word: str, more: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
+def _starts_in_option(word: str, more: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """Yields commands in the option itself: env -Srm x, script -qc'rm x' log, --split-string='rm x'."""
     if word.startswith("--"):
         values = [word.partition("=")[2]]

@@ -125,16 +125,16 @@ def _names(host: str) -> frozenset[str]:
     """Returns a host in the spelling that is compared; several where clients would disagree, none if it is none."""
     host = host.lower()
     if host.startswith("[") or ":" in host:
-        return _of_ipv6(host.strip("[]"))
+        return _names_of_ipv6(host.strip("[]"))
     host = host.removesuffix(".")
     if not host.isascii():
-        return _of_unicode(host)
+        return _names_of_unicode(host)
     if _ENDS_IN_NUMBER.fullmatch(host):
-        return _of_numbers(host)
+        return _names_of_numbers(host)
     return frozenset({host}) if _NAME.fullmatch(host) else frozenset()
 
 
-def _of_numbers(host: str) -> frozenset[str]:
+def _names_of_numbers(host: str) -> frozenset[str]:
     """Returns 127.0.0.1 for 2130706433, 0x7f.1 and 127.1; only some clients take a leading 0 for octal."""
     import socket  # only for numbers
 
@@ -149,7 +149,7 @@ def _of_numbers(host: str) -> frozenset[str]:
     return frozenset({host, dotted, decimal})
 
 
-def _of_ipv6(host: str) -> frozenset[str]:
+def _names_of_ipv6(host: str) -> frozenset[str]:
     import ipaddress  # only for addresses
 
     try:
@@ -165,7 +165,7 @@ def _of_ipv6(host: str) -> frozenset[str]:
     return frozenset({own, *map(str, inner)})
 
 
-def _of_unicode(host: str) -> frozenset[str]:
+def _names_of_unicode(host: str) -> frozenset[str]:
     """Returns the names that old and new rules for international domains make: mostly one."""
     import unicodedata  # only for names beyond ASCII
 

@@ -28,10 +28,10 @@ _WILD = re.compile(r"[*?\[]")
 def spellings(target: str, workspace: str) -> tuple[str, ...]:
     """Returns the absolute paths a target may mean: as written, and where links lead, with `..` taken either way."""
     raw = os.path.join(workspace, target)
-    lexical = normal(raw)
-    found = dict.fromkeys((lexical, real(lexical)))
+    lexical = normalise(raw)
+    found = dict.fromkeys((lexical, resolve_links(lexical)))
     if ".." in target:
-        found[real(raw)] = None
+        found[resolve_links(raw)] = None
     if target.startswith("~") and (expanded := os.path.expanduser(target)) != target:
         found |= dict.fromkeys(spellings(expanded, workspace))
     return tuple(found)
@@ -39,8 +39,8 @@ def spellings(target: str, workspace: str) -> tuple[str, ...]:
 
 def roots(workspace: str) -> tuple[str, ...]:
     """Returns the spellings of the workspace itself."""
-    start = normal(os.path.abspath(workspace))
-    return tuple(dict.fromkeys((start, real(start))))
+    start = normalise(os.path.abspath(workspace))
+    return tuple(dict.fromkeys((start, resolve_links(start))))
 
 
 def covers(pattern: str, path: str, around: tuple[str, ...]) -> bool:
@@ -57,7 +57,7 @@ def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
     anywhere = (*around, "/") if pattern.startswith("**") else around
     if any(_fit(_with_content(found), loose) for found in _anchor_pattern(pattern, anywhere, folded=True)):
         return True
-    return any(_fit(_with_content(found), loose) for found in _through_links(pattern, around))
+    return any(_fit(_with_content(found), loose) for found in _resolve_pattern_links(pattern, around))
 
 
 def names(pattern: str, path: str, around: tuple[str, ...]) -> bool:
@@ -83,7 +83,7 @@ def problem_with(pattern: str) -> str:
     return "a path cannot hold a NUL character; remove it" if "\0" in pattern else ""
 
 
-def normal(path: str) -> str:
+def normalise(path: str) -> str:
     """Removes `.`, `..`, and repeated or trailing slashes."""
     return "/" + os.path.normpath(path).lstrip("/") if path.startswith("/") else os.path.normpath(path)
 
@@ -98,12 +98,12 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFC", visible.casefold())
 
 
-def real(path: str) -> str:
+def resolve_links(path: str) -> str:
     """Resolves links; returns the path as it is written where that fails."""
     try:
-        return normal(os.path.realpath(path))
+        return normalise(os.path.realpath(path))
     except (OSError, ValueError):  # NUL, lone surrogates, a link of /proc that may not be read
-        return normal(path)
+        return normalise(path)
 
 
 def _names(path: str) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ def _anchor_pattern(pattern: str, around: tuple[str, ...], *, folded: bool) -> I
         yield (*start[: len(start) - up], *own[up:])
 
 
-def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[PatternPart, ...]]:
+def _resolve_pattern_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[PatternPart, ...]]:
     """Yields the pattern with the fixed names at its start resolved, where links are among them."""
     both = zip(
         _anchor_pattern(pattern, around, folded=False), _anchor_pattern(pattern, around, folded=True), strict=True
@@ -131,7 +131,7 @@ def _through_links(pattern: str, around: tuple[str, ...]) -> Iterator[tuple[Patt
     for exact, loose in both:
         fixed = next((index for index, part in enumerate(exact) if not isinstance(part, str)), len(exact))
         named = "/" + "/".join(str(part) for part in exact[:fixed])
-        resolved = real(named)
+        resolved = resolve_links(named)
         if resolved != named:
             yield (*_names(fold(resolved)), *loose[fixed:])
 
@@ -154,7 +154,7 @@ def _part(name: str) -> PatternPart:
 
 def _fit(pattern: tuple[PatternPart, ...], names: tuple[str, ...]) -> bool:
     """Says whether the names fit the components, `**` standing for any number of them, in names × components steps."""
-    positions = _and_after(pattern, {0})
+    positions = _skip_wildcards(pattern, {0})
     for name in names:
         reached = set()
         for position in positions:
@@ -163,13 +163,13 @@ def _fit(pattern: tuple[PatternPart, ...], names: tuple[str, ...]) -> bool:
                 reached.add(position)
             elif part == name if isinstance(part, str) else part.match(name):
                 reached.add(position + 1)
-        positions = _and_after(pattern, reached)
+        positions = _skip_wildcards(pattern, reached)
         if not positions:
             return False
     return len(pattern) in positions
 
 
-def _and_after(pattern: tuple[PatternPart, ...], positions: set[int]) -> set[int]:
+def _skip_wildcards(pattern: tuple[PatternPart, ...], positions: set[int]) -> set[int]:
     """Adds the positions behind every `**`, which may stand for nothing."""
     found = set(positions)
     for position in positions:

@@ -32,7 +32,7 @@ LONGEST_LINE = 512 * 1024 * 1024  # bytes of one message from the child
 
 async def run_isolated(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
     """Starts a fresh interpreter, runs the tool there, and kills all its processes when this coroutine ends."""
-    work = _encode_work(tool._now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
+    work = _encode_work(tool._initialise_now() if isinstance(tool, DeferredTool) else tool, arguments, ctx)
     async with slots:
         program = start(
             [sys.executable, "-P", "-c", "from forge.process.running.isolated_child import run_child; run_child()"],

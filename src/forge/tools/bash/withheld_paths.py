@@ -82,7 +82,7 @@ def _existing(targets: Sequence[str], ctx: ToolContext) -> list[str] | None:
 def _anchored(path: str) -> Iterator[str]:
     """The entries that a path may mean, whatever the case of its letters."""
     places = ["/"]
-    for name in (paths.fold(one) for one in paths.normal(path).split("/") if one):
+    for name in (paths.fold(one) for one in paths.normalise(path).split("/") if one):
         places = [
             os.path.join(place, entry) for place in places for entry in _names(place) if paths.fold(entry) == name
         ]

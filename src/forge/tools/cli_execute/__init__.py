@@ -121,14 +121,16 @@ class CliExecute(
 
         What a layer refuses is refused here, before anybody is asked.
         """
-        from forge.permissions.protected import protection
+        from forge.permissions.protected import find_protection
         from forge.permissions.shell.read_only import only_reads
         from forge.tools.cli_execute.layers import judge
 
         binary, args = arguments["binary"], arguments.get("args", ())
         judged = judge(binary, args, scope, self.allowed, stdin=arguments.get("stdin", ""), **self._rules())
         line = self.targets(arguments)[0]
-        guarded = [path for path in judged.paths if protection(path, scope)] if "git" not in judged.binary.names else []
+        guarded = (
+            [path for path in judged.paths if find_protection(path, scope)] if "git" not in judged.binary.names else []
+        )
         if not guarded or only_reads(line, scope) is not None:
             return None
         asked: list[tuple[Permission | None, str]] = [(one, line) for one in sorted(self.spec.permissions)]

@@ -41,8 +41,8 @@ class Locations:
         self.doubts: list[str] = []  # programs whose targets are not known
         self.is_lost = False  # where the line is, is not known
         self.workspace = paths.roots(str(scope.workspace))
-        self.home_directory = paths.normal(paths.home_directory())
-        self.directories: list[str] = [paths.normal(os.path.join(self.workspace[0], directory))]
+        self.home_directory = paths.normalise(paths.home_directory())
+        self.directories: list[str] = [paths.normalise(os.path.join(self.workspace[0], directory))]
         self._before: list[str] = []  # where it is if a `cd` failed
 
     def change_directory(self, target: str) -> None:
@@ -70,16 +70,20 @@ class Locations:
 
     def _resolve_links(self, path: str) -> Iterator[str]:
         """Returns the paths behind a path: a named link is only a link; behind a slash its target counts."""
-        lexical = paths.normal(path)
+        lexical = paths.normalise(path)
         yield lexical
         if ".." in path and GLOB not in path:  # behind a link it leads elsewhere than the text says
             folder, name = os.path.split(path.rstrip("/"))
             yield path
-            yield paths.normal(os.path.join(paths.real(folder), name))
+            yield paths.normalise(os.path.join(paths.resolve_links(folder), name))
         if GLOB not in path:
             parent = os.path.dirname(lexical)
             through = path.endswith(("/", "/.", "/.."))
-            yield paths.real(path) if through else os.path.join(paths.real(parent), os.path.basename(lexical))
+            yield (
+                paths.resolve_links(path)
+                if through
+                else os.path.join(paths.resolve_links(parent), os.path.basename(lexical))
+            )
 
     def note_doubt(self, program: str, words: Iterable[str]) -> None:
         """Notes a program that destroys, where one of its targets is not known."""

@@ -58,7 +58,7 @@ def find_known_values(line: str, scope: Scope) -> KnownValues:
         if options == before:
             break
     rest = _PLAIN_ASSIGNMENT.sub("", line)
-    if _ASSIGNS_OTHERWISE.search(rest) or len([*islice(_all(options), MOST + 1)]) > MOST:
+    if _ASSIGNS_OTHERWISE.search(rest) or len([*islice(_all_ways(options), MOST + 1)]) > MOST:
         doubtful |= set(options)
     return KnownValues(tuple(_ways(options)), frozenset(doubtful))
 
@@ -71,10 +71,10 @@ def _find_assignments(line: str, way: Values) -> Iterator[tuple[str, str]]:
         yield from ((name, value) for value in values)
 
 
-def _all(options: dict[str, list[str]]) -> Iterator[Values]:
+def _all_ways(options: dict[str, list[str]]) -> Iterator[Values]:
     for values in product(*options.values()):
         yield tuple(zip(options, values, strict=True))
 
 
 def _ways(options: dict[str, list[str]]) -> Iterator[Values]:
-    return islice(_all(options), MOST)
+    return islice(_all_ways(options), MOST)
