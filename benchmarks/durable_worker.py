@@ -75,13 +75,13 @@ def subject(directory: Path) -> Agent:
 
 def tell_when_a_segment_begins() -> None:
     """The first thing that a segment does is to see whether an earlier try ended it."""
-    ask = workflow._recorded_end
+    ask = workflow._find_recorded_end
 
     async def told(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
         print("begun", time.time(), flush=True)
         return await ask(workflow)
 
-    workflow._recorded_end = told
+    workflow._find_recorded_end = told
 
 
 async def main(url: str, directory: Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import WorkerInfo, listed
+from forge.durable.store.heartbeats import WorkerInfo, list_workers
 
 
 class Process:
@@ -103,7 +103,7 @@ class Fleet:
                 process.go_on()
 
     def listed(self) -> list[WorkerInfo]:
-        return listed(self.store.database)
+        return list_workers(self.store.database)
 
     def _new(self, slot: int) -> Process:
         self.started += 1

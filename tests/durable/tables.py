@@ -16,7 +16,7 @@ def make_tables(url: str) -> None:
         starter = Starter(store)
         assert starter.client
         starter.close()
-        store.database.tidy()
+        store.database.checkpoint()
 
 
 def copy_tables(file: Path) -> None:

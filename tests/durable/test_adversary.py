@@ -30,7 +30,7 @@ from forge.durable.engine import attempt as attempts
 from forge.durable.engine import recorder
 from forge.durable.engine.agents import find_agent, for_stored_runs
 from forge.durable.engine.approval import answer_from_json, answer_to_json
-from forge.durable.engine.follow_up import go_on
+from forge.durable.engine.follow_up import resume_run
 from forge.durable.store import RunStore, StoreError
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
@@ -134,7 +134,7 @@ async def test_what_was_always_allowed_is_known_without_reading_what_was_asked(s
         asked: list[str] = []
         sa.event.listen(worker.store.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
         run = await asyncio.to_thread(worker.store.get, "r")
-        await go_on(worker.engine, run)
+        await resume_run(worker.engine, run)
         assert (await ended(worker)).status == "finished"
     assert told(worker) == ["paid Ada 5", "paid Ada 5"]
     looks = [one for one in asked if "forge_questions.always" in one]
@@ -459,13 +459,13 @@ def test_the_wire_form_of_a_result_holds_nothing_of_the_tools_choosing() -> None
 
 
 def test_what_a_lost_segment_may_have_done_is_told_to_whoever_goes_on(sqlite: str) -> None:
-    from forge.durable.worker.housekeeping import lost
+    from forge.durable.worker.housekeeping import lost_messages
 
     history = [Message("user", "go"), Message("assistant", tool_calls=(PAY,))]
-    messages = lost(history)
+    messages = lost_messages(history)
     assert is_whole([*history, *messages])
     assert all("unknown" in message.text for message in messages)
-    assert [message.role for message in lost([Message("user", "go")])] == ["user"]
+    assert [message.role for message in lost_messages([Message("user", "go")])] == ["user"]
 
 
 class Slow:
@@ -528,17 +528,17 @@ async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
 
 
 async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str, tmp_path: Path) -> None:
-    lost = asyncio.Event()
+    lost_messages = asyncio.Event()
 
     def turn(request: ModelRequest) -> object:
         with worker.store.engine.begin() as connection:
             connection.execute(sa.text("UPDATE workflow_status SET owner_xid = 'somebody else'"))
-        lost.set()
+        lost_messages.set()
         return "done"
 
     async with working(sqlite, Agent(script(turn)), tmp_path) as worker:
         await begun(worker)
-        await asyncio.wait_for(lost.wait(), 30)
+        await asyncio.wait_for(lost_messages.wait(), 30)
         for _ in range(1_500):
             await asyncio.sleep(0.02 if attempts.ATTEMPTS else 0)
         assert worker.store.get("r").status == "running"

@@ -12,11 +12,11 @@ from forge import Agent, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.events import ToolCompleted
 from forge.durable.engine import background
-from forge.durable.engine.background import LOST, completed_before, give_up_lost
+from forge.durable.engine.background import LOST, find_completed, report_lost
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import Beats
+from forge.durable.store.heartbeats import Heartbeat
 from forge.durable.store.rows import NewRun, Outcome, RunInfo, Wait
 from forge.workspace.state.store import StoreError
 from tests.durable.working import begun, ended, rested, script, working
@@ -26,7 +26,7 @@ from tests.durable.working import begun, ended, rested, script, working
 async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str, handed: bool) -> None:
     async with Engine(sqlite, version="1", listen=False) as engine:
         store = engine.store
-        dead, living = Beats(sqlite, "dead"), Beats(sqlite, engine.worker)
+        dead, living = Heartbeat(sqlite, "dead"), Heartbeat(sqlite, engine.worker)
         dead.start()
         living.start()
         background, approval = Wait(kind="background", detail={"worker": "dead"}), Wait(kind="approval", call="c")
@@ -37,17 +37,17 @@ async def test_background_work_of_a_worker_that_has_gone_is_unknown(sqlite: str,
             left = Outcome(status="waiting", messages=(), spent={}, waits=(wait,), held=worker)
             store.close_segment(name, 1, left)
         dead.leave(handed=handed)
-        await give_up_lost(engine)
+        await report_lost(engine)
         assert [store.get(name).status for name in ("orphan", "child", "asks")] == ["queued", "waiting", "waiting"]
         assert "unknown" in store.messages("orphan")[-1].text
         store.advance("asks")  # as if it was answered
         store.begin("asks", 2, engine.worker)
-        await give_up_lost(engine)
+        await report_lost(engine)
         assert store.get("asks").status == "running"
         left = Outcome(status="waiting", messages=(), spent={}, waits=(Wait(kind="question"),))
         store.close_segment("asks", 2, left)
-        await give_up_lost(engine)
-        await give_up_lost(engine)
+        await report_lost(engine)
+        await report_lost(engine)
         assert [message.text for message in store.messages("asks")] == [LOST], "it is told when it can be, and once"
         assert [store.get(name).segment for name in ("orphan", "child", "asks")] == [2, 1, 3]
         living.leave(handed=True)
@@ -165,8 +165,8 @@ async def test_a_database_that_is_away_when_background_work_ends_only_delays_the
 def test_what_another_try_told_of_the_end_of_its_background_work_is_known(store: RunStore) -> None:
     call = ToolCall("long", {}, "l")
     store.create(NewRun(id="r"))
-    assert "its state is unknown" in completed_before(store, "r", 1, call).for_llm
+    assert "its state is unknown" in find_completed(store, "r", 1, call).for_llm
     told = ToolCompleted(call, ToolResult.of("it went well")).to_dict()
     store.add_events("r", [(key_of(1, ToolCompleted.type, "l"), told)])
-    assert completed_before(store, "r", 1, call).for_llm == "it went well"
-    assert "its state is unknown" in completed_before(store, "r", 2, call).for_llm
+    assert find_completed(store, "r", 1, call).for_llm == "it went well"
+    assert "its state is unknown" in find_completed(store, "r", 2, call).for_llm

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from forge.durable.engine.claims import _query, next_ones
+from forge.durable.engine.claims import _query, find_next
 from forge.durable.engine.starter import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -39,7 +39,7 @@ def at_work(store: RunStore, *names: str) -> None:
 
 
 def following(store: RunStore, limit: int, room: int) -> dict[str, int]:
-    return dict(next_ones(store.database, "default", "1", limit, room))
+    return dict(find_next(store.database, "default", "1", limit, room))
 
 
 def test_the_next_ones_are_those_of_all_tenants_that_stand_first(store: RunStore, starter: Starter) -> None:

@@ -15,7 +15,7 @@ from forge import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.engine import queues
 from forge.durable.store.database import Database
-from forge.durable.store.heartbeats import Beats, listed
+from forge.durable.store.heartbeats import Heartbeat, list_workers
 from forge.durable.worker import Worker
 from forge.workspace.state.store import StoreError
 from tests.durable.working import begun, ended, script, working
@@ -41,7 +41,7 @@ IN_WORDS = StoreError("the database cannot be reached", ErrorKind.SYSTEM)
 PLACES = [
     (Database, "migrate_engine", IN_WORDS),
     (queues, "register", RAW),
-    (Beats, "start", IN_WORDS),
+    (Heartbeat, "start", IN_WORDS),
 ]
 
 
@@ -58,7 +58,7 @@ async def test_it_comes_back_however_often_the_database_fails_just_then(
         await begun(worker)
         run = await ended(worker)
         assert (run.status, run.worker) == ("finished", worker.id)
-        working_ones = [one.id for one in listed(worker.store.database) if not one.gone]
+        working_ones = [one.id for one in list_workers(worker.store.database) if not one.gone]
         assert working_ones == [worker.id]
     assert sum("cannot come back yet" in record.message for record in caplog.records) == 1  # not for every try
 
@@ -99,4 +99,4 @@ async def test_at_its_first_start_the_database_fails_in_words(sqlite: str, monke
         async with Worker(sqlite):
             pass
     async with Worker(sqlite) as worker:  # and leaves room for another try
-        assert [one.id for one in listed(worker.store.database) if not one.gone] == [worker.id]
+        assert [one.id for one in list_workers(worker.store.database) if not one.gone] == [worker.id]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from tests.durable import conftest
 from tests.durable._proxy import proxied
 from tests.durable.fleet import fleet_of, until
@@ -103,4 +103,4 @@ def test_a_worker_that_is_cut_off_runs_nothing_twice_and_comes_back(
 
 
 def _here(store: object) -> list[str]:
-    return [one.id for one in listed(store.database) if one.state != "gone"]  # type: ignore[attr-defined]
+    return [one.id for one in list_workers(store.database) if one.state != "gone"]  # type: ignore[attr-defined]

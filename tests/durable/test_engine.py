@@ -44,14 +44,14 @@ async def test_it_runs_on_this_loop_and_leaves_it_as_it_was(local_first: str, tm
                 while not fleet.store.get(name).is_over:  # noqa: ASYNC110 - the loop has to turn
                     await asyncio.sleep(0.01)
                 assert fleet.store.get(name).status == "finished"
-                assert engine.running() == [] or await _soon_empty(engine)
+                assert engine.list_running() == [] or await _soon_empty(engine)
         assert await asyncio.to_thread(threading.current_thread) is not threading.current_thread()
         with pytest.raises(RuntimeError, match="no Engine"):
             running_engine()
 
 
 async def _soon_empty(engine: Engine) -> bool:
-    while engine.running():  # noqa: ASYNC110
+    while engine.list_running():  # noqa: ASYNC110
         await asyncio.sleep(0.01)
     return True
 

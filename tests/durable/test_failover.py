@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from tests.durable.fleet import fleet_of, until
 
 QUICK = {"every": 0.3, "silent": 3.0}  # seconds; ten times as fast as in earnest
@@ -74,9 +74,9 @@ def test_a_worker_whose_loop_is_blocked_is_not_taken_for_dead(sqlite: str, tmp_p
 def test_a_worker_that_nobody_took_over_is_listed_as_it_is(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         first = fleet.worker(queues=["default", "slow"], offers=["gpu"], concurrency=3)
-        (info,) = listed(fleet.store.database)
+        (info,) = list_workers(fleet.store.database)
         assert (info.id, info.pid, info.state) == (first.id, first.pid, "working")
         assert (info.queues, info.offers, info.concurrency) == (("default", "slow", "on:gpu"), ("gpu",), 3)
         first.signal(signal.SIGTERM)
         assert first.last_word() == "drained"
-        assert [one.state for one in listed(fleet.store.database)] == ["gone"]
+        assert [one.state for one in list_workers(fleet.store.database)] == ["gone"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from tests.durable.fleet import fleet_of, until
 
 QUICK = {"every": 0.3, "silent": 2.0}
@@ -66,4 +66,4 @@ def test_a_worker_that_was_paused_for_a_moment_keeps_its_runs(sqlite: str, tmp_p
 
 
 def _here(store: object) -> list[str]:
-    return [one.id for one in listed(store.database) if one.state != "gone"]  # type: ignore[attr-defined]
+    return [one.id for one in list_workers(store.database) if one.state != "gone"]  # type: ignore[attr-defined]

@@ -10,7 +10,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.queues import CLASS, Limits, depths, offer_queue, place
+from forge.durable.engine.queues import CLASS, Limits, compute_priority, count_queued, offer_queue
 from forge.durable.engine.starter import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -31,7 +31,7 @@ def queue(store: RunStore, starter: Starter, *names: str, tenant: str = "", **ne
 
 
 def turn(store: RunStore, tenant: str, *, priority: int = 0, begun: bool = False) -> int:
-    return place(store.database, queue="default", tenant=tenant, priority=priority, begun=begun)
+    return compute_priority(store.database, queue="default", tenant=tenant, priority=priority, begun=begun)
 
 
 def test_the_first_run_of_a_tenant_stands_beside_the_next_of_one_with_a_long_backlog(
@@ -60,7 +60,7 @@ def test_a_higher_priority_goes_before_every_lower_one(store: RunStore, starter:
 
 def test_the_same_segment_is_queued_once(store: RunStore, starter: Starter) -> None:
     queue(store, starter, "r", "r")
-    assert depths(store.database) == {"default": 1}
+    assert count_queued(store.database) == {"default": 1}
 
 
 def test_limits_are_read_as_the_configuration_has_them() -> None:

@@ -19,7 +19,7 @@ from forge.core.result import ToolResult
 from forge.core.tool import tool
 from forge.durable.engine import attempt
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.follow_up import go_on
+from forge.durable.engine.follow_up import resume_run
 from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -339,7 +339,7 @@ async def test_a_turn_that_waits_twice_says_its_results_in_order(sqlite: str, tm
         assert {wait.call for wait in run.waits} == {"p1", "p2"}
         for question in worker.store.questions("r"):
             worker.store.answer(question.id, {"kind": "once"}, "me")
-        await go_on(worker.engine, run)
+        await resume_run(worker.engine, run)
         run = await rested(worker, segment=2)
         assert run.status == "finished"
         assert told(worker) == ["paid Ada 5", "paid Bob 7"]

@@ -141,13 +141,13 @@ def test_a_running_one_is_marked_and_cancelled_when_its_segment_ends(store: RunS
         made(store, ending)
         store.begin(ending, 1, "w")
         assert store.request_cancel(ending).cancelling
-        assert ending in store.cancelled(["waiting", "go_on", "cancelled", "nothing"])
+        assert ending in store.find_cancelled(["waiting", "go_on", "cancelled", "nothing"])
         run = store.close_segment(ending, 1, ended(ending, "said"))
         assert (run.status, run.cancelling, run.waits) == ("cancelled", False, ())
         assert texts(store.messages(ending))[-1] == "said"
-        assert ending in store.cancelled([ending])  # what it left under way is to be stopped, too
+        assert ending in store.find_cancelled([ending])  # what it left under way is to be stopped, too
     made(store, "other")
-    assert store.cancelled(["other"]) == store.cancelled([]) == set()
+    assert store.find_cancelled(["other"]) == store.find_cancelled([]) == set()
 
 
 def test_a_cancelled_run_has_no_background_work_that_is_told_of_later(store: RunStore) -> None:
@@ -243,7 +243,7 @@ def test_a_hostile_id_is_not_found_and_not_made(store: RunStore) -> None:
         assert store.messages(name) == []
         assert store.events(name) == []
         assert not store.begin(name, 1, "w")
-        assert store.cancelled([name]) == set()
+        assert store.find_cancelled([name]) == set()
         with pytest.raises(StoreError, match="no question"):
             store.question(name)
 
@@ -374,9 +374,9 @@ def test_what_is_queued_and_not_begun_is_looked_at_in_turn(store: RunStore) -> N
     for number in range(5):
         made(store, f"run{number}")
     store.begin("run0", 1, "w")
-    assert store.stranded() == []
-    first = store.stranded(older=0, limit=3)
-    second = store.stranded(older=0, limit=3)
+    assert store.claim_stranded() == []
+    first = store.claim_stranded(older=0, limit=3)
+    second = store.claim_stranded(older=0, limit=3)
     assert {run.id for run in first} == {"run1", "run2", "run3"}
     assert "run4" in {run.id for run in second}, "a long queue is looked through in turn"
     assert all(isinstance(run, RunInfo) and run.status == "queued" for run in first)
@@ -463,7 +463,7 @@ def test_runs_that_claim_to_have_started_each_other_do_no_harm(store: RunStore) 
         store.begin(name, 1, "w")
     store.request_cancel("a")
     store.request_cancel("c")
-    assert store.cancelled("abc") == {"a", "b", "c"}
+    assert store.find_cancelled("abc") == {"a", "b", "c"}
     for name in "abc":
         store.close_segment(name, 1, ended("cancelled"))
     store.delete("a")

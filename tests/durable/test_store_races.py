@@ -206,14 +206,14 @@ def test_a_queued_run_is_given_to_one_who_looks(store: RunStore) -> None:
         store.create(NewRun(id=f"run{number}"))
     back(store, 60)
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: [run.id for run in store.stranded(limit=40)], range(4)))
+        found = list(pool.map(lambda _: [run.id for run in store.claim_stranded(limit=40)], range(4)))
     looked = [name for one in found for name in one]
     assert len(looked) == len(set(looked)) == 40
-    assert store.stranded() == []
+    assert store.claim_stranded() == []
     back(store, 20)
-    assert store.stranded() == [], "the longer it waits, the rarer it is looked at"
+    assert store.claim_stranded() == [], "the longer it waits, the rarer it is looked at"
     back(store, 20)
-    assert len(store.stranded()) == 40
+    assert len(store.claim_stranded()) == 40
 
 
 @pytest.mark.slow
@@ -248,7 +248,7 @@ def test_what_is_asked_often_finds_an_index(store: RunStore) -> None:
 
     sa.event.listen(store.engine, "before_cursor_execute", note)
     store.due(1.0)
-    store.stranded()
+    store.claim_stranded()
     store.questions()
     store.questions("one")
     store.events("one")

@@ -18,8 +18,8 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine import attempt
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
-from forge.durable.engine.follow_up import go_on
-from forge.durable.engine.wait_tool import _end, wait
+from forge.durable.engine.follow_up import resume_run
+from forge.durable.engine.wait_tool import _end_of_wait, wait
 from forge.durable.store import RunStore
 from forge.permissions.answers import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
@@ -76,7 +76,7 @@ async def test_gone_on_with_too_early_it_waits_for_the_same_time(sqlite: str, tm
         await begun(worker)
         first = await rested(worker)
         clock.ahead = DAY / 2
-        await go_on(worker.engine, first)
+        await resume_run(worker.engine, first)
         second = await rested(worker, segment=2)
         assert second.status == "waiting"
         assert second.waits == first.waits
@@ -216,7 +216,7 @@ def test_tools_that_come_and_go_are_seen_and_an_agents_own_wait_is_kept() -> Non
     ],
 )
 def test_times_are_read_in_their_zone(now: str, until: str, zone: str, expected: str) -> None:
-    end = _end(at(now), None, until, zone_of(zone))
+    end = _end_of_wait(at(now), None, until, zone_of(zone))
     assert datetime.fromtimestamp(end, UTC) == datetime.fromisoformat(expected)
 
 
@@ -236,4 +236,4 @@ def test_times_are_read_in_their_zone(now: str, until: str, zone: str, expected:
 )
 def test_what_is_no_time_to_wait_for_is_said_so(until: str, words: str) -> None:
     with pytest.raises(ToolError, match=words):
-        _end(at("2026-11-15T12:00Z"), None, until, zone_of("UTC"))
+        _end_of_wait(at("2026-11-15T12:00Z"), None, until, zone_of("UTC"))

@@ -20,7 +20,7 @@ from forge.durable.engine.engine import Engine, running_engine
 from forge.durable.engine.workflow import MOST_TRIES
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
-from forge.durable.store.heartbeats import Beats, listed, workers
+from forge.durable.store.heartbeats import Heartbeat, list_workers, workers
 from forge.durable.store.rows import OVER, NewRun, Outcome, Wait
 from forge.durable.store.tables import runs
 from forge.durable.worker import housekeeping
@@ -90,7 +90,7 @@ async def test_a_run_whose_time_has_come_is_queued_and_one_whose_time_has_not_is
             store.begin(name, 1, "somebody")
             waits = (Wait(kind="time", detail={"until": until_}),)
             store.close_segment(name, 1, Outcome(status="waiting", messages=(), spent={}, waits=waits))
-        beats = Beats(sqlite, engine.worker)
+        beats = Heartbeat(sqlite, engine.worker)
         beats.start()
         await Housekeeping(engine, beats).round()
         assert (store.get("now").status, store.get("later").status) == ("queued", "waiting")
@@ -110,12 +110,12 @@ async def test_a_run_whose_child_ended_just_when_it_began_to_wait_is_told(sqlite
             store.begin(f"{parent}.c", 1, "w")
             store.close_segment(f"{parent}.c", 1, Outcome(status="finished", messages=(), spent={}))
         _look_now(store, "p.c", "q.c")
-        beats = Beats(sqlite, engine.worker)
+        beats = Heartbeat(sqlite, engine.worker)
         beats.start()
         keeping = Housekeeping(engine, beats)
         await keeping.round()
         assert [store.get(name).status for name in waits] == ["queued", "waiting"]
-        assert keeping._ended_children(time.time() + 60) == []  # each is looked at once
+        assert keeping._find_ended_children(time.time() + 60) == []  # each is looked at once
         beats.leave(handed=True)
 
 
@@ -198,21 +198,21 @@ def test_exactly_one_declares_a_worker_dead_and_it_learns_so(database: str) -> N
     with RunStore(database) as store:
         store.prepare()
     process = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    dead, one, other = (Beats(database, name, every=60) for name in ("dead", "one", "other"))
+    dead, one, other = (Heartbeat(database, name, every=60) for name in ("dead", "one", "other"))
     for beats in (dead, one, other):
         beats.start()
-    assert one.silent() == []
+    assert one.find_silent() == []
     assert not one.claim("dead")  # it has just beaten, and its process is this one
     _pretend_to_be(database, "dead", int(process.stdout))
-    assert one.silent() == other.silent() == ["dead"]
+    assert one.find_silent() == other.find_silent() == ["dead"]
     assert [one.claim("dead"), other.claim("dead")] == [True, False]
     assert not dead.beat()
-    assert one.unhanded() == ["dead"]
-    assert other.unhanded() == []  # the one who claimed it sees to it
-    one.handed("dead")
-    assert one.unhanded() == []
+    assert one.find_unhanded() == ["dead"]
+    assert other.find_unhanded() == []  # the one who claimed it sees to it
+    one.mark_handed("dead")
+    assert one.find_unhanded() == []
     assert one.beat()
-    assert [worker.state for worker in listed(Database(database))] == ["gone", "working", "working"]
+    assert [worker.state for worker in list_workers(Database(database))] == ["gone", "working", "working"]
     for beats in (dead, one, other):
         beats.leave(handed=True)
 
@@ -220,14 +220,14 @@ def test_exactly_one_declares_a_worker_dead_and_it_learns_so(database: str) -> N
 def test_who_was_cut_off_itself_declares_nobody_dead(sqlite: str) -> None:
     with RunStore(sqlite) as store:
         store.prepare()
-    quiet, judge = Beats(sqlite, "quiet", every=60), Beats(sqlite, "judge", every=60, silent=0.3)
+    quiet, judge = Heartbeat(sqlite, "quiet", every=60), Heartbeat(sqlite, "judge", every=60, silent=0.3)
     quiet.start()
     judge.start()
     judge.beat()
     time.sleep(0.4)
     judge.beat()  # the first after a pause: for all it knows, everybody was asleep
-    assert judge.silent() == []
-    until(lambda: judge.beat() and judge.silent() == ["quiet"], "it to be sure", 10)
+    assert judge.find_silent() == []
+    until(lambda: judge.beat() and judge.find_silent() == ["quiet"], "it to be sure", 10)
     quiet.leave(handed=True)
     judge.leave(handed=True)
 

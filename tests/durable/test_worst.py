@@ -16,7 +16,7 @@ import pytest
 from forge.agent.agent import Agent
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from forge.permissions.answers import approve_all
 from forge.workspace.state.store import StoreError
 from tests.durable import conftest
@@ -57,7 +57,10 @@ def test_a_worker_whose_clock_is_an_hour_off_is_one_like_the_others(
         names = [fleet.submit(f"r{number}", tool="note", calls=4, seconds=0.3) for number in range(6)]
         runs = fleet.over(*names)
         assert {run.status for run in runs} == {"finished"}
-        assert {one.id: one.state for one in listed(fleet.store.database)} == {right.id: "working", wrong: "working"}
+        assert {one.id: one.state for one in list_workers(fleet.store.database)} == {
+            right.id: "working",
+            wrong: "working",
+        }
         assert all(abs(run.updated - time.time()) < 300 for run in runs)  # by the database's clock
         for run in runs:
             assert Counter(number for number, _ in fleet.begun(run.id)) == {1: 1, 2: 1, 3: 1, 4: 1}

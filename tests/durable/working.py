@@ -13,7 +13,7 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.engine.follow_up import go_on
+from forge.durable.engine.follow_up import resume_run
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
@@ -73,7 +73,7 @@ async def answered(worker: Worker, answer: dict[str, Any], run_id: str = "r") ->
     (question,) = await asyncio.to_thread(worker.store.questions, run_id)
     assert await asyncio.to_thread(worker.store.answer, question.id, answer, "me")
     run = await asyncio.to_thread(worker.store.get, run_id)
-    await go_on(worker.engine, run)
+    await resume_run(worker.engine, run)
     return await rested(worker, run_id, run.segment + 1)
 
 

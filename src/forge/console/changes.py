@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import OVER, SCHEDULED
 from forge.durable.store.tables import questions, runs
 
@@ -77,7 +77,7 @@ class Changes:
 
     def of_others(self) -> Notice:
         notice = Notice()
-        workers = tuple((one.id, one.state, one.running) for one in listed(self._store.database))
+        workers = tuple((one.id, one.state, one.running) for one in list_workers(self._store.database))
         if workers != self._workers:
             notice.what.add("workers")
         log_is = _state_of(self._log)

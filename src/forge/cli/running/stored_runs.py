@@ -69,9 +69,9 @@ def _missing_file(url: str) -> Path | None:
     """Returns the database file if it does not exist."""
     if not url.startswith("sqlite:"):
         return None
-    from forge.durable.store.database import parsed
+    from forge.durable.store.database import parse_url
 
-    path = Path(str(parsed(url).database))
+    path = Path(str(parse_url(url).database))
     return None if path.exists() else path
 
 

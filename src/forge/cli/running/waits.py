@@ -17,9 +17,9 @@ from forge.cli.terminal.show import harmless
 from forge.core.executor import render_call
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
-from forge.durable.client.attending_workers import in_words, unattended
+from forge.durable.client.attending_workers import describe_unattended, find_unattended
 from forge.durable.engine.queues import DEFAULT, offer_queue
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.results import run_result
 from forge.durable.store.rows import Question, RunInfo
 from forge.permissions.answers import Answer
@@ -45,7 +45,7 @@ def worker_for(queue: str, commands: Commands) -> str:
 def unattended_lines(runs: Runs, found: Sequence[RunInfo], commands: Commands) -> Iterator[str]:
     """Yields a line per kind of queued run that no living worker takes."""
     queued = Counter((run.version, run.queue) for run in found if run.status == "queued")
-    workers = listed(runs.store.database) if queued else []
+    workers = list_workers(runs.store.database) if queued else []
     for (version, queue), count in queued.items():
         if not any(worker.takes(version, queue) for worker in workers):
             who = "1 run waits" if count == 1 else f"{count} runs wait"
@@ -55,9 +55,9 @@ def unattended_lines(runs: Runs, found: Sequence[RunInfo], commands: Commands) -
 
 def waiting_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
     """Yields lines that say what the run waits for, and which command resumes it."""
-    alone = unattended(runs.store, run)
+    alone = find_unattended(runs.store, run)
     if alone is not None:
-        yield in_words(alone)
+        yield describe_unattended(alone)
         moving = commands.line("runs", "migrate", alone.id)
         yield f"  {worker_for(alone.queue, commands)}, or for a project of another version first: {moving}"
     answering = commands.line("runs", "answer", run.id)

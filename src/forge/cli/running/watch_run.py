@@ -29,7 +29,7 @@ from forge.core.events import RunFinished
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.client import Runs
-from forge.durable.client.following import Following
+from forge.durable.client.following import RunFollower
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.store.rows import RunInfo
 from forge.durable.worker import Worker
@@ -133,7 +133,7 @@ class WatchedRun:
     ) -> None:
         self.loop, self.screen, self.activity, self.project, self.runs = loop, screen, activity, project, runs
         self.run: RunInfo
-        self._following: Following
+        self._following: RunFollower
         self._asks = asks  # the person answers the run's questions here
         self._speaks = speaks  # prints notes beside the run's output
         self._looked = 0.0
@@ -141,7 +141,7 @@ class WatchedRun:
     def begin(self, begin: Callable[[Runs], RunInfo], after: int) -> None:
         """Starts the run; `after` is the number of the last event that was already shown. Raises `ToolError`."""
         self.run = begin(self.runs)
-        self._following = Following(self.runs.store, self.run.id, after)
+        self._following = RunFollower(self.runs.store, self.run.id, after)
         if self._speaks:
             way = self.project.commands.line("runs", "resume", self.run.id)
             self.screen.note(f"run {self.run.id} · killed, it goes on with: {way}")

@@ -15,7 +15,7 @@ from forge.console.console_state import Home
 from forge.console.demo import NAME as DEMO
 from forge.console.entries import newest_number
 from forge.core.execution.threads import in_thread
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.tables import runs
 from forge.project.assemble.memory import memory_of
 from forge.project.version import version
@@ -56,7 +56,7 @@ def show_overview(home: Home, asked: Asked) -> dict[str, Any]:
         "waiting": len(store.questions()) + len(words),
         "tools": len(home.registry),
         "schedules": count,
-        "workers": sum(one.state == "working" for one in listed(store.database)),
+        "workers": sum(one.state == "working" for one in list_workers(store.database)),
         "sessions": len(session_infos(home)),
         "last": newest_number(store),
         "left_alone": left_shape(home),
@@ -74,7 +74,7 @@ def show_workers(home: Home, asked: Asked) -> dict[str, Any]:
             "offers": list(one.offers),
             "here": one.id == own,
         }
-        for one in listed(store.database)
+        for one in list_workers(store.database)
     ]
     c = runs.c
     is_open = c.status.in_(("queued", "running", "waiting"))

@@ -21,7 +21,7 @@ from forge.durable.client import new_run_id
 from forge.durable.engine.agents import MODEL
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.children import ONLY
-from forge.durable.store.find import COLUMNS, info
+from forge.durable.store.find import COLUMNS, run_info
 from forge.durable.store.rows import OVER, RunInfo
 from forge.durable.store.tables import runs
 from forge.project.runs.durable_runs import INITIAL_MESSAGES, store_in_session
@@ -43,7 +43,7 @@ def list_runs(home: Home, asked: Asked) -> dict[str, Any]:
     for condition in _conditions(asked):
         query = query.where(condition)
     rows = home.runs.store.database.read(lambda connection: connection.execute(query.limit(limit + 1)).all())
-    found = [info(row) for row in rows[:limit]]
+    found = [run_info(row) for row in rows[:limit]]
     following = f"{found[-1].created!r} {found[-1].id}" if len(rows) > limit else ""
     names = sa.select(runs.c.agent).distinct().limit(100)
     agents = home.runs.store.database.read(lambda connection: sorted(connection.execute(names).scalars()))

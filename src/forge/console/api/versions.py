@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.console.api.asking import Asked
 from forge.console.console_state import Home
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import OVER, RunInfo
 from forge.durable.store.tables import runs
 
@@ -25,7 +25,7 @@ class Left(NamedTuple):
 
 def left_alone(home: Home) -> Sequence[Left]:
     """Runs that are not over, of versions for which no worker is up: what they wait for may come in vain."""
-    workers = listed(home.runs.store.database)
+    workers = list_workers(home.runs.store.database)
     c = runs.c
     query = sa.select(c.id, c.version, c.queue).where(c.status.not_in(OVER), c.parent == "", c.version != home.version)
     query = query.order_by(c.created.desc()).limit(MOST)

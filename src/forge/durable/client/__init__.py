@@ -16,10 +16,10 @@ from forge.core.errors import ErrorKind
 from forge.core.events import Event
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
-from forge.durable.client.answering import check_answer, check_given, nothing_asked, which
-from forge.durable.client.attending_workers import Watch, is_attended
-from forge.durable.client.following import Following
-from forge.durable.client.pruning import prunable, prune, remove
+from forge.durable.client.answering import check_answer, check_answer_values, choose_question, nothing_asked_error
+from forge.durable.client.attending_workers import UnattendedWarning, has_worker
+from forge.durable.client.following import RunFollower
+from forge.durable.client.pruning import count_prunable, prune, remove
 from forge.durable.client.waiting_for_runs import SHORTEST, needs_no_worker, pauses
 from forge.durable.engine.agents import MODEL
 from forge.durable.engine.approval import answer_to_json
@@ -105,7 +105,7 @@ class Runs:
         )
         check_new(new)  # before the tables are made
         self._starter.client  # noqa: B018 - makes the tables where the database is new
-        return self._started(self.store.create(new))
+        return self._start(self.store.create(new))
 
     def get(self, run_id: str) -> RunInfo:
         return self.store.get(run_id)
@@ -116,7 +116,7 @@ class Runs:
 
     def is_attended(self, run: RunInfo) -> bool:
         """Whether a living worker takes it."""
-        return is_attended(self.store, run)
+        return has_worker(self.store, run)
 
     def list(self, **wanted: Any) -> Infos:
         """The newest first; `wanted` as `RunStore.list` takes it."""
@@ -142,9 +142,9 @@ class Runs:
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
         """What happens, until the run is over or waits for somebody."""
-        following = Following(self.store, (await in_thread(lambda: self.get(run_id))).id, after)
+        following = RunFollower(self.store, (await in_thread(lambda: self.get(run_id))).id, after)
         for pause in pauses():
-            run, events = await in_thread(following.look)
+            run, events = await in_thread(following.read_new)
             for event in events:
                 yield event
             if not events and await in_thread(lambda: self.needs_no_worker(run)):  # noqa: B023
@@ -154,7 +154,7 @@ class Runs:
     def wait(self, run_id: str, timeout: float | None = None) -> RunInfo:
         """The run once it is over or waits for somebody, or as it is after so many seconds."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
-        watch = Watch(self.store)
+        watch = UnattendedWarning(self.store)
         for pause in pauses():
             run = self.get(run_id)
             if self.needs_no_worker(run) or time.monotonic() >= until:
@@ -165,7 +165,7 @@ class Runs:
 
     async def settled(self, run_id: str) -> RunInfo:
         """The same, for programs with an event loop."""
-        watch = Watch(self.store)
+        watch = UnattendedWarning(self.store)
         for pause in pauses():
             run: RunInfo = await in_thread(lambda: self.get(run_id))
             if await in_thread(lambda: self.needs_no_worker(run)):  # noqa: B023
@@ -183,18 +183,18 @@ class Runs:
 
         `question` is the id of one approval, where several are asked for.
         """
-        check_given(answer, question, by)
+        check_answer_values(answer, question, by)
         run = self.get(run_id)
         if isinstance(answer, str):
-            return self._told(run, answer)
-        asked = which(run, self.questions(run.id), question)
+            return self._answer_in_words(run, answer)
+        asked = choose_question(run, self.questions(run.id), question)
         self.give(asked, answer, by)
         self.go_on(asked.run)
         return self.get(run.id)
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
         """Store the answer to an approval; the run goes on with `go_on`."""
-        check_given(answer, None, by)
+        check_answer_values(answer, None, by)
         check_answer(question, answer)
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
             said = self.store.question(question.id)
@@ -206,7 +206,7 @@ class Runs:
         """Let a run go on that waits for something that is there; nothing, where there is none."""
         run = self.get(run_id)
         if run.status == "waiting" and is_ready(self.store, run):
-            return self._started(self.store.advance(run.id, from_segment=run.segment) or self.get(run.id))
+            return self._start(self.store.advance(run.id, from_segment=run.segment) or self.get(run.id))
         return run
 
     def cancel(self, run_id: str) -> RunInfo:
@@ -229,7 +229,7 @@ class Runs:
 
     def prunable(self, seconds: float) -> int:
         """How many runs `prune` would remove, those that they started not counted."""
-        return prunable(self.store, seconds)
+        return count_prunable(self.store, seconds)
 
     def resume(self, run_id: str, say: str | None = None, model: str = "") -> RunInfo:
         """Go on with a run that ended, with something new to say or where it broke off; or see to it that one goes on
@@ -242,13 +242,13 @@ class Runs:
         if model and model != run.scope.get(MODEL):
             run = self.store.set_scope(run.id, {**run.scope, MODEL: model})
         if run.status == "waiting":
-            return self._told(run, say) if say is not None else self.go_on(run.id)
-        return self._advanced(run, say) if run.is_over else self._started(run)
+            return self._answer_in_words(run, say) if say is not None else self.go_on(run.id)
+        return self._advance(run, say) if run.is_over else self._start(run)
 
     def _check_resumable(self, run: RunInfo, say: str | None) -> None:
         if run.status == "waiting":
             if say is not None:
-                self._check_told(run)
+                self._check_takes_words(run)
         elif not run.is_over:
             if say is not None:
                 words = f"run {run.id} is {run.status}, and cannot be told anything now"
@@ -275,26 +275,26 @@ class Runs:
         for child in self.store.list(parent=run.id, limit=1_000):
             yield from self._family(child)
 
-    def _told(self, run: RunInfo, words: str) -> RunInfo:
-        self._check_told(run)
-        return self._advanced(run, words)
+    def _answer_in_words(self, run: RunInfo, words: str) -> RunInfo:
+        self._check_takes_words(run)
+        return self._advance(run, words)
 
-    def _check_told(self, run: RunInfo) -> None:
+    def _check_takes_words(self, run: RunInfo) -> None:
         if not any(wait.kind == "question" for wait in run.waits):
             if run.status == "waiting" and self.questions(run.id):
                 problem = f"run {run.id} waits for a yes or a no, and words are neither"
                 raise StoreError(problem, ErrorKind.USER, f"forge runs answer {run.id} --yes, or --no and why.")
-            raise nothing_asked(run)
+            raise nothing_asked_error(run)
 
-    def _advanced(self, run: RunInfo, words: str | None) -> RunInfo:
+    def _advance(self, run: RunInfo, words: str | None) -> RunInfo:
         say = (Message("user", words),) if words is not None else ()
         queued = self.store.advance(run.id, say=say, from_segment=run.segment, revive=True)
         if queued is None:
             problem = f"run {run.id} went on meanwhile, and your words were not needed"
             raise StoreError(problem, ErrorKind.USER, f"`forge runs show {run.id}` tells how far it is.")
-        return self._started(queued)
+        return self._start(queued)
 
-    def _started(self, run: RunInfo) -> RunInfo:
+    def _start(self, run: RunInfo) -> RunInfo:
         if run.status in ("queued", "running"):  # the second: a segment that is under way stays as it is
             self._starter.start(run)
         return run

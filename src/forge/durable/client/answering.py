@@ -17,7 +17,7 @@ from forge.permissions.answers import Answer
 from forge.workspace.state.store import StoreError
 
 
-def check_given(answer: object, question: object, by: object) -> None:
+def check_answer_values(answer: object, question: object, by: object) -> None:
     """Whether it is an answer at all. Raises `StoreError`, as all of these do."""
     check_name(by, "who answers", empty=True)
     if question is not None:
@@ -45,7 +45,7 @@ def check_answer(question: Question, answer: Answer) -> None:
         _check_fits(question.tool, shown[TAKES], answer.arguments)
 
 
-def which(run: RunInfo, asked: Sequence[Question], question: str | None) -> Question:
+def choose_question(run: RunInfo, asked: Sequence[Question], question: str | None) -> Question:
     """The one of this id, or the only one."""
     found = [one for one in asked if question is None or one.id == question]
     if len(found) == 1:
@@ -59,10 +59,10 @@ def which(run: RunInfo, asked: Sequence[Question], question: str | None) -> Ques
     if any(wait.kind == "question" for wait in run.waits):
         words = f"run {run.id} has a question that is answered in words"
         raise StoreError(words, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
-    raise nothing_asked(run)
+    raise nothing_asked_error(run)
 
 
-def nothing_asked(run: RunInfo) -> StoreError:
+def nothing_asked_error(run: RunInfo) -> StoreError:
     state = "waits for nobody" if run.status == "waiting" else f"is {run.status}"
     words = f"run {run.id} {state}: there is nothing to answer"
     way = f'To go on with it: forge runs resume {run.id} --say "…"' if run.is_over else "Look again in a moment."

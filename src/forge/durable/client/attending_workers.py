@@ -6,7 +6,7 @@ import logging
 import time
 
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import listed
+from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import RunInfo
 
 EVERY = 5.0  # seconds between two looks for workers, of those who wait for a run
@@ -14,24 +14,24 @@ EVERY = 5.0  # seconds between two looks for workers, of those who wait for a ru
 log = logging.getLogger("forge.durable")
 
 
-def is_attended(store: RunStore, run: RunInfo) -> bool:
+def has_worker(store: RunStore, run: RunInfo) -> bool:
     """Whether a living worker takes it."""
-    return any(one.takes(run.version, run.queue) for one in listed(store.database))
+    return any(one.takes(run.version, run.queue) for one in list_workers(store.database))
 
 
-def unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
+def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
     """The run, or one that it waits for, which is queued where no living worker takes it."""
     if run.status == "queued":
-        return None if is_attended(store, run) else run
+        return None if has_worker(store, run) else run
     waited_for = (store.get(str(wait.detail.get("run"))) for wait in run.waits if wait.kind == "run")
-    return next((found for child in waited_for if (found := unattended(store, child)) is not None), None)
+    return next((found for child in waited_for if (found := find_unattended(store, child)) is not None), None)
 
 
-def in_words(run: RunInfo) -> str:
+def describe_unattended(run: RunInfo) -> str:
     return f"run {run.id} waits for a worker of version {run.version}, queue {run.queue}, and none is up"
 
 
-class Watch:
+class UnattendedWarning:
     """For whoever waits: says once of each run that nobody takes it. Waiting goes on, for a worker may come."""
 
     def __init__(self, store: RunStore) -> None:
@@ -43,7 +43,9 @@ class Watch:
         if time.monotonic() < self._next or run.status not in ("queued", "waiting"):
             return
         self._next = time.monotonic() + EVERY
-        found = unattended(self._store, run)
+        found = find_unattended(self._store, run)
         if found is not None and found.id not in self._told:
             self._told.add(found.id)
-            log.warning("%s: start one, or check the queue and the version it was submitted with", in_words(found))
+            log.warning(
+                "%s: start one, or check the queue and the version it was submitted with", describe_unattended(found)
+            )

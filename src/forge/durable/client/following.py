@@ -19,7 +19,7 @@ MOST = 1_000  # events of one run in one look
 Key = tuple[str, str]
 
 
-class Following:
+class RunFollower:
     """Looks when it is asked to. `after` is the number of the last event that is known already."""
 
     def __init__(self, store: RunStore, run_id: str, after: int = 0) -> None:
@@ -28,18 +28,18 @@ class Following:
         self._start = after
         self._seen: dict[str, int] = {run_id: after}  # of each run, the number of its last event
         self._state: tuple[int, str] | None = None
-        self._straight = Straight()
+        self._straight = EventFilter()
 
-    def look(self) -> tuple[RunInfo, list[Event]]:
+    def read_new(self) -> tuple[RunInfo, list[Event]]:
         """The run as it is now, and what happened since the last look: all of it, if the run is over or waits."""
         run = self._store.get(self._id)
         if (run.segment, run.status) != self._state:
             self._state = (run.segment, run.status)
-            self._meet(run.id)
+            self._add_children(run.id)
         rows = []
         for run_id in self._seen:
             rows += [(number, run_id, wire) for number, wire in self._new(run_id)]
-        events = [self._straight.told(wire, own=run_id == run.id) for _, run_id, wire in sorted(rows, key=_number)]
+        events = [self._straight.decode(wire, own=run_id == run.id) for _, run_id, wire in sorted(rows, key=_number)]
         return run, [event for event in events if event is not None]
 
     def _new(self, run_id: str) -> list[tuple[int, dict[str, Any]]]:
@@ -52,14 +52,14 @@ class Following:
             if len(more) < MOST:
                 return found
 
-    def _meet(self, run_id: str) -> None:
+    def _add_children(self, run_id: str) -> None:
         """The runs that it started, and those that they did."""
         for child in self._store.list(parent=run_id, limit=MOST):
             self._seen.setdefault(child.id, self._start)
-            self._meet(child.id)
+            self._add_children(child.id)
 
 
-class Straight:
+class EventFilter:
     """A call that had to wait is begun again when the run goes on: here it begins once, and ends once."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class Straight:
         self._failed: set[Key] = set()
         self._asked: set[tuple[Key, str, str]] = set()
 
-    def told(self, wire: Mapping[str, Any], *, own: bool = True) -> Event | None:
+    def decode(self, wire: Mapping[str, Any], *, own: bool = True) -> Event | None:
         """The event, or None where it tells nothing new. `own`: not of a run that the followed one started."""
         try:
             event = event_from_dict(wire)
@@ -115,7 +115,7 @@ def event_from_dict(wire: Mapping[str, Any]) -> Event:
     kind = _kinds().get(wire.get("event", ""))
     if kind is None:
         raise ValueError(f"event: no event is called {brief(wire.get('event'))}")
-    given = {one.name: _value(one.name, wire[one.name]) for one in fields(kind) if one.name in wire}
+    given = {one.name: _decode_value(one.name, wire[one.name]) for one in fields(kind) if one.name in wire}
     try:
         return kind(**given, **({"at": wire["ts"]} if "ts" in wire else {}))
     except TypeError as error:
@@ -124,16 +124,16 @@ def event_from_dict(wire: Mapping[str, Any]) -> Event:
 
 @cache
 def _kinds() -> dict[str, type[Event]]:
-    return {kind.type: kind for kind in _below(Event)}
+    return {kind.type: kind for kind in _subclasses_of(Event)}
 
 
-def _below(kind: type[Event]) -> Iterator[type[Event]]:
+def _subclasses_of(kind: type[Event]) -> Iterator[type[Event]]:
     for one in kind.__subclasses__():
         yield one
-        yield from _below(one)
+        yield from _subclasses_of(one)
 
 
-def _value(name: str, wire: Any) -> Any:
+def _decode_value(name: str, wire: Any) -> Any:
     try:
         if name == "call":
             return ToolCall(wire["name"], wire["arguments"], wire["id"])

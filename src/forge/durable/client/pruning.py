@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from forge.durable.engine.spilled_files import is_spilled
 from forge.durable.engine.starter import workflow_id
 from forge.durable.store import RunStore
-from forge.durable.store import remove as _removed
+from forge.durable.store import remove as _remove
 from forge.workspace.state import NAME as STATE
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SEGMENTS = 500  # … and segments in one of the engine's
 
 def remove(store: RunStore, client: DBOSClient, run_id: str, workspace: Path | None) -> None:
     """One run, and those it started. Whoever is killed in between has only to begin again."""
-    family = store.database.read(lambda connection: _removed.ended_family(connection, run_id))
+    family = store.database.read(lambda connection: _remove.find_ended_family(connection, run_id))
     _forget(store, client, family, workspace)
     store.delete(run_id)
 
@@ -33,28 +33,28 @@ def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path |
     before, database = store.now() - seconds, store.database
     store.update()
     for roots in _batches(store, before):
-        _forget(store, client, database.read(partial(_removed.family_of, roots=roots)), workspace)
-        yield database.write(partial(_removed.remove_old, roots=roots, before=before))
-    database.tidy()
+        _forget(store, client, database.read(partial(_remove.family_of, roots=roots)), workspace)
+        yield database.write(partial(_remove.remove_old, roots=roots, before=before))
+    database.checkpoint()
 
 
-def prunable(store: RunStore, seconds: float) -> int:
+def count_prunable(store: RunStore, seconds: float) -> int:
     return sum(map(len, _batches(store, store.now() - seconds)))
 
 
-def _batches(store: RunStore, before: float) -> Iterator[_removed.Family]:
+def _batches(store: RunStore, before: float) -> Iterator[_remove.Family]:
     """Those that nobody started, each with its whole family old."""
     read, after = store.database.read, ""
-    while some := read(partial(_removed.old, before=before, after=after, limit=BATCH)):
+    while some := read(partial(_remove.find_old, before=before, after=after, limit=BATCH)):
         after = some[-1][0]
-        if roots := read(partial(_removed.ripe, roots=some, before=before)):
+        if roots := read(partial(_remove.filter_old_families, roots=some, before=before)):
             yield roots
 
 
-def _forget(store: RunStore, client: DBOSClient, family: _removed.Family, workspace: Path | None) -> None:
+def _forget(store: RunStore, client: DBOSClient, family: _remove.Family, workspace: Path | None) -> None:
     _forget_segments(client, family)
     if workspace is not None:
-        _forget_files(workspace, store.database.read(lambda connection: _removed.files_of(connection, family)))
+        _forget_files(workspace, store.database.read(lambda connection: _remove.files_of(connection, family)))
 
 
 def _forget_files(workspace: Path, names: Sequence[str]) -> None:

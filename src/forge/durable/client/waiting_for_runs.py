@@ -14,7 +14,7 @@ def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
     """Whether the run is over, or all it waits for is somebody's answer."""
     if run.status != "waiting":
         return run.is_over
-    return all(_needs_somebody(store, wait) for wait in run.waits)
+    return all(_needs_person(store, wait) for wait in run.waits)
 
 
 def pauses() -> Iterator[float]:
@@ -25,7 +25,7 @@ def pauses() -> Iterator[float]:
         pause = min(LONGEST, pause * 1.3)
 
 
-def _needs_somebody(store: RunStore, wait: Wait) -> bool:
+def _needs_person(store: RunStore, wait: Wait) -> bool:
     if wait.kind == "approval":
         return store.question(wait.detail["question"]).answer is None
     if wait.kind == "run":

@@ -46,13 +46,13 @@ class OfferedTools:
     """What stored runs of an agent are offered: the agent's tools, as they are now, and those of stored runs alone."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[ToolRegistry, int, ToolRegistry]] = {}  # by agent
+        self._cache: dict[str, tuple[ToolRegistry, int, ToolRegistry]] = {}  # by agent
 
     def of(self, agent: Agent) -> ToolRegistry:
-        registry, version, offered = self._kept.get(agent.name, (None, -1, None))
+        registry, version, offered = self._cache.get(agent.name, (None, -1, None))
         if offered is None or registry is not agent.registry or version != agent.registry.version:
             offered = agent.registry.select(lambda spec: True)
             if wait.spec.name not in offered.names:  # the agent may have one of its own
                 offered.add(wait)
-            self._kept[agent.name] = (agent.registry, agent.registry.version, offered)
+            self._cache[agent.name] = (agent.registry, agent.registry.version, offered)
         return offered

@@ -31,15 +31,15 @@ async def stored_approval(request: PermissionRequest) -> Answer:
     attempt = current.get()
     if attempt is None:
         return Answer.no(by="nobody")
-    if await asyncio.to_thread(_was_always, attempt, request):  # first: it leaves no question behind
+    if await asyncio.to_thread(_is_always_allowed, attempt, request):  # first: it leaves no question behind
         return Answer("always", by="always")
-    kept = await asyncio.to_thread(attempt.store.ask, _question(attempt, request))
-    while kept.answer is None:
+    stored = await asyncio.to_thread(attempt.store.ask, _build_question(attempt, request))
+    while stored.answer is None:
         if request.editable and request.result is None and not request.question:
-            raise Waiting("it waits for a person's yes", kind="approval", question=kept.id)
+            raise Waiting("it waits for a person's yes", kind="approval", question=stored.id)
         await asyncio.sleep(LOOK)
-        kept = await asyncio.to_thread(attempt.store.question, kept.id)
-    return answer_from_json(kept.answer, kept.by)
+        stored = await asyncio.to_thread(attempt.store.question, stored.id)
+    return answer_from_json(stored.answer, stored.by)
 
 
 def answer_to_json(answer: Answer) -> dict[str, Any]:
@@ -74,8 +74,8 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "rule": ruling.rule if ruling is not None else "",
         "reason": ruling.reason if ruling is not None else "",
         "remember": request.remember,
-        COVERS: _covered(request),
-        TAKES: _taken(request),
+        COVERS: _covered_digests(request),
+        TAKES: _accepted_arguments(request),
         "editable": request.editable,
         "personal": request.personal,
         "preview": request.preview,
@@ -87,7 +87,7 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
     return {key: value for key, value in wire.items() if value not in ("", None, [])}
 
 
-def _question(attempt: Attempt, request: PermissionRequest) -> Question:
+def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:
     """Its id is that of the exact call: the same arguments for the same things, and the same change shown, or it is
     another question: between question and answer there may be days."""
     shown = request_to_json(request)
@@ -99,15 +99,15 @@ def _question(attempt: Attempt, request: PermissionRequest) -> Question:
     )
 
 
-def _was_always(attempt: Attempt, request: PermissionRequest) -> bool:
+def _is_always_allowed(attempt: Attempt, request: PermissionRequest) -> bool:
     """Whether a person said "always" to all of this in the run before: maybe on another worker."""
-    wanted = _covered(request)
+    wanted = _covered_digests(request)
     if not wanted:
         return False
     return set(wanted) <= attempt.store.always(attempt.run.id)
 
 
-def _taken(request: PermissionRequest) -> dict[str, Any] | None:
+def _accepted_arguments(request: PermissionRequest) -> dict[str, Any] | None:
     """So that arguments which do not fit are refused when they are given. Nothing, where none can be, or it is long."""
     if not request.editable or request.result is not None or request.question:
         return None
@@ -117,7 +117,7 @@ def _taken(request: PermissionRequest) -> dict[str, Any] | None:
     return wire if len(json.dumps(wire)) <= LARGEST_SCHEMA else None
 
 
-def _covered(request: PermissionRequest) -> list[str]:
+def _covered_digests(request: PermissionRequest) -> list[str]:
     """What "always" covers, exactly: the rule that people are shown does not tell one set of arguments from another."""
     if not request.remember:
         return []
@@ -125,12 +125,14 @@ def _covered(request: PermissionRequest) -> list[str]:
         make_memory(part.spec, part.permission, part.target, part.arguments, part.scope).key for part in request.parts
     ]
     return (
-        [sha256(repr(_ordered(key)).encode("utf-8", "surrogatepass")).hexdigest() for key in keys] if all(keys) else []
+        [sha256(repr(_sort_sets(key)).encode("utf-8", "surrogatepass")).hexdigest() for key in keys]
+        if all(keys)
+        else []
     )
 
 
-def _ordered(key: Any) -> Any:
+def _sort_sets(key: Any) -> Any:
     """The same in every process: a set has another order in each."""
     if isinstance(key, frozenset):
         return sorted(map(str, key))
-    return [_ordered(one) for one in key] if isinstance(key, tuple) else str(key)
+    return [_sort_sets(one) for one in key] if isinstance(key, tuple) else str(key)

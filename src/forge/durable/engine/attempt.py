@@ -15,7 +15,7 @@ from forge.durable.engine.serializer import RecordedError
 from forge.durable.store.rows import RunInfo
 
 if TYPE_CHECKING:
-    from forge.durable.engine.segment_context import Home
+    from forge.durable.engine.segment_context import WorkerContext
 
 MOST_STEPS = 200  # of a segment: another try replays no more
 MOST_CHARACTERS = 16 * 1024 * 1024  # that a segment's steps recorded: its end holds all of them once more, in one row
@@ -27,11 +27,11 @@ T = TypeVar("T")
 class Attempt:
     """Lives as long as the process works on the segment. `token` tells it from every other try at the same segment."""
 
-    def __init__(self, run: RunInfo, home: Home, replays: int = 0) -> None:
+    def __init__(self, run: RunInfo, context: WorkerContext, replays: int = 0) -> None:
         """`replays`: steps that earlier tries recorded."""
         self.run = run
-        self.home = home
-        self.store = home.store
+        self.context = context
+        self.store = context.store
         self.token = uuid4().hex
         self.steps = 0  # replayed ones included, so that every try ends the segment at the same turn
         self.broken: Exception | None = None  # a step could not be recorded: what the loop makes of that is no outcome

@@ -22,13 +22,13 @@ from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore
 from forge.durable.store import run_rows as _runs
 from forge.durable.store.errors import is_away
-from forge.durable.store.find import found
+from forge.durable.store.find import find_run
 from forge.durable.store.heartbeats import workers
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import background, events
 
 if TYPE_CHECKING:
-    from forge.durable.engine.segment_context import Home
+    from forge.durable.engine.segment_context import WorkerContext
 
 LOOK, RARELY = 0.5, 10.0  # seconds between looks at a run that is busy with something else: it may be for days
 MOST = 100  # runs that are told in one round
@@ -37,68 +37,68 @@ The state of that work is unknown. Check what is there before you repeat it."""
 
 log = logging.getLogger("forge.durable")
 
-_watching: dict[str, set[asyncio.Task[None]]] = {}  # by run
+_watch_tasks: dict[str, set[asyncio.Task[None]]] = {}  # by run
 
 
-def hold(home: Home, run: RunInfo, work: BackgroundWork, session: str) -> None:
+def hold(context: WorkerContext, run: RunInfo, work: BackgroundWork, session: str) -> None:
     """Keep the work; what it completes is told to the run, which goes on then."""
-    task = asyncio.get_running_loop().create_task(_watch(home, run, work, session))
-    tasks = _watching.setdefault(run.id, set())
+    task = asyncio.get_running_loop().create_task(_watch(context, run, work, session))
+    tasks = _watch_tasks.setdefault(run.id, set())
     tasks.add(task)
 
     def forget(_: asyncio.Task[None]) -> None:
         tasks.discard(task)
-        if not tasks and _watching.get(run.id) is tasks:
-            del _watching[run.id]
+        if not tasks and _watch_tasks.get(run.id) is tasks:
+            del _watch_tasks[run.id]
 
     task.add_done_callback(forget)
 
 
-def held() -> list[str]:
+def list_held() -> list[str]:
     """The runs that this process has work of."""
-    return list(_watching)
+    return list(_watch_tasks)
 
 
-def let_go(run_id: str) -> None:
+def cancel_work(run_id: str) -> None:
     """Stop the work: its run was cancelled, or this worker leaves."""
-    for task in tuple(_watching.get(run_id, ())):
+    for task in tuple(_watch_tasks.get(run_id, ())):
         task.cancel()
 
 
-async def give_up_lost(home: Home) -> None:
+async def report_lost(context: WorkerContext) -> None:
     """Tell runs whose work went with its worker. One that is busy, or has calls open, hears of it in a later round."""
-    database = home.store.database
-    for run_id in await in_thread(lambda: database.read(_lost)):
-        queued = await in_thread(lambda: database.write(lambda connection: _given_up(connection, run_id)))  # noqa: B023
+    database = context.store.database
+    for run_id in await in_thread(lambda: database.read(_find_lost)):
+        queued = await in_thread(lambda: database.write(lambda connection: _queue_lost(connection, run_id)))  # noqa: B023
         if queued is not None:
-            await home.start_segment(queued)
+            await context.start_segment(queued)
 
 
-def completed_before(store: RunStore, run_id: str, segment: int, call: ToolCall) -> ToolResult:
+def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -> ToolResult:
     """What came of background work that another try of the segment began: its end, if that try told of it in time."""
     key = key_of(segment, ToolCompleted.type, call.id)
     query = sa.select(events.c.event).where(events.c.run == run_id, events.c.key == key)
     told = store.database.read(lambda connection: connection.execute(query).scalar())
     if told is not None:
         return ToolResult.from_dict(told["result"])
-    return unknown(call, "did")
+    return unknown_result(call, "did")
 
 
-def unknown(call: ToolCall, verb: str) -> ToolResult:
+def unknown_result(call: ToolCall, verb: str) -> ToolResult:
     """What the model and the person hear of a call whose worker was lost."""
     words = f"its state is unknown: the worker that {verb} it was lost while it was under way, and it may have happened"
     error = ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
     return ToolResult.failed(error, during=render_call(call)).with_data(state="unknown")
 
 
-async def _watch(home: Home, run: RunInfo, work: BackgroundWork, session: str) -> None:
+async def _watch(context: WorkerContext, run: RunInfo, work: BackgroundWork, session: str) -> None:
     try:
         while await work.next_completed(session):
             said = [make_completion_message(call, result) for call, result in work.take_completed(session)]
-            if not await _told(home, run.id, said):
+            if not await _deliver(context, run.id, said):
                 return
-        database = home.store.database
-        await _done(run.id, lambda: database.write(lambda connection: _forget(connection, run)))
+        database = context.store.database
+        await _retry_while_away(run.id, lambda: database.write(lambda connection: _forget(connection, run)))
     except asyncio.CancelledError:
         work.cancel(session)
         raise
@@ -107,23 +107,23 @@ async def _watch(home: Home, run: RunInfo, work: BackgroundWork, session: str) -
         log.error("run %s does not hear of its background work: %s", run.id, text_of(error), exc_info=_trace_of(error))
 
 
-async def _told(home: Home, run_id: str, said: list[Message]) -> bool:
-    pause, store = LOOK, home.store
+async def _deliver(context: WorkerContext, run_id: str, said: list[Message]) -> bool:
+    pause, store = LOOK, context.store
     while True:
-        run: RunInfo = await _done(run_id, lambda: store.get(run_id))
+        run: RunInfo = await _retry_while_away(run_id, lambda: store.get(run_id))
         if run.status == "cancelled":
             return False
-        if run.is_over or _can_be_told(run):
-            queued = await _done(run_id, lambda: _say(store, run, said))  # noqa: B023 - awaited at once
+        if run.is_over or _accepts_messages(run):
+            queued = await _retry_while_away(run_id, lambda: _append_messages(store, run, said))  # noqa: B023 - awaited at once
             if isinstance(queued, RunInfo):
-                await _started(home, queued)
+                await _start_segment(context, queued)
             if queued is not None:
                 return True
         await asyncio.sleep(pause)
         pause = min(RARELY, pause * 1.5)
 
 
-def _say(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:
+def _append_messages(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:
     """The run, queued to hear it; None: it is busy with something else."""
     queued = store.advance(run.id, say=said, from_segment=run.segment)
     if queued is None and said[-1].text in {message.text for message in store.messages(run.id)}:
@@ -131,14 +131,14 @@ def _say(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Litera
     return queued
 
 
-async def _started(home: Home, run: RunInfo) -> None:
+async def _start_segment(context: WorkerContext, run: RunInfo) -> None:
     try:
-        await home.start_segment(run)
+        await context.start_segment(run)
     except Exception as error:  # it is stored, and whoever looks for what was never begun finds it
         log.warning("run %s is begun later: %s", run.id, text_of(error))
 
 
-async def _done(run_id: str, work: Callable[[], Any]) -> Any:
+async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
     """Tried again for as long as the database is away: only this process knows what came of the work."""
     pause = LOOK
     while True:
@@ -156,7 +156,7 @@ def _trace_of(error: Exception) -> Exception | None:
     return None if isinstance(error, ToolError) else error
 
 
-def _can_be_told(run: RunInfo) -> bool:
+def _accepts_messages(run: RunInfo) -> bool:
     """Between two segments, and not while calls are open: a history has nothing between a call and its result."""
     return run.status == "waiting" and all(wait.kind in ("background", "question") for wait in run.waits)
 
@@ -165,20 +165,20 @@ _living = sa.select(workers.c.id).where(workers.c.id == background.c.worker, wor
 _is_lost = sa.not_(_living.exists())
 
 
-def _lost(connection: sa.Connection) -> list[str]:
+def _find_lost(connection: sa.Connection) -> list[str]:
     some = sa.select(background.c.run).where(_is_lost).order_by(sa.func.random()).limit(MOST)
     return list(dict.fromkeys(connection.execute(some).scalars()))
 
 
-def _given_up(connection: sa.Connection, run_id: str) -> RunInfo | None:
+def _queue_lost(connection: sa.Connection, run_id: str) -> RunInfo | None:
     """The run, queued to hear of it; None where it hears of it later, or never, since it is over."""
-    run = found(connection, run_id, lock=True)
-    if not (run.is_over or _can_be_told(run)):
+    run = find_run(connection, run_id, lock=True)
+    if not (run.is_over or _accepts_messages(run)):
         return None
     gone = connection.execute(sa.delete(background).where(background.c.run == run.id, _is_lost)).rowcount
     if run.is_over or not gone:
         return None
-    return _runs.advanced(connection, run.id, [Message("user", LOST)], run.segment, False)
+    return _runs.advance_run(connection, run.id, [Message("user", LOST)], run.segment, False)
 
 
 def _forget(connection: sa.Connection, run: RunInfo) -> None:

@@ -27,48 +27,48 @@ async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
     attempt = current.get()
     assert attempt is not None, "set only while an attempt is at work"
     name = f"{attempt.run.agent}/{order.agent_type}"
-    child = _name(attempt.run.id, ctx.call.id)
-    run = await asyncio.to_thread(_found, attempt, child)
+    child = _child_id(attempt.run.id, ctx.call.id)
+    run = await asyncio.to_thread(_find_run, attempt, child)
     if run is None:
-        earlier = await asyncio.to_thread(_earlier, attempt, order.task_id) if order.task_id else []
-        system = [] if earlier else [Message("system", find_agent(attempt.home.agents, name).system_prompt())]
-        new = _new(attempt, child, name, ctx.call, ctx.scope)
+        earlier = await asyncio.to_thread(_load_earlier, attempt, order.task_id) if order.task_id else []
+        system = [] if earlier else [Message("system", find_agent(attempt.context.agents, name).system_prompt())]
+        new = _new_run(attempt, child, name, ctx.call, ctx.scope)
         messages = (*earlier, *system, Message("user", order.prompt))
-        run = await _begun(attempt, replace(new, prompt=order.prompt, messages=messages))
+        run = await _start_run(attempt, replace(new, prompt=order.prompt, messages=messages))
     if not run.is_over:
         raise Waiting(f"it waits for the sub-agent's run {run.id}", kind="run", run=run.id)
     return make_report(run_result(run), run.id, order.description)
 
 
-async def place_call(attempt: Attempt, call: ToolCall, scope: Scope, place: str) -> ToolResult:
+async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
     """One call on a worker that offers its place; what it needs, approvals included, is seen to there."""
-    child = _name(attempt.run.id, call.id)
-    run = await asyncio.to_thread(_found, attempt, child)
+    child = _child_id(attempt.run.id, call.id)
+    run = await asyncio.to_thread(_find_run, attempt, child)
     if run is None:
-        new = _new(attempt, child, attempt.run.agent, call, scope)
+        new = _new_run(attempt, child, attempt.run.agent, call, scope)
         wanted = replace(
             new,
-            queue=offer_queue(place),
-            prompt=f"{call.name} on {place}",
+            queue=offer_queue(offer),
+            prompt=f"{call.name} on {offer}",
             messages=(Message("assistant", tool_calls=(call,)),),
             scope={**new.scope, ONLY: True, "message_id": scope.message_id},
         )
-        run = await _begun(attempt, wanted)
+        run = await _start_run(attempt, wanted)
     if not run.is_over:
-        raise Waiting(f"it waits for a worker that offers {place}", kind="run", run=run.id)
-    kept = (run.result or {}).get("call")
-    if kept is None:
-        words = f"its run {run.id} on {place} ended without a result: {run.status}"
+        raise Waiting(f"it waits for a worker that offers {offer}", kind="run", run=run.id)
+    stored = (run.result or {}).get("call")
+    if stored is None:
+        words = f"its run {run.id} on {offer} ended without a result: {run.status}"
         raise ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
-    return result_from_json(kept)
+    return result_from_json(stored)
 
 
-def _name(parent: str, call: str) -> str:
+def _child_id(parent: str, call: str) -> str:
     """The same on every try, so that a task is begun once."""
     return f"{parent}-{sha256(call.encode()).hexdigest()[:8]}"
 
 
-def _found(attempt: Attempt, run_id: str) -> RunInfo | None:
+def _find_run(attempt: Attempt, run_id: str) -> RunInfo | None:
     try:
         return attempt.store.get(run_id)
     except ToolError as error:
@@ -77,7 +77,7 @@ def _found(attempt: Attempt, run_id: str) -> RunInfo | None:
         raise
 
 
-def _earlier(attempt: Attempt, task_id: str) -> list[Message]:
+def _load_earlier(attempt: Attempt, task_id: str) -> list[Message]:
     run = attempt.store.get(task_id)
     if run.parent != attempt.run.id:
         raise ToolError(f"there is no task {task_id!r}", ErrorKind.NOT_FOUND, "Leave task_id out to begin a new one.")
@@ -91,7 +91,7 @@ def _earlier(attempt: Attempt, task_id: str) -> list[Message]:
     ]
 
 
-def _new(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope) -> NewRun:
+def _new_run(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope) -> NewRun:
     run = attempt.run
     return NewRun(
         id=child,
@@ -108,7 +108,7 @@ def _new(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Scope)
     )
 
 
-async def _begun(attempt: Attempt, new: NewRun) -> RunInfo:
+async def _start_run(attempt: Attempt, new: NewRun) -> RunInfo:
     run = await asyncio.to_thread(attempt.store.create, new)
-    await attempt.home.start_segment(run)
+    await attempt.context.start_segment(run)
     return run

@@ -29,30 +29,30 @@ class Claims:
         """`room`: how many may be at work here."""
         self._database = database
         self._queues = frozenset(queues)
-        self._places = room
+        self._capacity = room
         self._one_at_a_time = threading.Lock()  # two queues must not be given the same place
         self._coming: dict[str, float] = {}  # what was taken, and does not run yet
         self._per_tenant: dict[str, int] = {}  # by queue
         self._thread = 0  # that claims from a queue with limits
 
-    def stand_before(self, dbos: DBOS) -> None:
+    def install(self, dbos: DBOS) -> None:
         # private: there is no other way to say how many this worker may take, or from whom
         self._system, self._active = dbos._sys_db, dbos._active_workflows_set
         self._claim, self._add = self._system.start_queued_workflows, self._active.add
-        self._system.start_queued_workflows = self._claimed  # type: ignore[method-assign,assignment]
+        self._system.start_queued_workflows = self._claim_runs  # type: ignore[method-assign,assignment]
         self._system.start_queued_partitioned_workflows = lambda *_, **__: []  # type: ignore[method-assign]
-        self._active.add = self._added  # type: ignore[method-assign,assignment]
+        self._active.add = self._note_active  # type: ignore[method-assign,assignment]
         if self._database.is_sqlite:
             sa.event.listen(self._system.engine, "begin", self._begin)
 
-    def looks_into(self, queue: Any) -> None:
+    def note_queue(self, queue: Any) -> None:
         """DBOS has just read a queue's row. It must not know of tenants: else it asks each of them, in any order."""
         limit, queue._partition_concurrency = queue._partition_concurrency, None
         self._per_tenant.pop(queue.name, None)
         if limit is not None:
             self._per_tenant[queue.name] = limit
 
-    def _claimed(
+    def _claim_runs(
         self, queue: Any, worker: str, version: str, partition: str | None, *counts: int, owner_xid: str | None = None
     ) -> tuple[list[str], Any]:
         if queue.name not in self._queues:  # DBOS's own
@@ -69,22 +69,22 @@ class Claims:
                 self._thread = 0
 
         with self._one_at_a_time:
-            room = self._room()
+            room = self._free_slots()
             if room <= 0:
                 return [], "worker_concurrency"
             if queue.name in self._per_tenant:
-                taken, why = self._of_tenants(queue, version, room, claim)
+                taken, why = self._claim_by_tenant(queue, version, room, claim)
             else:
                 taken, why = claim(copy.copy(queue), None, room)
             self._coming.update(dict.fromkeys(taken, time.monotonic()))
             return taken, why
 
-    def _room(self) -> int:
+    def _free_slots(self) -> int:
         moment = time.monotonic()
         self._coming = {one: taken for one, taken in self._coming.copy().items() if moment - taken < LOST}
-        return self._places() - len({*self._active.activeList(), *self._coming})
+        return self._capacity() - len({*self._active.activeList(), *self._coming})
 
-    def _added(self, workflow: str, *where: Any) -> Any:
+    def _note_active(self, workflow: str, *where: Any) -> Any:
         entry = self._add(workflow, *where)
         self._coming.pop(workflow, None)
         return entry
@@ -94,7 +94,7 @@ class Claims:
         if self._thread == threading.get_ident():
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def _of_tenants(
+    def _claim_by_tenant(
         self, queue: Any, version: str, room: int, claim: Callable[[Any, str, int], tuple[list[str], Any]]
     ) -> tuple[list[str], Any]:
         """What stands first among all tenants that may have more; DBOS then claims it tenant by tenant, and looks at
@@ -105,7 +105,7 @@ class Claims:
         if room <= 0:
             return [], "concurrency"
         taken: list[str] = []
-        for tenant, count in next_ones(self._database, queue.name, version, limit, room).items():
+        for tenant, count in find_next(self._database, queue.name, version, limit, room).items():
             limited = copy.copy(queue)
             limited._partition_concurrency = limit
             limited._concurrency = queue._concurrency or MANY  # only so are its claims serializable, all of them
@@ -122,7 +122,7 @@ class Claims:
         return taken, None if taken else why
 
 
-def next_ones(database: Database, queue: str, version: str, limit: int, room: int) -> Counter[str]:
+def find_next(database: Database, queue: str, version: str, limit: int, room: int) -> Counter[str]:
     """How many of which tenants are next: the first `room` of those whose tenant has fewer than `limit` at work.
 
     Costs a few looks into an index for each tenant that has something queued, however much it is.

@@ -39,7 +39,7 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
         hide_parameters=True,
         connect_args=_CONNECTING,
     )
-    sa.event.listen(engine, "handle_error", _is_lost)
+    sa.event.listen(engine, "handle_error", _mark_disconnect)
 
     def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
         until = time.monotonic() + PATIENCE
@@ -54,7 +54,7 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
     return engine
 
 
-def _is_lost(context: sa.ExceptionContext) -> None:
+def _mark_disconnect(context: sa.ExceptionContext) -> None:
     error = context.original_exception
     if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
         context.is_disconnect = True  # the server said nothing: it was not reached

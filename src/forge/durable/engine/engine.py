@@ -24,7 +24,7 @@ from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.claims import Claims
 from forge.durable.engine.connections import system_engine
 from forge.durable.engine.queues import Limits, offer_queue
-from forge.durable.engine.segment_context import Models, Watch
+from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
 from forge.durable.engine.starter import NAME, Starter, on_start
 from forge.durable.store import RunStore
@@ -69,7 +69,7 @@ class Engine:
         self.limits = dict(limits or {})
         self.agents: dict[str, Agent] = {}  # those it can run, by name
         self.models: Models | None = None
-        self.watch: Watch | None = None
+        self.watch: WatchActivity | None = None
         self.offered = OfferedTools()
         self.starter = Starter(self.store)
         self.taking = True  # False: what is queued is left to others
@@ -103,7 +103,7 @@ class Engine:
         """Put the run's current segment into its queue; idempotent."""
         await in_thread(lambda: self.starter.start(run))
 
-    def running(self) -> list[str]:
+    def list_running(self) -> list[str]:
         """The ids of the workflows at work here."""
         # private: DBOS tells nobody what this process runs, and asking the database every beat would cost a query
         return [] if self._dbos is None else self._dbos._active_workflows_set.activeList()
@@ -123,10 +123,10 @@ class Engine:
         )
         ids = [one.workflow_id for one in pending]
         if ids and not counts:
-            self.store.database.write(lambda connection: queueing.uncount(connection, worker, ids))
+            self.store.database.write(lambda connection: queueing.undo_attempt_count(connection, worker, ids))
         return [one for one in ids if database.reenqueue_for_recovery(one, [worker], queueing.DEFAULT)]
 
-    def forgotten(self) -> list[str]:
+    def requeue_forgotten(self) -> list[str]:
         """Put back into its queue what this worker took and does not run, twice in a row; the ids of those it was.
 
         Blocking. The database went away just when it had given the work to us, so that we never heard of it; or while
@@ -137,7 +137,7 @@ class Engine:
         pending = DBOS.list_workflows(
             executor_id=self.worker, status="PENDING", load_input=False, load_output=False, application_name=NAME
         )
-        idle = {one.workflow_id for one in pending}.difference(self.running())
+        idle = {one.workflow_id for one in pending}.difference(self.list_running())
         lying, self._idle = idle & self._idle, idle
         queue = self._dbos._sys_db.reenqueue_for_recovery
         return [one for one in sorted(lying) if queue(one, [self.worker], queueing.DEFAULT)]
@@ -170,25 +170,25 @@ class Engine:
         DBOS.launch()
         database = self._dbos._sys_db
         claims = Claims(self.store.database, self.takes, lambda: self.concurrency if self.taking else 0)
-        claims.stand_before(self._dbos)
+        claims.install(self._dbos)
         ask = database.get_queue
 
         def get_queue(name: str) -> Any:
-            self._rest()
+            self._wait_for_poll()
             queue = ask(name)
             if queue is not None:
                 queue._polling_interval_sec = LOOK
-                claims.looks_into(queue)
+                claims.note_queue(queue)
             return queue
 
         # private: DBOS's threads ask for the queue's row before each look into the queue, and find there when to look
         # again, the same for all workers. Ours rest here, and one without work looks rarely
         database.get_queue = get_queue  # type: ignore[method-assign,assignment]
 
-    def _rest(self) -> None:
+    def _wait_for_poll(self) -> None:
         """Until the next look into a queue: soon while there is work, at once when this process queued something."""
         moment = time.monotonic()
-        if self.running():
+        if self.list_running():
             self._busy = moment
         pause = POLL if moment - self._busy < BUSY_FOR else IDLE_POLL
         with self._news:

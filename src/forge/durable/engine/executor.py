@@ -17,8 +17,8 @@ from forge.core.executor import ToolExecutor, render_call
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt, is_cancelled_itself
-from forge.durable.engine.background import completed_before, unknown
-from forge.durable.engine.children import ONLY, place_call
+from forge.durable.engine.background import find_completed, unknown_result
+from forge.durable.engine.children import ONLY, run_call_remotely
 from forge.durable.engine.spilled_files import is_spilled
 from forge.durable.store.rows import Wait
 from forge.durable.store.wire import result_from_json, result_to_json
@@ -45,15 +45,15 @@ class RecordedExecutor(ToolExecutor):
                 done(call, result)
 
         for batch in self._batches(calls):
-            await self._together([calls[index] for index in batch], scope, note)
+            await self._run_batch([calls[index] for index in batch], scope, note)
         return [results[call.id] for call in calls]
 
-    async def _together(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
+    async def _run_batch(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
         """Started in order, so that every try numbers their steps alike. If one cannot be recorded, none goes on."""
-        intent = await self._intend(calls)
+        intent = await self._record_intent(calls)
 
         async def run(call: ToolCall) -> None:
-            done(call, await self._recorded(call, scope, intent))
+            done(call, await self._run_recorded(call, scope, intent))
 
         tasks = [asyncio.ensure_future(run(call)) for call in calls]
         try:
@@ -64,7 +64,7 @@ class RecordedExecutor(ToolExecutor):
             await asyncio.wait(tasks)
             raise
 
-    async def _intend(self, calls: Sequence[ToolCall]) -> str:
+    async def _record_intent(self, calls: Sequence[ToolCall]) -> str:
         """Which try is, or was, about to run those of the calls that may not be repeated."""
         if all(self._may_be_repeated(call) for call in calls):
             return self.attempt.token
@@ -74,15 +74,15 @@ class RecordedExecutor(ToolExecutor):
     async def _token(self) -> Mapping[str, Any]:
         return {"attempt": self.attempt.token}
 
-    async def _recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
+    async def _run_recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
         is_replayed = True
 
         async def perform() -> Mapping[str, Any]:
             nonlocal is_replayed
             is_replayed = False
             if intent != self.attempt.token and not self._may_be_repeated(call):
-                return result_to_json(self._unknown(call, scope))
-            return await self._apart(call, scope)
+                return result_to_json(self._unknown_result(call, scope))
+            return await self._perform_in_task(call, scope)
 
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")  # databases take this
         told = await self.attempt.step(f"call {name}", perform)
@@ -92,23 +92,23 @@ class RecordedExecutor(ToolExecutor):
             return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=render_call(call))
         result = result_from_json(told)
         if result.pending and is_replayed:
-            await self._lost(call, scope)
+            await self._complete_lost(call, scope)
         return result
 
-    async def _apart(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+    async def _perform_in_task(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         """In a task of its own: a tool that cancels its task fails, and the segment goes on."""
         try:
-            return await asyncio.create_task(self._performed(call, scope))
+            return await asyncio.create_task(self._perform_call(call, scope))
         except asyncio.CancelledError:
             if is_cancelled_itself():
                 raise
             error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
             return result_to_json(ToolResult.failed(error, during=render_call(call)))
 
-    async def _performed(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
-        place = self.registry.find(call.name).spec.runs_on
-        if place and not self._is_placed:
-            result = await self._placed(call, scope, place)
+    async def _perform_call(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
+        offer = self.registry.find(call.name).spec.runs_on
+        if offer and not self._is_remote_call:
+            result = await self._run_remotely(call, scope, offer)
         else:
             result = await self.execute(call, scope)
         waits = find_waiting(result)
@@ -118,33 +118,33 @@ class RecordedExecutor(ToolExecutor):
             await asyncio.to_thread(self._keep_spilled, Path(str(path)), scope.workspace)
         return result_to_json(result)
 
-    async def _placed(self, call: ToolCall, scope: Scope, place: str) -> ToolResult:
+    async def _run_remotely(self, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
         try:
-            return await place_call(self.attempt, call, scope, place)
+            return await run_call_remotely(self.attempt, call, scope, offer)
         except ToolError as error:
             return ToolResult.failed(error, during=render_call(call))
 
     @property
-    def _is_placed(self) -> bool:
+    def _is_remote_call(self) -> bool:
         """Whether this is the run of one call that wants a place. Other runs give such calls away, also where their
         worker has that place: the next try, or the next segment, may be on a worker that has not."""
         return bool(self.attempt.run.scope.get(ONLY))
 
     def _may_be_repeated(self, call: ToolCall) -> bool:
         tool = self.registry.find(call.name)
-        has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_placed)
+        has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_remote_call)
         return has_run_of_its_own or tool.takes_key or may_run_again(tool.spec)
 
-    def _unknown(self, call: ToolCall, scope: Scope) -> ToolResult:
+    def _unknown_result(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Another try was about to run it, and nobody knows more: the model and the person are told so."""
-        result = unknown(call, "ran")
+        result = unknown_result(call, "ran")
         self.refuse(call, scope, result)
         return result
 
-    async def _lost(self, call: ToolCall, scope: Scope) -> None:
+    async def _complete_lost(self, call: ToolCall, scope: Scope) -> None:
         """Another try had begun it in the background, in a process that does not have this segment any more."""
         run = self.attempt.run
-        result = await asyncio.to_thread(completed_before, self.attempt.store, run.id, run.segment, call)
+        result = await asyncio.to_thread(find_completed, self.attempt.store, run.id, run.segment, call)
         ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
 
         def tell() -> None:

@@ -9,35 +9,35 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo, Wait
 
 if TYPE_CHECKING:
-    from forge.durable.engine.segment_context import Home
+    from forge.durable.engine.segment_context import WorkerContext
 
 
-async def follow_up(home: Home, run: RunInfo) -> None:
+async def follow_up(context: WorkerContext, run: RunInfo) -> None:
     """Doing it twice changes nothing, so whoever sees a run that nobody followed up does it again."""
     if run.status == "queued":
-        await home.start_segment(run)
+        await context.start_segment(run)
     elif run.status == "waiting":
-        if await asyncio.to_thread(is_ready, home.store, run):
-            await go_on(home, run)
+        if await asyncio.to_thread(is_ready, context.store, run):
+            await resume_run(context, run)
     elif run.is_over and run.parent:
-        parent = await asyncio.to_thread(home.store.get, run.parent)
+        parent = await asyncio.to_thread(context.store.get, run.parent)
         if parent.status == "waiting":
-            await go_on(home, parent)
+            await resume_run(context, parent)
 
 
-async def go_on(home: Home, run: RunInfo) -> None:
+async def resume_run(context: WorkerContext, run: RunInfo) -> None:
     """A run that waits is worked on again; nothing, if somebody else saw to it."""
-    queued = await asyncio.to_thread(home.store.advance, run.id, from_segment=run.segment)
+    queued = await asyncio.to_thread(context.store.advance, run.id, from_segment=run.segment)
     if queued is not None:
-        await home.start_segment(queued)
+        await context.start_segment(queued)
 
 
 def is_ready(store: RunStore, run: RunInfo) -> bool:
     """Whether something that it waits for is there."""
-    return any(_is_there(store, wait) for wait in run.waits)
+    return any(_has_arrived(store, wait) for wait in run.waits)
 
 
-def _is_there(store: RunStore, wait: Wait) -> bool:
+def _has_arrived(store: RunStore, wait: Wait) -> bool:
     if wait.kind == "approval":
         return store.question(wait.detail["question"]).answer is not None
     if wait.kind == "run":

@@ -13,22 +13,22 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 
 
-class _Noted(NamedTuple):
+class _SessionRuns(NamedTuple):
     runs: set[str]
     talks: set[bool]  # whether a person may continue the session with another run
 
 
-_sessions: dict[str, _Noted] = {}
+_sessions: dict[str, _SessionRuns] = {}
 
 
-def note(run: RunInfo, session: str) -> None:
+def note_run(run: RunInfo, session: str) -> None:
     """A run is worked on here: what it starts is looked after until the run is over."""
-    noted = _sessions.setdefault(session, _Noted(set(), set()))
+    noted = _sessions.setdefault(session, _SessionRuns(set(), set()))
     noted.runs.add(run.id)
     noted.talks.add(bool(run.session) and not _is_scheduled(run))
 
 
-async def end_over(store: RunStore, *, keep_conversations: bool = False) -> None:
+async def end_finished(store: RunStore, *, keep_conversations: bool = False) -> None:
     """End the programs of runs that are over, here or on another worker. A sub-agent's end with the run it serves."""
     holding = sessions_with_programs()
     for session, noted in list(_sessions.items()):
@@ -50,8 +50,8 @@ def end_all() -> None:
     _sessions.clear()
 
 
-def _is_busy(noted: _Noted) -> bool:
-    return not noted.runs.isdisjoint((*ATTEMPTS, *background.held()))
+def _is_busy(noted: _SessionRuns) -> bool:
+    return not noted.runs.isdisjoint((*ATTEMPTS, *background.list_held()))
 
 
 def _is_over(store: RunStore, run_id: str) -> bool:

@@ -39,7 +39,7 @@ class RecordedProvider:
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
         parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
         name = "model" if request.tools else "model alone"  # a summary is not taken for a turn, or the other way round
-        asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._traced(request, parts)))
+        asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._ask_traced(request, parts)))
         asking.add_done_callback(lambda _: parts.put_nowait(None))
         try:
             while (part := await parts.get()) is not None:
@@ -50,16 +50,16 @@ class RecordedProvider:
                 asking.cancel()
                 await asyncio.wait([asking])
         if "error" in answer:
-            raise _error(answer["error"])
+            raise _decode_error(answer["error"])
         yield import_message(answer["message"])
 
-    async def _traced(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+    async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
         with chat_span(str(getattr(self._provider, "model", ""))) as tell:
-            answer = await self._asked(request, parts)
+            answer = await self._ask(request, parts)
             tell(answer)
             return answer
 
-    async def _asked(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+    async def _ask(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
         try:
             stream: Any = self._provider.stream(request)
             async with aclosing(stream):
@@ -71,9 +71,9 @@ class RecordedProvider:
                 "the provider ended its stream without a message", suggestion="Its last item must be a Message."
             )
         except ProviderError as error:
-            return {"error": _told(error)}
+            return {"error": _encode_error(error)}
         except Exception as error:  # a provider of somebody's own making
-            return {"error": _told(ProviderError(f"the provider failed: {text_of(error)}"))}
+            return {"error": _encode_error(ProviderError(f"the provider failed: {text_of(error)}"))}
 
     def _with_new_ids(self, reply: Message) -> Message:
         """Questions, tasks and events of a run go by their call: an id that was used in it before names another one."""
@@ -89,7 +89,7 @@ class RecordedProvider:
         return replace(reply, tool_calls=tuple(calls))
 
 
-def _told(error: ProviderError) -> dict[str, Any]:
+def _encode_error(error: ProviderError) -> dict[str, Any]:
     return {
         "type": type(error).__name__,
         "message": error.message,
@@ -100,7 +100,7 @@ def _told(error: ProviderError) -> dict[str, Any]:
     }
 
 
-def _error(told: Mapping[str, Any]) -> ProviderError:
+def _decode_error(told: Mapping[str, Any]) -> ProviderError:
     error = _ERRORS.get(told["type"], ProviderError)(told["message"])
     error.kind, error.suggestion = ErrorKind(told["kind"]), told["suggestion"]
     error.passing, error.status = told["passing"], told["status"]

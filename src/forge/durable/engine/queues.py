@@ -37,20 +37,20 @@ class Limits:
         known = {"concurrency", "rate", "per_tenant"}
         unknown = sorted(set(entry) - known) + sorted(f"rate.{word}" for word in set(rate) - {"calls", "seconds"})
         if unknown:
-            raise _bad(name, f"has no setting {unknown[0]}")
+            raise _limits_error(name, f"has no setting {unknown[0]}")
         if bool(rate.get("calls")) != bool(rate.get("seconds")):
-            raise _bad(name, "needs both calls and seconds in its rate")
+            raise _limits_error(name, "needs both calls and seconds in its rate")
         limits = cls(entry.get("concurrency"), rate.get("calls"), rate.get("seconds"), entry.get("per_tenant"))
         for setting in ("concurrency", "calls", "seconds", "per_tenant"):
             value = getattr(limits, setting)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
-                raise _bad(name, f"has {value!r} as {setting}, which is no number above 0")
+                raise _limits_error(name, f"has {value!r} as {setting}, which is no number above 0")
         if limits.concurrency and limits.per_tenant and limits.per_tenant > limits.concurrency:
-            raise _bad(name, "allows one tenant more runs than it has for all")
+            raise _limits_error(name, "allows one tenant more runs than it has for all")
         return limits
 
 
-def _bad(name: str, what: str) -> ToolError:
+def _limits_error(name: str, what: str) -> ToolError:
     return ToolError(
         f"durable.queues: the queue {name} {what}",
         ErrorKind.CONFIG,
@@ -79,7 +79,7 @@ def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limi
         )
 
 
-def place(database: Database, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
+def compute_priority(database: Database, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
     """The engine's priority of a run: lower goes first, equals go in the order they came.
 
     Start-time fair queueing: whatever a tenant queues gets the turn after its last queued one, but none before the turn
@@ -102,7 +102,7 @@ def place(database: Database, *, queue: str, tenant: str, priority: int, begun: 
     return base + min(turn, CLASS - 1)
 
 
-def uncount(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
+def undo_attempt_count(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
     """What this worker began and hands over in good order was not begun in vain: DBOS counts when it is claimed."""
     status = _workflows(connection.dialect.name == "sqlite")
     c = status.c
@@ -110,7 +110,7 @@ def uncount(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
     connection.execute(sa.update(status).where(mine).values(recovery_attempts=c.recovery_attempts - 1))
 
 
-def depths(database: Database) -> dict[str, int]:
+def count_queued(database: Database) -> dict[str, int]:
     """How many segments wait in each queue; queues with none are left out."""
     c = _workflows(database.is_sqlite).c
     query = sa.select(c.queue_name, sa.func.count()).where(_is_queued(c), c.queue_name.is_not(None))

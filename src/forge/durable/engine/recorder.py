@@ -36,7 +36,7 @@ class Recorder:
             if self._held + len(event.text) > MOST:
                 return
             self._held += len(event.text)
-        if not self._joined(wire):
+        if not self._join_to_last(wire):
             self._rows.append((self._key(event), wire))
         self._write_within(PAUSE if isinstance(event, _READ_AS_IT_COMES) else REST)
 
@@ -73,7 +73,7 @@ class Recorder:
             return self._write_within(PAUSE)
         self._task = asyncio.get_running_loop().create_task(self.flush())
 
-    def _joined(self, wire: dict[str, Any]) -> bool:
+    def _join_to_last(self, wire: dict[str, Any]) -> bool:
         """Whether a piece of text became part of the one before it."""
         if wire["event"] not in (TextDelta.type, ToolOutput.type) or not self._rows:
             return False

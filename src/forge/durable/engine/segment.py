@@ -31,19 +31,19 @@ from forge.durable.engine.background import hold
 from forge.durable.engine.children import ONLY, delegate
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
-from forge.durable.engine.programs import note
+from forge.durable.engine.programs import note_run
 from forge.durable.engine.provider import RecordedProvider
 from forge.durable.engine.recorder import Recorder
 from forge.durable.engine.spilled_files import restore_spilled
 from forge.durable.engine.tracing import segment_span
-from forge.durable.engine.wait_tool import WAITED, waited
+from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.errors import is_away
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.wire import outcome_from_json, outcome_to_json, result_to_json
 
 if TYPE_CHECKING:
-    from forge.durable.engine.segment_context import Home
+    from forge.durable.engine.segment_context import WorkerContext
 
 log = logging.getLogger("forge.durable")
 
@@ -51,46 +51,48 @@ END = "end"  # the step that records how a segment ended
 
 
 async def perform(
-    home: Home, run_id: str, number: int, recorded: Mapping[str, Any] | None = None, replays: int = 0
+    context: WorkerContext, run_id: str, number: int, recorded: Mapping[str, Any] | None = None, replays: int = 0
 ) -> str:
     """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did;
     `replays`: how many steps there are of earlier tries."""
-    run = await asyncio.to_thread(home.store.begin, run_id, number, home.worker)
+    run = await asyncio.to_thread(context.store.begin, run_id, number, context.worker)
     if run is None:
         return "over"  # the run, or this segment of it
-    attempt = Attempt(run, home, replays)
+    attempt = Attempt(run, context, replays)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
     task_delegate.set(delegate)
     try:
         if recorded is None:
-            with segment_span(attempt.run, home.worker) as tell:
-                outcome = await _worked(attempt)
+            with segment_span(attempt.run, context.worker) as tell:
+                outcome = await _run_segment(attempt)
                 tell(outcome)
             recorded = await attempt.record(END, outcome_to_json(outcome))
-        closed = await asyncio.to_thread(_closed, home, run_id, number, recorded)
+        closed = await asyncio.to_thread(_close_segment, context, run_id, number, recorded)
     finally:
         if ATTEMPTS.get(run_id) is attempt:
             del ATTEMPTS[run_id]
-    await follow_up(home, closed)
+    await follow_up(context, closed)
     return closed.status
 
 
-def _closed(home: Home, run_id: str, number: int, recorded: Mapping[str, Any]) -> RunInfo:
-    return home.store.close_segment(run_id, number, outcome_from_json(recorded))  # long ones take milliseconds to read
+def _close_segment(context: WorkerContext, run_id: str, number: int, recorded: Mapping[str, Any]) -> RunInfo:
+    return context.store.close_segment(
+        run_id, number, outcome_from_json(recorded)
+    )  # long ones take milliseconds to read
 
 
-async def _worked(attempt: Attempt) -> Outcome:
+async def _run_segment(attempt: Attempt) -> Outcome:
     """The segment's outcome, whatever happens; only losing the segment to another worker, or the database, raises."""
     driven = None
     try:
-        home, model = attempt.home, str(attempt.run.scope.get(MODEL, ""))
-        agent = find_agent(home.agents, attempt.run.agent, model, home.models)
+        context, model = attempt.context, str(attempt.run.scope.get(MODEL, ""))
+        agent = find_agent(context.agents, attempt.run.agent, model, context.models)
         history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
         scope = agent.scope
         await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
         await agent.registry.ready()
-        driven = Driven(attempt, agent, scope, history)
+        driven = SegmentRun(attempt, agent, scope, history)
         return await driven.outcome()
     except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
         if is_away(error):
@@ -98,7 +100,7 @@ async def _worked(attempt: Attempt) -> Outcome:
         failure = _failure(attempt.run, error)
         result = RunResult(text="", reason="error", turns=0, messages=[], error=failure)
         if driven is not None:
-            return driven.ended("failed", result=result_of(result))
+            return driven.make_outcome("failed", result=result_of(result))
         return Outcome(status="failed", messages=(), spent=attempt.run.spent, result=result_of(result))
     finally:
         if driven is not None:
@@ -114,7 +116,7 @@ def _failure(run: RunInfo, error: Exception) -> Failure:
     return Failure(f"the run could not go on: {text_of(error)}", suggestion=again)
 
 
-class Driven:
+class SegmentRun:
     """A segment at work: its conversation, its loop, what it has used."""
 
     def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
@@ -125,7 +127,7 @@ class Driven:
         self.activity = ActivityStream(agent.secrets)
         self.activity.subscribe(self.recorder.take)
         self.held = ""  # this worker, once work of the segment goes on in the background
-        watch = attempt.home.watch
+        watch = attempt.context.watch
         self._stop_watching = watch(self.activity) if watch is not None else None
         self.structured = Structured(agent.output) if agent.output is not None else None
         spent = self.run.spent
@@ -147,7 +149,7 @@ class Driven:
             user=str(given.get("user", scope.user)),
         )
 
-        note(self.run, self.scope.session_id)
+        note_run(self.run, self.scope.session_id)
 
     async def close(self) -> None:
         await self.activity.drain()
@@ -159,7 +161,7 @@ class Driven:
         """Drive it to its end."""
         executor = self._executor()
         if self.run.segment == 1:
-            self._tell(RunStarted(self.run.prompt))
+            self._emit(RunStarted(self.run.prompt))
         try:
             if self.run.scope.get(ONLY):
                 return await self.attempt.work(self._one_call(executor))
@@ -168,15 +170,15 @@ class Driven:
                 raise self.attempt.broken
         except Stopped:
             executor.background.cancel(self.scope.session_id)
-            result = self._stopped()
+            result = self._cancelled_result()
         except BaseException:  # the segment is lost to us, or failed: nobody would hear of that work
             executor.background.cancel(self.scope.session_id)
             raise
-        outcome = self._left(result, executor)
+        outcome = self._outcome_of(result, executor)
         if outcome.status not in ("waiting", "go_on"):
             error = result.error.text() if result.error is not None else ""
             usage = result.usage._asdict()
-            self._tell(RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
+            self._emit(RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
         return outcome
 
     async def _loop(self, executor: RecordedExecutor) -> RunResult:
@@ -223,34 +225,34 @@ class Driven:
         call = unanswered_calls(self.conversation.messages)[0]
         (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
         if find_waiting(result) is not None:
-            return self.ended("waiting", executor.waits)
+            return self.make_outcome("waiting", executor.waits)
         ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])
-        return self.ended("finished", result={**result_of(ended), "call": result_to_json(result)})
+        return self.make_outcome("finished", result={**result_of(ended), "call": result_to_json(result)})
 
     def _executor(self) -> RecordedExecutor:
-        registry = self.attempt.home.offered.of(self.agent)
+        registry = self.attempt.context.offered.of(self.agent)
         if self.structured is not None:
             registry = add_answer_tool(registry, self.structured)
         return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)
 
-    def _left(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
+    def _outcome_of(self, result: RunResult, executor: RecordedExecutor) -> Outcome:
         goes_on = executor.background.is_open(self.scope.session_id)
         if goes_on:
-            hold(self.attempt.home, self.run, executor.background, self.scope.session_id)
-            self.held = self.attempt.home.worker
+            hold(self.attempt.context, self.run, executor.background, self.scope.session_id)
+            self.held = self.attempt.context.worker
         if result.reason == "waiting":
-            under_way = [Wait(kind="background", detail={"worker": self.attempt.home.worker})] if goes_on else []
+            under_way = [Wait(kind="background", detail={"worker": self.attempt.context.worker})] if goes_on else []
             waits = executor.waits or ([] if self.attempt.pause() else under_way)
-            return self.ended("waiting" if waits else "go_on", waits)
+            return self.make_outcome("waiting" if waits else "go_on", waits)
         if result.reason == "question":
-            return self.ended("waiting", [Wait(kind="question", detail={"text": result.text})])
+            return self.make_outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
         if self.structured is not None and self.structured.found is not None:
             result.output = self.structured.found
         failed = result.is_error or result.reason == "loop"
         status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
-        return self.ended(status, result=result_of(result))
+        return self.make_outcome(status, result=result_of(result))
 
-    def _stopped(self) -> RunResult:
+    def _cancelled_result(self) -> RunResult:
         spent = self.spent
         return RunResult(
             text="The run was cancelled.",
@@ -261,7 +263,7 @@ class Driven:
             messages=self.conversation.messages,
         )
 
-    def ended(
+    def make_outcome(
         self, status: Ending, waits: list[Wait] | tuple[Wait, ...] = (), result: Mapping[str, Any] | None = None
     ) -> Outcome:
         used = {
@@ -271,11 +273,11 @@ class Driven:
             "seconds": round(self.spent.seconds, 3),
             "meta": self.meta,
             BEFORE: self.before,
-            WAITED: waited([dict(wait.detail) for wait in waits if wait.kind == "time"]),
+            WAITED: remember_waits([dict(wait.detail) for wait in waits if wait.kind == "time"]),
         }
         said = tuple(self.conversation.messages[self.first :])
         return Outcome(status=status, messages=said, spent=used, waits=tuple(waits), result=result, held=self.held)
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         event.session, event.agent = self.scope.session_id, self.scope.agent
         self.activity.emit(event)

@@ -15,17 +15,17 @@ from forge.durable.store.rows import RunInfo
 Models = Callable[[str], Provider]
 """The model of a name, for runs that ask for one. Raises `ToolError` where it cannot be had here."""
 
-Watch = Callable[[ActivityStream], Callable[[], None]]
+WatchActivity = Callable[[ActivityStream], Callable[[], None]]
 """Subscribes to what a run does on this worker; returns how that ends."""
 
 
-class Offers(Protocol):
+class OfferedRegistry(Protocol):
     """The tools that stored runs of an agent are offered."""
 
     def of(self, agent: Agent) -> ToolRegistry: ...
 
 
-class Home(Protocol):
+class WorkerContext(Protocol):
     """A worker, seen from its runs."""
 
     @property
@@ -39,9 +39,9 @@ class Home(Protocol):
     @property
     def models(self) -> Models | None: ...  # None: what model a run asks for does not matter
     @property
-    def offered(self) -> Offers: ...
+    def offered(self) -> OfferedRegistry: ...
     @property
-    def watch(self) -> Watch | None: ...
+    def watch(self) -> WatchActivity | None: ...
 
     async def start_segment(self, run: RunInfo) -> None:
         """See to it that the run's current segment is worked on, here or elsewhere. Asking twice changes nothing."""

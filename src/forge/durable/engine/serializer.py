@@ -33,12 +33,12 @@ class JsonSerializer(Serializer):
 def refuse_pickles() -> None:
     """In this process, until `allow_pickles`. Whatever its serializer is, DBOS unpickles rows that say they are one."""
     # private: there is no setting for it. DBOS is one for the whole process, and in this one it is ours
-    _serialization.DBOSDefaultSerializer.deserialize = _refused  # type: ignore[method-assign]
+    _serialization.DBOSDefaultSerializer.deserialize = _refuse_pickle  # type: ignore[method-assign]
 
 
 def allow_pickles() -> None:
     vars(_serialization.DBOSDefaultSerializer).pop("deserialize", None)
 
 
-def _refused(serialized_data: str) -> Any:
+def _refuse_pickle(serialized_data: str) -> Any:
     raise TypeError("a pickle in the durable database was not loaded: Forge writes none, and one could run any code")

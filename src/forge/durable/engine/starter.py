@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dbos import DBOSClient
 
 from forge.durable.engine.older_sqlite import adapt_to
-from forge.durable.engine.queues import NOBODY, place
+from forge.durable.engine.queues import NOBODY, compute_priority
 from forge.durable.engine.serializer import JsonSerializer
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
@@ -38,7 +38,7 @@ class Starter:
     def start(self, run: RunInfo) -> None:
         """Idempotent: a segment that is queued, runs or ran is left as it is."""
         client = self.client
-        priority = place(
+        priority = compute_priority(
             self._store.database, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
         )
         client.enqueue(
@@ -60,7 +60,7 @@ class Starter:
     def client(self) -> DBOSClient:
         with self._lock:
             if self._client is None:
-                quiet()
+                silence_dbos_logger()
                 self._store.prepare()
                 client = DBOSClient(
                     system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=NAME
@@ -76,7 +76,7 @@ class Starter:
             self._client = None
 
 
-def quiet() -> None:
+def silence_dbos_logger() -> None:
     """DBOS writes to the standard error unless its logger has a handler; whoever configures logging sees it."""
     logger = logging.getLogger("dbos")
     if not logger.handlers:

@@ -49,7 +49,7 @@ def segment_span(run: RunInfo, worker: str) -> Iterator[Callable[[Outcome], None
             if span is not None:
                 span.set_attribute("forge.run.status", outcome.status)
                 if outcome.status == "failed":
-                    _failed(span, str((outcome.result or {}).get("reason") or "error"))
+                    _mark_failed(span, str((outcome.result or {}).get("reason") or "error"))
 
         yield tell
 
@@ -64,7 +64,7 @@ def chat_span(model: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
             if span is None:
                 return
             if "error" in recorded:
-                _failed(span, recorded["error"]["kind"])
+                _mark_failed(span, recorded["error"]["kind"])
                 return
             usage = import_message(recorded["message"]).usage
             span.set_attribute("gen_ai.usage.input_tokens", usage.input)
@@ -90,7 +90,7 @@ def _span(name: str, attributes: Mapping[str, Any], parent: Callable[[], Any] = 
         try:
             yield span
         except BaseException as error:
-            _failed(span, type(error).__name__)
+            _mark_failed(span, type(error).__name__)
             raise
 
 
@@ -103,7 +103,7 @@ def _parent(carried: Mapping[str, str]) -> Any:
     return TraceContextTextMapPropagator().extract(words, Context())
 
 
-def _failed(span: Any, kind: str) -> None:
+def _mark_failed(span: Any, kind: str) -> None:
     telemetry = _telemetry()
     span.set_attribute("error.type", kind)
     span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))

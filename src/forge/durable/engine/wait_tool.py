@@ -48,33 +48,33 @@ async def wait(
     zone = zone_of(zone_name(timezone))
     now = await asyncio.to_thread(attempt.store.now)  # the clock that all machines share
     begun = attempt.run.spent.get(WAITED, {}).get(ctx.key)
-    since, end = begun if begun is not None else (now, _end(now, seconds, until, zone))
+    since, end = begun if begun is not None else (now, _end_of_wait(now, seconds, until, zone))
     if now < end:
-        words = f"it waits until {_shown(end, zone)}"
+        words = f"it waits until {_format_moment(end, zone)}"
         why = {"reason": clip_bytes(reason, LONGEST_REASON)} if reason.strip() else {}
         raise Waiting(words, kind="time", until=end, since=since, key=ctx.key, **why)
     return ToolResult(
-        for_llm=f"It is now {_shown(now, zone)}; you waited since {_shown(since, zone)}.",
-        title=f"waited {_spelled(now - since)}",
-        data={"now": _shown(now, zone), "since": _shown(since, zone), "seconds": round(now - since, 1)},
+        for_llm=f"It is now {_format_moment(now, zone)}; you waited since {_format_moment(since, zone)}.",
+        title=f"waited {_format_duration(now - since)}",
+        data={"now": _format_moment(now, zone), "since": _format_moment(since, zone), "seconds": round(now - since, 1)},
     )
 
 
-def waited(details: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
+def remember_waits(details: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
     """What a run must remember of the times that its calls wait for, so that a call which is run again does not begin
     to wait anew."""
     return {one["key"]: (one["since"], one["until"]) for one in details if one.keys() >= {"key", "since", "until"}}
 
 
-def _end(now: float, seconds: float | None, until: str, zone: tzinfo) -> float:
+def _end_of_wait(now: float, seconds: float | None, until: str, zone: tzinfo) -> float:
     if (seconds is None) == (not until.strip()):
         what = "neither seconds nor until was given" if seconds is None else "seconds and until were both given"
         raise ToolError(what, ErrorKind.VALIDATION, "Give one of them.")
     if seconds is not None:
         return now + seconds
-    end = _moment(now, until.strip(), zone)
+    end = _parse_moment(now, until.strip(), zone)
     if end <= now:
-        words = f"{brief(until)} is past: it is {_shown(now, zone)}"
+        words = f"{brief(until)} is past: it is {_format_moment(now, zone)}"
         raise ToolError(words, ErrorKind.VALIDATION, "Go on without waiting, or name a later time.")
     if end > now + LONGEST:
         words = f"{brief(until)} is more than {LONGEST / 86_400:g} days away"
@@ -82,28 +82,28 @@ def _end(now: float, seconds: float | None, until: str, zone: tzinfo) -> float:
     return end
 
 
-def _moment(now: float, text: str, zone: tzinfo) -> float:
+def _parse_moment(now: float, text: str, zone: tzinfo) -> float:
     """In seconds since 1970. A time that summer time leaves out is as much later as the clock was put forward."""
     try:
         if clock := _CLOCK.fullmatch(text):
-            return _next(now, zone, *(int(part or 0) for part in clock.groups()))
+            return _next_time(now, zone, *(int(part or 0) for part in clock.groups()))
         named = datetime.fromisoformat(text)
         return (named if named.tzinfo is not None else named.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):
         raise ToolError(f"{brief(text)} is no time", ErrorKind.VALIDATION, _HOW) from None
 
 
-def _next(now: float, zone: tzinfo, hour: int, minute: int, second: int) -> float:
+def _next_time(now: float, zone: tzinfo, hour: int, minute: int, second: int) -> float:
     today = datetime.fromtimestamp(now, zone)
     wanted = today.replace(hour=hour, minute=minute, second=second, microsecond=0, fold=0)
     days = (wanted, wanted + timedelta(days=1), wanted + timedelta(days=2))
     return next(end for end in (day.timestamp() for day in days) if end > now)
 
 
-def _shown(moment: float, zone: tzinfo) -> str:
+def _format_moment(moment: float, zone: tzinfo) -> str:
     found = datetime.fromtimestamp(moment, UTC).astimezone(zone)
     return found.isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
-def _spelled(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else str(timedelta(seconds=round(seconds)))

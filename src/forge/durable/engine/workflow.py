@@ -28,7 +28,7 @@ async def segment(run_id: str, number: int) -> str:
     workflow = DBOS.workflow_id
     assert workflow is not None
     # without our context: inside a workflow every question to the engine would be a step of it
-    asked = asyncio.get_running_loop().create_task(_recorded_end(workflow), context=Context())
+    asked = asyncio.get_running_loop().create_task(_find_recorded_end(workflow), context=Context())
     try:
         recorded, replays = await asked
         return await perform(running_engine(), run_id, number, recorded, replays)
@@ -40,7 +40,7 @@ async def segment(run_id: str, number: int) -> str:
         raise asyncio.CancelledError from error
 
 
-async def _recorded_end(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
+async def _find_recorded_end(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
     """How the segment ended, if an earlier try got that far: then nothing of it is done again. Else how far one got."""
     steps = await DBOS.list_workflow_steps_async(workflow)
     found = next((step["output"] for step in reversed(steps) if step["function_name"] == END), None)

@@ -12,13 +12,13 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input as _given
-from forge.durable.store import find as _found
-from forge.durable.store import questions as _asked
+from forge.durable.store import check_input as _check
+from forge.durable.store import find as _find
+from forge.durable.store import questions as _questions
 from forge.durable.store import run_rows as _runs
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.migrate import prepare, refuse_newer, update
-from forge.durable.store.remove import removed
+from forge.durable.store.remove import remove_run
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.store.tables import runs
 from forge.workspace.state.store import StoreError
@@ -80,22 +80,22 @@ class RunStore:
 
     def now(self) -> float:
         """The time by the database's clock, which all machines share."""
-        return self.database.read(lambda connection: connection.execute(sa.select(_found.now(connection))).scalar_one())
+        return self.database.read(lambda connection: connection.execute(sa.select(_find.now(connection))).scalar_one())
 
     def create(self, run: NewRun) -> RunInfo:
         """Store a run, queued for its first segment. The same id again gives the run that there is."""
-        _given.check_new(run)
-        return self.database.write(lambda connection: _runs.make(connection, run))
+        _check.check_new(run)
+        return self.database.write(lambda connection: _runs.make_run(connection, run))
 
     def get(self, run_id: str) -> RunInfo:
         """The run of exactly this id."""
-        _given.check_lookup(run_id)
-        return self.database.read(lambda connection: _found.found(connection, run_id))
+        _check.check_lookup(run_id)
+        return self.database.read(lambda connection: _find.find_run(connection, run_id))
 
     def find(self, beginning: str) -> RunInfo:
         """The run of this id, or the only one whose id begins so: for people who type it, never for programs."""
-        _given.check_lookup(beginning)
-        return self.database.read(lambda connection: _found.meant(connection, beginning))
+        _check.check_lookup(beginning)
+        return self.database.read(lambda connection: _find.find_by_prefix(connection, beginning))
 
     def list(
         self,
@@ -109,18 +109,18 @@ class RunStore:
     ) -> Infos:
         """The newest first. `parent=""`: only runs that no other run started."""
         wanted = {"status": status, "agent": agent, "tenant": tenant, "session": session, "parent": parent}
-        return self.database.read(lambda connection: _found.listed(connection, wanted, limit))
+        return self.database.read(lambda connection: _find.list_runs(connection, wanted, limit))
 
-    def scheduled(self, schedule: str | None = None, limit: int = 100) -> Infos:
+    def list_scheduled(self, schedule: str | None = None, limit: int = 100) -> Infos:
         """Runs that the clock began, of one schedule or of all, the newest first."""
-        return self.database.read(lambda connection: _found.scheduled(connection, schedule, limit))
+        return self.database.read(lambda connection: _find.list_scheduled(connection, schedule, limit))
 
     def counts(self) -> dict[str, int]:
         """How many runs have which status; those that none has are left out."""
         query = sa.select(runs.c.status, sa.func.count()).group_by(runs.c.status)
         return self.database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
 
-    def queued(self) -> dict[tuple[str, str], int]:
+    def count_queued(self) -> dict[tuple[str, str], int]:
         """How many runs wait for a worker of which version, in which queue."""
         kind = (runs.c.version, runs.c.queue)
         query = sa.select(*kind, sa.func.count()).where(runs.c.status == "queued").group_by(*kind).order_by(*kind)
@@ -128,11 +128,11 @@ class RunStore:
 
     def messages(self, run_id: str, upto_segment: int | None = None) -> Messages:
         """What was said before that segment: what it starts from. Without a number, all there is."""
-        return self.database.read(lambda connection: _found.said(connection, run_id, upto_segment))
+        return self.database.read(lambda connection: _find.list_messages(connection, run_id, upto_segment))
 
     def begin(self, run_id: str, segment: int, worker: str) -> RunInfo | None:
         """Mark the segment as running on this worker. None: the run is over, waits, or has another segment."""
-        return self.database.write(lambda connection: _runs.begun(connection, run_id, segment, worker))
+        return self.database.write(lambda connection: _runs.begin_segment(connection, run_id, segment, worker))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Store how a segment ended; a second time, or for an old segment, changes nothing.
@@ -140,7 +140,7 @@ class RunStore:
         The returned run says what is next: it is queued for its next segment after "go_on", and after "waiting" for an
         approval that was given meanwhile; and it is cancelled instead of either, if somebody wished it.
         """
-        return self.database.write(lambda connection: _runs.closed(connection, run_id, segment, outcome))
+        return self.database.write(lambda connection: _runs.close_segment(connection, run_id, segment, outcome))
 
     def advance(
         self,
@@ -154,20 +154,20 @@ class RunStore:
 
         None: somebody else did so, or it is running, or `from_segment` is not the one it is at.
         """
-        _given.check_lookup(run_id)
-        _given.check_messages(say)
-        return self.database.write(lambda connection: _runs.advanced(connection, run_id, say, from_segment, revive))
+        _check.check_lookup(run_id)
+        _check.check_messages(say)
+        return self.database.write(lambda connection: _runs.advance_run(connection, run_id, say, from_segment, revive))
 
     def request_cancel(self, run_id: str) -> RunInfo:
         """Cancel a run that is queued or waits; one that is running is marked, and who runs it stops it.
 
         The same happens to the runs that it started.
         """
-        _given.check_lookup(run_id)
+        _check.check_lookup(run_id)
         self.update()
-        return self.database.write(lambda connection: _runs.cancelled(connection, run_id))
+        return self.database.write(lambda connection: _runs.cancel_run(connection, run_id))
 
-    def cancelled(self, run_ids: Collection[str]) -> set[str]:
+    def find_cancelled(self, run_ids: Collection[str]) -> set[str]:
         """Those of them that somebody wants stopped, or that are."""
         if not run_ids:
             return set()
@@ -177,47 +177,47 @@ class RunStore:
 
     def set_version(self, run_id: str, version: str) -> RunInfo:
         """Give a run to workers of another application version."""
-        _given.check_lookup(run_id)
-        _given.check_name(version, "the version")
-        return self.database.write(lambda connection: _runs.given(connection, run_id, version=version))
+        _check.check_lookup(run_id)
+        _check.check_name(version, "the version")
+        return self.database.write(lambda connection: _runs.update_run(connection, run_id, version=version))
 
     def set_scope(self, run_id: str, scope: Mapping[str, Any]) -> RunInfo:
         """What its next segment is run with."""
-        return self.database.write(lambda connection: _runs.given(connection, run_id, scope=dict(scope)))
+        return self.database.write(lambda connection: _runs.update_run(connection, run_id, scope=dict(scope)))
 
     def due(self, now: float, limit: int = 100) -> Infos:
         """Those that wait for a time that has come, and those that were given an answer and not continued since."""
-        return self.database.read(lambda connection: _found.due(connection, now, limit))
+        return self.database.read(lambda connection: _find.find_due(connection, now, limit))
 
-    def stranded(self, older: float = 5.0, limit: int = 100) -> Infos:
+    def claim_stranded(self, older: float = 5.0, limit: int = 100) -> Infos:
         """Queued runs that nobody began for so many seconds: their workflow may be missing.
 
         Each is given to one caller, and again after `older` seconds, later ever more rarely: asking often is cheap,
         and a long queue is not looked through by every worker all the time.
         """
-        return self.database.write(lambda connection: _runs.looked_at(connection, older, limit), lasting=False)
+        return self.database.write(lambda connection: _runs.claim_stranded(connection, older, limit), lasting=False)
 
     def delete(self, run_id: str) -> None:
         """Remove a run that is over, with all that belongs to it, the runs that it started too."""
-        _given.check_lookup(run_id)
+        _check.check_lookup(run_id)
         self.update()
-        self.database.write(lambda connection: removed(connection, run_id))
-        self.database.tidy()
+        self.database.write(lambda connection: remove_run(connection, run_id))
+        self.database.checkpoint()
 
     def ask(self, question: Question) -> Question:
         """Store a question; the same id again gives the one that is stored, which may have been answered."""
-        return self.database.write(lambda connection: _asked.asked(connection, question))
+        return self.database.write(lambda connection: _questions.add_question(connection, question))
 
     def always(self, run_id: str) -> set[str]:
         """What a person allowed for the rest of this run, as the digests that its requests had."""
-        return self.database.read(lambda connection: _asked.always_of(connection, run_id))
+        return self.database.read(lambda connection: _questions.always_of(connection, run_id))
 
     def question(self, id: str) -> Question:
-        return self.database.read(lambda connection: _asked.question_of(connection, id))
+        return self.database.read(lambda connection: _questions.question_of(connection, id))
 
     def questions(self, run_id: str | None = None, *, open: bool = True) -> Questions:
         """The oldest first. `open`: those only that nobody answered and that a run still waits for."""
-        return self.database.read(lambda connection: _asked.questions_of(connection, run_id, open))
+        return self.database.read(lambda connection: _questions.questions_of(connection, run_id, open))
 
     def answer(self, id: str, answer: Mapping[str, Any], by: str) -> bool:
         """Take an answer, once: False if there was one already. `advance` then continues the run.
@@ -225,7 +225,7 @@ class RunStore:
         If whoever answered does not live to do that, the run is `due` some seconds later.
         """
         self.update()
-        return self.database.write(lambda connection: _asked.answered(connection, id, answer, by))
+        return self.database.write(lambda connection: _questions.answer_question(connection, id, answer, by))
 
     def add_events(self, run_id: str, events: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
         """Append events in their wire form. One with a key is kept once per run, however often it is given.
@@ -233,19 +233,19 @@ class RunStore:
         (One without may be kept twice, if the database goes away just when it has taken them.)
         """
         if events:
-            self.database.write(lambda connection: _asked.add_events(connection, run_id, events), lasting=False)
+            self.database.write(lambda connection: _questions.add_events(connection, run_id, events), lasting=False)
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Numbered:
         """Those numbered above `after`, ascending. None that belongs before one already seen comes later."""
-        return self.database.read(lambda connection: _asked.events_of(connection, run_id, after, limit))
+        return self.database.read(lambda connection: _questions.events_of(connection, run_id, after, limit))
 
     def put_file(self, run_id: str, name: str, data: bytes) -> None:
         """Keep a file of a run, in place of one of the same name."""
-        self.database.write(lambda connection: _asked.put_file(connection, run_id, name, data))
+        self.database.write(lambda connection: _questions.put_file(connection, run_id, name, data))
 
     def files(self, run_id: str) -> Files:
         """Names and sizes."""
-        return self.database.read(lambda connection: _asked.files_of(connection, run_id))
+        return self.database.read(lambda connection: _questions.files_of(connection, run_id))
 
     def file(self, run_id: str, name: str) -> bytes:
-        return self.database.read(lambda connection: _asked.file_of(connection, run_id, name))
+        return self.database.read(lambda connection: _questions.file_of(connection, run_id, name))

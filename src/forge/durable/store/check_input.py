@@ -32,7 +32,9 @@ def check_new(run: NewRun) -> None:
         check_text(getattr(run, name), f"the {name} of run {run.id}")
     for name in ("scope", "carrier"):
         if not isinstance(getattr(run, name), Mapping):
-            raise _no(f"the {name} of run {run.id}", getattr(run, name), "is no mapping", "Pass values by their names.")
+            raise _input_error(
+                f"the {name} of run {run.id}", getattr(run, name), "is no mapping", "Pass values by their names."
+            )
     check_messages(run.messages)
     _check_priority(run)
 
@@ -62,7 +64,7 @@ def check_name(name: object, what: str, *, empty: bool = False) -> None:
     if len(text) > LONGEST_NAME:
         raise StoreError(f"{what} has {len(text)} characters", ErrorKind.VALIDATION, f"Use at most {LONGEST_NAME}.")
     if "\0" in text or not is_sendable(text):
-        raise _no(what, text, "has characters that no database takes", "Leave out NUL and lone surrogates.")
+        raise _input_error(what, text, "has characters that no database takes", "Leave out NUL and lone surrogates.")
 
 
 def check_words(words: object, what: str) -> None:
@@ -74,20 +76,22 @@ def check_words(words: object, what: str) -> None:
 
 def check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
-        raise _no(what, text, "is no text", "Pass a str.")
+        raise _input_error(what, text, "is no text", "Pass a str.")
 
 
 def check_messages(messages: object) -> None:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-        raise _no("messages", messages, "is no list of messages", 'Pass [Message("user", "…")].')
+        raise _input_error("messages", messages, "is no list of messages", 'Pass [Message("user", "…")].')
     for position, message in enumerate(messages):
-        problem = _wrong(message)
+        problem = _problem_of(message)
         if problem:
             what = f"message {position + 1} of {len(messages)}"
-            raise _no(what, message, problem, 'Pass Message("user", "…") of forge, or one that Forge gave you.')
+            raise _input_error(
+                what, message, problem, 'Pass Message("user", "…") of forge, or one that Forge gave you.'
+            )
 
 
-def _wrong(message: Any) -> str:
+def _problem_of(message: Any) -> str:
     """What is wrong with it; empty if nothing is."""
     if not isinstance(message, Message):
         return "is no Message"
@@ -95,14 +99,14 @@ def _wrong(message: Any) -> str:
         return f"has a role that is none of {', '.join(sorted(_ROLES))}"
     if not isinstance(message.text, str) or not isinstance(message.call_id, str):
         return "has something else than text as its text or its call_id"
-    if not _are(message.tool_calls, _is_call):
+    if not _are_all(message.tool_calls, _is_call):
         return "has a call that is no ToolCall of texts"
-    if not _are(message.attachments, _is_attachment):
+    if not _are_all(message.attachments, _is_attachment):
         return "has an attachment that is none"
     return "" if isinstance(message.extra, Mapping) else "has an extra that is no mapping"
 
 
-def _are(found: Any, is_right: Callable[[Any], bool]) -> bool:
+def _are_all(found: Any, is_right: Callable[[Any], bool]) -> bool:
     return isinstance(found, tuple | list) and all(is_right(one) for one in found)
 
 
@@ -127,5 +131,5 @@ def _check_priority(run: NewRun) -> None:
         raise StoreError(words, ErrorKind.VALIDATION, "Use a whole number from -10 to 10; higher ones go first.")
 
 
-def _no(what: str, value: object, problem: str, way: str) -> StoreError:
+def _input_error(what: str, value: object, problem: str, way: str) -> StoreError:
     return StoreError(f"{what} {problem}: {brief(value)}", ErrorKind.VALIDATION, way)

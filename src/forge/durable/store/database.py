@@ -16,8 +16,8 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief, text_of
-from forge.durable.store.errors import in_words, is_passing, no_file
-from forge.durable.store.sqlite_file import Looking, engine_for, make_file, set_sync
+from forge.durable.store.errors import explain_error, is_passing, no_file_error
+from forge.durable.store.sqlite_file import ReadOnlyState, engine_for, make_file, set_sync
 from forge.workspace.state.store import StoreError
 
 PATIENCE = 30.0  # seconds that a database may be away, or held by others
@@ -41,10 +41,10 @@ class Database:
         """`patience`: seconds to try again for, when a database that was there goes away. `first` is done once, before
         anything else, with the label. `looks`: a file that is missing is made by `make_file` alone, and one that cannot
         be written is read as it is until then."""
-        self._url = parsed(url)
+        self._url = parse_url(url)
         self._patience = patience
         self._first = first
-        self._looking = Looking(looks)
+        self._looking = ReadOnlyState(looks)
         self._lock = threading.Lock()
         self._engine: sa.Engine | None = None
         self._was_there = False
@@ -69,19 +69,19 @@ class Database:
     def engine(self) -> sa.Engine:
         with self._lock:
             if self._engine is None:
-                self._engine = self._made()
+                self._engine = self._make_engine()
             return self._engine
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
         """What `work` finds, all of it at one moment."""
-        return self._attempted(work, "DEFERRED")
+        return self._run_with_retry(work, "DEFERRED")
 
     def write(self, work: Callable[[sa.Connection], T], *, lasting: bool = True) -> T:
         """All of it is saved, or nothing. It may run more than once: what it does must be safe to repeat.
 
         `lasting`: also through a power failure; a killed process loses nothing either way.
         """
-        return self._attempted(work, "IMMEDIATE" if lasting else "QUICK")
+        return self._run_with_retry(work, "IMMEDIATE" if lasting else "QUICK")
 
     def close(self) -> None:
         """Let go of all connections; the next call connects again."""
@@ -104,17 +104,17 @@ class Database:
             self._looking.happens = False
             self.close()
 
-    def tidy(self) -> None:
+    def checkpoint(self) -> None:
         """Write SQLite's log into the file and empty it: nothing deleted stays in it. Later, if others are busy."""
         if self.is_sqlite:
             with contextlib.suppress(SQLAlchemyError), self.engine.connect() as connection:
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
 
-    def _attempted(self, work: Callable[[sa.Connection], T], kind: str) -> T:
+    def _run_with_retry(self, work: Callable[[sa.Connection], T], kind: str) -> T:
         until, pause = time.monotonic() + self._patience, 0.02
         while True:
             try:
-                return self._once(work, kind)
+                return self._run_transaction(work, kind)
             except (ValueError, OverflowError) as error:  # no JSON, or a number that no column holds
                 words = f"{self.label}: something cannot be stored, or what is stored cannot be read: {text_of(error)}"
                 raise StoreError(
@@ -123,11 +123,11 @@ class Database:
             except SQLAlchemyError as error:
                 again = not self.is_sqlite and self._was_there and is_passing(error)
                 if not again or time.monotonic() + pause > until:
-                    raise self.explained(error) from error
+                    raise self.explain_error(error) from error
             time.sleep(pause)
             pause = min(1.0, pause * 2)
 
-    def _once(self, work: Callable[[sa.Connection], T], kind: str) -> T:
+    def _run_transaction(self, work: Callable[[sa.Connection], T], kind: str) -> T:
         with self.engine.connect() as connection:
             self._was_there = True
             try:
@@ -152,33 +152,33 @@ class Database:
                 system.engine = own.execution_options(forge_transaction="IMMEDIATE")
             system.run_migrations()
         except SQLAlchemyError as error:
-            raise self.explained(error) from error
+            raise self.explain_error(error) from error
         finally:
             system.engine = own
 
-    def explained(self, error: SQLAlchemyError) -> StoreError:
-        return in_words(self.label, error, self._secrets())
+    def explain_error(self, error: SQLAlchemyError) -> StoreError:
+        return explain_error(self.label, error, self._secrets())
 
     def _secrets(self) -> set[str]:
         return {text for text in (self._url.password, *_texts(self._url.query)) if text}
 
-    def _made(self) -> sa.Engine:
+    def _make_engine(self) -> sa.Engine:
         if not self.is_sqlite:
             engine = sa.create_engine(
                 self._url,
                 hide_parameters=True,  # what people say stays out of logs
-                connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEPT_ALIVE},
+                connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEEPALIVES},
             )
-            sa.event.listen(engine, "connect", _let_go_of_locks)
+            sa.event.listen(engine, "connect", _set_idle_timeout)
             return engine
         path = Path(str(self._url.database))
         if self._looking.allowed and not os.path.lexists(path):
-            raise no_file(self.label)
+            raise no_file_error(self.label)
         make_file(path)
         return engine_for(self._url, PATIENCE, self._looking)
 
 
-_KEPT_ALIVE = {
+_KEEPALIVES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
@@ -186,7 +186,7 @@ _KEPT_ALIVE = {
 }  # a host that vanished is noticed
 
 
-def parsed(url: str) -> sa.URL:
+def parse_url(url: str) -> sa.URL:
     """The URL of a database we can use. Raises StoreError, without what may be its password."""
     if not isinstance(url, str):
         words = f"the durable database is named by its URL, which is a text: {brief(url)} is none"
@@ -202,7 +202,7 @@ def parsed(url: str) -> sa.URL:
         words = f"the durable database must be SQLite or Postgres, and its URL names {what}"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     if scheme == "sqlite":
-        return _file(url)
+        return _sqlite_url(url)
     if url.partition("?")[0].count("@") > 1:
         words = "the URL of the durable database has more than one @, so that its host cannot be told from its password"
         raise StoreError(words, ErrorKind.CONFIG, "Write an @ in the password as %40, a / as %2F and a : as %3A.")
@@ -221,7 +221,7 @@ _EXAMPLES = "Write sqlite:///path/to/durable.db (a relative path), sqlite:////va
 postgresql://user:password@host/database."
 
 
-def _file(url: str) -> sa.URL:
+def _sqlite_url(url: str) -> sa.URL:
     try:
         found = sa.make_url(url)
     except (ArgumentError, ValueError):
@@ -253,7 +253,7 @@ def _texts(query: Any) -> list[str]:
     return [str(value) for name, value in query.items() if "pass" in name]
 
 
-def _let_go_of_locks(connection: Any, _record: object) -> None:
+def _set_idle_timeout(connection: Any, _record: object) -> None:
     connection.execute(f"SET idle_in_transaction_session_timeout = {HOLDS * 1_000:.0f}")
     connection.commit()  # else it would be undone when the connection goes back to its pool
 

@@ -45,16 +45,16 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
 
 
-def in_words(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
+def explain_error(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
     """`label` is the database as people know it."""
-    words = _said(error, secrets)
+    words = _database_message(error, secrets)
     original = error.orig if isinstance(error, DBAPIError) else None
     if isinstance(original, sqlite3.Error):
         return _of_sqlite(label, words, original)
     return _of_postgres(label, words, str(getattr(original, "sqlstate", None) or ""), is_passing(error))
 
 
-def _said(error: SQLAlchemyError, secrets: set[str]) -> str:
+def _database_message(error: SQLAlchemyError, secrets: set[str]) -> str:
     original: Any = error.orig if isinstance(error, DBAPIError) else error
     primary = getattr(getattr(original, "diag", None), "message_primary", None)  # Postgres's details quote whole rows
     text = " ".join((primary or str(original)).split())
@@ -81,13 +81,13 @@ def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:
         suggestion = f'Move it away to start a new one. To get back what is readable: sqlite3 "{label}" .recover'
         return StoreError(text, ErrorKind.SYSTEM, suggestion)
     if "no such table" in words:
-        return _unprepared(label)
+        return _no_tables_error(label)
     return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "If it stays so, move the file away to start a new one.")
 
 
 def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreError:
     if state == "42P01":
-        return _unprepared(label)
+        return _no_tables_error(label)
     if state == "3D000" or _NO_DATABASE.search(words):  # of a connection that failed, there is no state
         text = f"{label} does not exist: its server has no such database"
         way = "Check the name in its URL. A worker or a run makes it, where its user may make databases."
@@ -108,10 +108,10 @@ def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreErro
     return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "The database's log says more.")
 
 
-def no_file(label: str) -> StoreError:
-    return _unprepared(label, ": there is no such file")
+def no_file_error(label: str) -> StoreError:
+    return _no_tables_error(label, ": there is no such file")
 
 
-def _unprepared(label: str, why: str = "") -> StoreError:
+def _no_tables_error(label: str, why: str = "") -> StoreError:
     text = f"{label} has no tables of Forge yet{why}"
     return StoreError(text, ErrorKind.CONFIG, "Start a worker or a run on it, which makes them; or check the URL.")

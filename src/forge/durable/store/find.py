@@ -33,68 +33,70 @@ def now(connection: sa.Connection) -> sa.ColumnElement[float]:
     return sa.cast(sa.func.extract("epoch", sa.func.statement_timestamp()), sa.Double)
 
 
-def inserted(connection: sa.Connection, table: sa.Table) -> Any:
+def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
     """An INSERT that knows ON CONFLICT."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
-def found(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunInfo:
+def find_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunInfo:
     """The run of exactly this id; locked until the end of the transaction, if asked."""
     row = _row(connection, run_id, lock)
     if row is None:
-        raise missing(connection, run_id)
-    return info(row)
+        raise missing_error(connection, run_id)
+    return run_info(row)
 
 
-def meant(connection: sa.Connection, beginning: str) -> RunInfo:
+def find_by_prefix(connection: sa.Connection, beginning: str) -> RunInfo:
     """The run of this id, or the only one whose id begins so: for people, who type it.
 
     The ids of runs that another run started begin with its id: they count only where no other run is meant.
     """
     row = _row(connection, beginning, lock=False)
     if row is not None:
-        return info(row)
-    begun = _beginning_with(connection, beginning, runs.c.parent == "") or _beginning_with(connection, beginning)
+        return run_info(row)
+    begun = _find_prefixed(connection, beginning, runs.c.parent == "") or _find_prefixed(connection, beginning)
     if len(begun) == 1:
-        return found(connection, begun[0])
+        return find_run(connection, begun[0])
     if begun:
         words = f"several runs begin with {brief(beginning)}: {', '.join(begun)}"
         raise StoreError(words, ErrorKind.NOT_FOUND, "Give more of the id.")
-    raise missing(connection, beginning)
+    raise missing_error(connection, beginning)
 
 
-def missing(connection: sa.Connection, run_id: str) -> StoreError:
+def missing_error(connection: sa.Connection, run_id: str) -> StoreError:
     from rapidfuzz import process  # only for a mistyped id
 
-    begun = _beginning_with(connection, run_id)[:3]
+    begun = _find_prefixed(connection, run_id)[:3]
     newest = connection.execute(sa.select(runs.c.id).order_by(runs.c.created.desc()).limit(_NEAR)).scalars()
     near = begun or [one[0] for one in process.extract(run_id, list(newest), limit=3, score_cutoff=70)]
-    meant = f"Did you mean {' or '.join(near)}?" if near else "`forge runs list` shows all runs."
-    return StoreError(f"there is no run {brief(run_id)}", ErrorKind.NOT_FOUND, meant)
+    find_by_prefix = f"Did you mean {' or '.join(near)}?" if near else "`forge runs list` shows all runs."
+    return StoreError(f"there is no run {brief(run_id)}", ErrorKind.NOT_FOUND, find_by_prefix)
 
 
-def listed(connection: sa.Connection, wanted: Mapping[str, str | Sequence[str] | None], limit: int) -> list[RunInfo]:
-    query = sa.select(*COLUMNS).order_by(runs.c.created.desc(), runs.c.id.desc()).limit(within(limit))
+def list_runs(connection: sa.Connection, wanted: Mapping[str, str | Sequence[str] | None], limit: int) -> list[RunInfo]:
+    query = sa.select(*COLUMNS).order_by(runs.c.created.desc(), runs.c.id.desc()).limit(clamp_limit(limit))
     for name, value in wanted.items():
         if isinstance(value, str):
             query = query.where(runs.c[name] == value)
         elif value is not None:
             query = query.where(runs.c[name].in_(value))
-    return [info(row) for row in connection.execute(query)]
+    return [run_info(row) for row in connection.execute(query)]
 
 
-def scheduled(connection: sa.Connection, schedule: str | None, limit: int) -> list[RunInfo]:
+def list_scheduled(connection: sa.Connection, schedule: str | None, limit: int) -> list[RunInfo]:
     """They are known by their names, which end with a time; another schedule's may begin alike."""
     prefix = SCHEDULED if schedule is None else f"{SCHEDULED}{schedule}-"
     named = [runs.c.id >= prefix, runs.c.id < prefix + _LAST, runs.c.parent == ""]
     if schedule is not None:
         named.append(sa.func.length(runs.c.id) == len(prefix) + len("20261115T000000Z"))
-    query = sa.select(*COLUMNS).where(*named).order_by(runs.c.created.desc(), runs.c.id.desc()).limit(within(limit))
-    found = [info(row) for row in connection.execute(query)]
-    return [run for run in found if schedule in (None, run.scope.get("schedule")) and "schedule" in run.scope]
+    query = (
+        sa.select(*COLUMNS).where(*named).order_by(runs.c.created.desc(), runs.c.id.desc()).limit(clamp_limit(limit))
+    )
+    find_run = [run_info(row) for row in connection.execute(query)]
+    return [run for run in find_run if schedule in (None, run.scope.get("schedule")) and "schedule" in run.scope]
 
 
-def said(connection: sa.Connection, run_id: str, upto_segment: int | None) -> list[Message]:
+def list_messages(connection: sa.Connection, run_id: str, upto_segment: int | None) -> list[Message]:
     query = sa.select(messages.c.message).where(messages.c.run == run_id)
     if upto_segment is not None:
         query = query.where(messages.c.place < 2 * upto_segment)
@@ -106,26 +108,26 @@ def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
     """What was said from the model's last message on; of a long history only the end is read."""
     newest_first = messages.c.place.desc(), messages.c.position.desc()
     query = sa.select(messages.c.message).where(messages.c.run == run_id).order_by(*newest_first)
-    found: list[Message] = []
-    while page := connection.execute(query.offset(len(found)).limit(_PAGE)).scalars().all():
+    find_run: list[Message] = []
+    while page := connection.execute(query.offset(len(find_run)).limit(_PAGE)).scalars().all():
         for wire in page:
-            found.append(import_message(wire))
-            if found[-1].role == "assistant":
-                return found[::-1]
-    return found[::-1]
+            find_run.append(import_message(wire))
+            if find_run[-1].role == "assistant":
+                return find_run[::-1]
+    return find_run[::-1]
 
 
-def due(connection: sa.Connection, moment: float, limit: int) -> list[RunInfo]:
+def find_due(connection: sa.Connection, moment: float, limit: int) -> list[RunInfo]:
     query = sa.select(*COLUMNS).where(runs.c.status == "waiting", runs.c.look <= moment).order_by(runs.c.look)
-    return [info(row) for row in connection.execute(query.limit(within(limit)))]
+    return [run_info(row) for row in connection.execute(query.limit(clamp_limit(limit)))]
 
 
-def within(number: int) -> int:
+def clamp_limit(number: int) -> int:
     """A number of rows that both databases take."""
     return max(0, min(number, MOST))
 
 
-def info(row: sa.Row[Any]) -> RunInfo:
+def run_info(row: sa.Row[Any]) -> RunInfo:
     values = dict(row._mapping)
     values["waits"] = tuple(wait_from_json(wire) for wire in values["waits"])
     return RunInfo(**values)
@@ -138,7 +140,7 @@ def _row(connection: sa.Connection, run_id: str, lock: bool) -> sa.Row[Any] | No
     return connection.execute(query.with_for_update() if lock else query).first()
 
 
-def _beginning_with(connection: sa.Connection, prefix: str, *conditions: sa.ColumnElement[bool]) -> list[str]:
+def _find_prefixed(connection: sa.Connection, prefix: str, *conditions: sa.ColumnElement[bool]) -> list[str]:
     if not is_id(prefix):
         return []
     query = sa.select(runs.c.id).where(runs.c.id >= prefix, runs.c.id < prefix + _LAST, *conditions)

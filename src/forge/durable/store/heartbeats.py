@@ -22,7 +22,7 @@ from forge.workspace.state.store import StoreError
 EVERY = 2.0  # seconds between two beats
 SILENT = 10.0  # seconds without one: dead, for all the others can know
 STUCK = 60.0  # seconds that a worker's loop may stand still before it stops beating
-KEPT = 86_400.0  # seconds that a worker which has gone is still listed
+LISTED_FOR = 86_400.0  # seconds that a worker which has gone is still listed
 
 log = logging.getLogger("forge.durable")
 
@@ -50,7 +50,7 @@ workers = sa.Table(
     sa.Column("claimed", sa.Text, nullable=False),  # who declared it dead; itself, if it left
     sa.Column("handed", sa.Boolean, nullable=False),  # what it had begun is back in the queues
 )
-_is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
+_is_here, _is_open = workers.c.gone.is_(None), workers.c.mark_handed == sa.false()
 sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here, postgresql_where=_is_here)
 sa.Index("forge_workers_open", workers.c.gone, sqlite_where=_is_open, postgresql_where=_is_open)
 
@@ -108,7 +108,7 @@ def now(database: Database) -> sa.ColumnElement[float]:
     return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Double)
 
 
-def listed(database: Database) -> list[WorkerInfo]:
+def list_workers(database: Database) -> list[WorkerInfo]:
     """All of them, those that went within the last day too; the youngest last. None where there never was one."""
     c = workers.c
     query = sa.select(workers, (now(database) - c.beat).label("age")).order_by(c.started, c.id)
@@ -131,7 +131,7 @@ def listed(database: Database) -> list[WorkerInfo]:
 _PLAIN = ("id", "host", "pid", "started", "age", "version", "concurrency", "running", "draining")
 
 
-class Beats:
+class Heartbeat:
     """One worker's entry, kept fresh by a thread of its own, so that a busy loop does not make it look dead.
 
     A loop that stands still for `STUCK` seconds does: its runs are stuck with it, and others can go on with them
@@ -178,7 +178,7 @@ class Beats:
         """Make the entry and begin to beat. Blocking."""
         prepare(self._database)
         clock = self._clock()
-        old = sa.delete(workers).where(workers.c.handed, workers.c.gone < clock - KEPT)
+        old = sa.delete(workers).where(workers.c.mark_handed, workers.c.gone < clock - LISTED_FOR)
         values = {"running": 0, "draining": False, "claimed": "", "handed": False, **self._row}
         entry = sa.insert(workers).values(id=self.worker, started=clock, beat=clock, **values)
         self._database.write(lambda connection: (connection.execute(old), connection.execute(entry)))
@@ -203,7 +203,7 @@ class Beats:
         self._beaten = moment
         return beaten
 
-    def silent(self) -> list[str]:
+    def find_silent(self) -> list[str]:
         """Who is dead. Nobody may say so who was cut off from the database itself: then all look dead at first.
 
         A worker on this machine whose process has ended is dead at once.
@@ -229,16 +229,18 @@ class Beats:
             .values(gone=self._clock(), claimed=self.worker)
         )
 
-    def unhanded(self) -> list[str]:
+    def find_unhanded(self) -> list[str]:
         """Workers that have gone, and whose work is not back in the queues: they left, or who claimed them died."""
         c = workers.c
         mine = sa.or_(c.claimed == self.worker, c.claimed == c.id, c.gone < self._clock() - self._silent)
-        return [row.id for row in self._read(sa.select(c.id).where(c.handed == sa.false(), c.gone.is_not(None), mine))]
+        return [
+            row.id for row in self._read(sa.select(c.id).where(c.mark_handed == sa.false(), c.gone.is_not(None), mine))
+        ]
 
-    def handed(self, worker: str) -> None:
+    def mark_handed(self, worker: str) -> None:
         self._write(sa.update(workers).where(workers.c.id == worker).values(handed=True))
 
-    def sharing(self) -> int:
+    def count_sharing(self) -> int:
         """How many workers share the housekeeping, this one included."""
         c = workers.c
         alive = sa.select(sa.func.count().label("n")).where(c.gone.is_(None), c.beat > self._clock() - self._silent)

@@ -9,7 +9,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database
-from forge.durable.store.find import inserted
+from forge.durable.store.find import insert_into
 from forge.durable.store.tables import ALWAYS, VERSION, background, metadata, questions, runs, versions
 from forge.workspace.state.store import StoreError
 
@@ -82,7 +82,7 @@ def _hold_what_is_waited_for(connection: sa.Connection) -> None:
         if wait["kind"] == "background"
     ]
     if rows:
-        connection.execute(inserted(connection, background).on_conflict_do_nothing(), rows)
+        connection.execute(insert_into(connection, background).on_conflict_do_nothing(), rows)
 
 
 MIGRATIONS: tuple[Migration, ...] = (_first, _second)

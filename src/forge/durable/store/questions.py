@@ -11,9 +11,9 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import LONGEST_NAME
-from forge.durable.store.find import found, inserted, missing, now, within
+from forge.durable.store.find import clamp_limit, find_run, insert_into, missing_error, now
 from forge.durable.store.rows import COVERS, OVER, Question
-from forge.durable.store.run_rows import alone, nudge
+from forge.durable.store.run_rows import lock_events, wake_soon
 from forge.durable.store.tables import events, files, questions, runs
 from forge.durable.store.wire import object_of
 from forge.workspace.state.store import StoreError
@@ -23,13 +23,13 @@ _LAST = 2**62  # beyond every number
 _SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
 
 
-def asked(connection: sa.Connection, question: Question) -> Question:
+def add_question(connection: sa.Connection, question: Question) -> Question:
     if not 0 < len(question.id) <= LONGEST_NAME:
         words = f"{brief(question.id)} cannot be the id of a question"
         raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
     values = {
         "id": question.id,
-        "run": found(connection, question.run, lock=True).id,
+        "run": find_run(connection, question.run, lock=True).id,
         "call": question.call,
         "tool": question.tool,
         "digest": question.digest,
@@ -39,7 +39,7 @@ def asked(connection: sa.Connection, question: Question) -> Question:
         "answered": None,
         "by": "",
     }
-    connection.execute(inserted(connection, questions).values(values).on_conflict_do_nothing())
+    connection.execute(insert_into(connection, questions).values(values).on_conflict_do_nothing())
     return question_of(connection, question.id)
 
 
@@ -54,30 +54,32 @@ def question_of(connection: sa.Connection, question_id: str) -> Question:
 def questions_of(connection: sa.Connection, run_id: str | None, open: bool) -> list[Question]:
     query = sa.select(*_SHOWN).order_by(questions.c.asked, questions.c.id)
     if run_id is not None:
-        query = query.where(questions.c.run == found(connection, run_id).id)
+        query = query.where(questions.c.run == find_run(connection, run_id).id)
     if open:
         query = query.join(runs, runs.c.id == questions.c.run)
         query = query.where(questions.c.answered.is_(None), runs.c.status.not_in(OVER))
     return [_question(row) for row in connection.execute(query)]
 
 
-def answered(connection: sa.Connection, question_id: str, answer: Mapping[str, Any], by: str) -> bool:
+def answer_question(connection: sa.Connection, question_id: str, answer: Mapping[str, Any], by: str) -> bool:
     question = question_of(connection, question_id)
-    run = found(connection, question.run, lock=True)  # so that a segment that ends just now sees it, or comes before it
+    run = find_run(
+        connection, question.run, lock=True
+    )  # so that a segment that ends just now sees it, or comes before it
     change = sa.update(questions).where(questions.c.id == question_id, questions.c.answered.is_(None))
     if question.answer is None and run.is_over:
         words = f"run {run.id} is {run.status}: nothing waits for this answer"
         raise StoreError(words, ErrorKind.USER, f"`forge runs resume {run.id}` continues it.")
-    always = _always(question, answer)
+    always = _allowed_always(question, answer)
     taken = change.values(answer=object_of(answer), answered=now(connection), by=by, always=always)
     if not connection.execute(taken).rowcount:
         return False
     if any(wait.detail.get("question") == question_id for wait in run.waits):
-        nudge(connection, run.id)
+        wake_soon(connection, run.id)
     return True
 
 
-def _always(question: Question, answer: Mapping[str, Any]) -> list[str] | None:
+def _allowed_always(question: Question, answer: Mapping[str, Any]) -> list[str] | None:
     """What it allows from now on. With other arguments than those that were asked about, the worker that runs it
     remembers it, alone."""
     if answer.get("kind") != "always" or answer.get("arguments") is not None:
@@ -91,11 +93,11 @@ def always_of(connection: sa.Connection, run_id: str) -> set[str]:
 
 
 def add_events(connection: sa.Connection, run_id: str, new: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
-    alone(connection, run_id)
+    lock_events(connection, run_id)
     if connection.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
-        raise missing(connection, run_id)
+        raise missing_error(connection, run_id)
     rows = [{"run": run_id, "key": _short(key), "event": object_of(event)} for key, event in new]
-    connection.execute(inserted(connection, events).on_conflict_do_nothing(), rows)
+    connection.execute(insert_into(connection, events).on_conflict_do_nothing(), rows)
 
 
 def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
@@ -103,7 +105,8 @@ def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) ->
         events.c.run == run_id, events.c.number > max(-1, min(after, _LAST))
     )
     return [
-        (number, event) for number, event in connection.execute(query.order_by(events.c.number).limit(within(limit)))
+        (number, event)
+        for number, event in connection.execute(query.order_by(events.c.number).limit(clamp_limit(limit)))
     ]
 
 
@@ -121,8 +124,8 @@ def put_file(connection: sa.Connection, run_id: str, name: str, data: bytes) -> 
     if not name or len(name) > LONGEST_NAME:
         words = f"{brief(name)} cannot be the name of a file"
         raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
-    values = {"run": found(connection, run_id, lock=True).id, "name": name, "size": len(data), "data": data}
-    new = inserted(connection, files).values(values)
+    values = {"run": find_run(connection, run_id, lock=True).id, "name": name, "size": len(data), "data": data}
+    new = insert_into(connection, files).values(values)
     connection.execute(
         new.on_conflict_do_update(
             index_elements=[files.c.run, files.c.name], set_={"size": new.excluded.size, "data": new.excluded.data}
@@ -131,12 +134,12 @@ def put_file(connection: sa.Connection, run_id: str, name: str, data: bytes) -> 
 
 
 def files_of(connection: sa.Connection, run_id: str) -> list[tuple[str, int]]:
-    query = sa.select(files.c.name, files.c.size).where(files.c.run == found(connection, run_id).id)
+    query = sa.select(files.c.name, files.c.size).where(files.c.run == find_run(connection, run_id).id)
     return [(name, size) for name, size in connection.execute(query.order_by(files.c.name))]
 
 
 def file_of(connection: sa.Connection, run_id: str, name: str) -> bytes:
-    run = found(connection, run_id)
+    run = find_run(connection, run_id)
     query = sa.select(files.c.data).where(files.c.run == run.id, files.c.name == name)
     data = connection.execute(query).scalar()
     if data is None:

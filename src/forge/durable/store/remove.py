@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
-from forge.durable.store.find import found
+from forge.durable.store.find import find_run
 from forge.durable.store.rows import OVER
-from forge.durable.store.run_rows import alone
+from forge.durable.store.run_rows import lock_events
 from forge.durable.store.tables import HAS_PARENT, background, events, files, messages, questions, runs
 from forge.workspace.state.store import StoreError
 
@@ -17,24 +17,24 @@ _PARTS = (messages, questions, events, files, background)
 Family = list[tuple[str, int]]  # runs with the numbers of their last segments
 
 
-def removed(connection: sa.Connection, run_id: str) -> None:
-    run = found(connection, run_id, lock=True)
+def remove_run(connection: sa.Connection, run_id: str) -> None:
+    run = find_run(connection, run_id, lock=True)
     if not run.is_over:
-        raise _goes_on(run.id, run.status)
-    names = [name for name, _ in ended_family(connection, run.id)]
+        raise _not_over_error(run.id, run.status)
+    names = [name for name, _ in find_ended_family(connection, run.id)]
     for name in names:
-        alone(connection, name)
+        lock_events(connection, name)
     _delete(connection, names)
 
 
-def ended_family(connection: sa.Connection, run_id: str) -> Family:
+def find_ended_family(connection: sa.Connection, run_id: str) -> Family:
     """The run and all that it started, if all of them are over. Raises `StoreError`."""
-    run = found(connection, run_id)
+    run = find_run(connection, run_id)
     family = family_of(connection, [(run.id, run.segment)])
     for some in _portions([name for name, _ in family]):
         query = sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_(some), runs.c.status.not_in(OVER))
         if (going_on := connection.execute(query.limit(1)).first()) is not None:
-            raise _goes_on(going_on.id, going_on.status)
+            raise _not_over_error(going_on.id, going_on.status)
     return family
 
 
@@ -45,7 +45,7 @@ def files_of(connection: sa.Connection, family: Family) -> list[str]:
     return [name for query in queries for name in connection.execute(query).scalars()]
 
 
-def _goes_on(run_id: str, status: str) -> StoreError:
+def _not_over_error(run_id: str, status: str) -> StoreError:
     words = f"run {run_id} is {status}, and only what is over can be deleted"
     return StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run_id}")
 
@@ -54,13 +54,13 @@ def _portions(ids: list[str]) -> list[list[str]]:
     return [ids[start : start + AT_ONCE] for start in range(0, len(ids), AT_ONCE)]
 
 
-def old(connection: sa.Connection, before: float, after: str, limit: int) -> Family:
+def find_old(connection: sa.Connection, before: float, after: str, limit: int) -> Family:
     """Those behind that one, in the order of their ids; some of them may have started what is not old."""
     query = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id > after)
     return [(row.id, row.segment) for row in connection.execute(query.order_by(runs.c.id).limit(limit))]
 
 
-def ripe(connection: sa.Connection, roots: Family, before: float) -> Family:
+def filter_old_families(connection: sa.Connection, roots: Family, before: float) -> Family:
     """Those of them whose whole family has been over for as long."""
     return [root for root in roots if not _has_young(connection, root, before)]
 
@@ -89,7 +89,7 @@ def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
     """How many: those that nobody took up again meanwhile."""
     still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
     locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
-    names = [run for run, _ in family_of(connection, ripe(connection, locked, before))]
+    names = [run for run, _ in family_of(connection, filter_old_families(connection, locked, before))]
     _delete(connection, names)
     return len(names)
 

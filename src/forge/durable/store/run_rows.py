@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import check_new
-from forge.durable.store.find import COLUMNS, found, info, inserted, last_turn, now, within
+from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, last_turn, now, run_info
 from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
 from forge.durable.store.wire import object_of, wait_to_json
@@ -23,7 +23,7 @@ GRACE = 5.0  # seconds for whoever answered a run, or ended what it waits for, t
 _EVENTS = 0x666F7267  # marks our locks among those of others in the database
 
 
-def make(connection: sa.Connection, run: NewRun) -> RunInfo:
+def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
     check_new(run)
     moment = now(connection)
     values: dict[str, Any] = {
@@ -51,78 +51,80 @@ def make(connection: sa.Connection, run: NewRun) -> RunInfo:
         "look": moment,
     }
     new = connection.execute(
-        inserted(connection, runs).values(values).on_conflict_do_nothing().returning(*COLUMNS)
+        insert_into(connection, runs).values(values).on_conflict_do_nothing().returning(*COLUMNS)
     ).first()
     if new is not None:
-        say(connection, run.id, 1, run.messages)
-        return info(new)
-    old = found(connection, run.id)
+        append_messages(connection, run.id, 1, run.messages)
+        return run_info(new)
+    old = find_run(connection, run.id)
     if (old.agent, old.prompt) != (run.agent, run.prompt):
         words = f"run {run.id} exists already, and was asked something else ({brief(old.prompt)})"
         raise StoreError(words, ErrorKind.VALIDATION, "Give the new run another id, or none.")
     return old
 
 
-def say(connection: sa.Connection, run_id: str, place: int, said: Sequence[Message]) -> None:
+def append_messages(connection: sa.Connection, run_id: str, slot: int, said: Sequence[Message]) -> None:
     """`place`: twice the number of the segment they were said in, or one less: just before it."""
     if said:
         rows = [
-            {"run": run_id, "place": place, "position": position, "message": export_message(message)}
+            {"run": run_id, "place": slot, "position": position, "message": export_message(message)}
             for position, message in enumerate(said)
         ]
         connection.execute(sa.insert(messages), rows)
 
 
-def begun(connection: sa.Connection, run_id: str, segment: int, worker: str) -> RunInfo | None:
+def begin_segment(connection: sa.Connection, run_id: str, segment: int, worker: str) -> RunInfo | None:
     change = sa.update(runs).where(runs.c.id == run_id, runs.c.segment == segment, runs.c.status.in_(OPEN))
     begins = change.values(status="running", worker=worker, updated=now(connection)).returning(*COLUMNS)
     row = connection.execute(begins).one_or_none()
-    return info(row) if row is not None else None
+    return run_info(row) if row is not None else None
 
 
-def closed(connection: sa.Connection, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
-    run = found(connection, run_id, lock=True)
+def close_segment(connection: sa.Connection, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
+    run = find_run(connection, run_id, lock=True)
     if run.segment != segment or run.status not in OPEN:  # closed before
         return run
-    say(connection, run.id, 2 * segment, outcome.messages)
+    append_messages(connection, run.id, 2 * segment, outcome.messages)
     if outcome.held:
-        held = inserted(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
+        held = insert_into(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
         connection.execute(held.on_conflict_do_nothing())
     ending = outcome.status
     if run.cancelling or ending not in ("waiting", "go_on"):
         _stop_children(connection, run.id)  # nobody hears of them any more; some began after it was to be cancelled
     if ending in ("waiting", "go_on") and run.cancelling:
-        return changed(connection, run, status="cancelled", spent=outcome.spent, result=_cancelled(outcome.spent))
-    if ending == "go_on" or (ending == "waiting" and _has_come(connection, outcome.waits)):
-        return changed(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
+        return change_run(
+            connection, run, status="cancelled", spent=outcome.spent, result=_cancelled_result(outcome.spent)
+        )
+    if ending == "go_on" or (ending == "waiting" and _has_arrived(connection, outcome.waits)):
+        return change_run(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
     if ending == "waiting":
-        return changed(connection, run, status="waiting", spent=outcome.spent, waits=outcome.waits)
+        return change_run(connection, run, status="waiting", spent=outcome.spent, waits=outcome.waits)
     result = outcome.result
     if result is None and ending == "cancelled":
-        result = _cancelled(outcome.spent)
-    return changed(connection, run, status=ending, spent=outcome.spent, result=result)
+        result = _cancelled_result(outcome.spent)
+    return change_run(connection, run, status=ending, spent=outcome.spent, result=result)
 
 
-def advanced(
+def advance_run(
     connection: sa.Connection, run_id: str, said: Sequence[Message], from_segment: int | None, revive: bool
 ) -> RunInfo | None:
-    run = found(connection, run_id, lock=True)
+    run = find_run(connection, run_id, lock=True)
     ready: tuple[Status, ...] = ("waiting", "finished", "failed", *(("cancelled",) if revive else ()))
     if run.status not in ready or (from_segment is not None and run.segment != from_segment):
         return None
     if said:
-        said = [*_given_up(connection, run.id), *said]
-    say(connection, run.id, 2 * run.segment + 1, said)
+        said = [*_give_up_calls(connection, run.id), *said]
+    append_messages(connection, run.id, 2 * run.segment + 1, said)
     # only for whoever takes it up again: background work that ends must not allow it more
-    spent = {**run.spent, BEFORE: _used(run.spent)} if run.is_over and revive else run.spent
-    return changed(connection, run, status="queued", segment=run.segment + 1, spent=spent)
+    spent = {**run.spent, BEFORE: _spent_so_far(run.spent)} if run.is_over and revive else run.spent
+    return change_run(connection, run, status="queued", segment=run.segment + 1, spent=spent)
 
 
-def _used(spent: Mapping[str, Any]) -> dict[str, Any]:
+def _spent_so_far(spent: Mapping[str, Any]) -> dict[str, Any]:
     return {name: spent[name] for name in ("turns", "calls", "usage", "seconds") if name in spent}
 
 
-def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
+def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:
     """Results of calls that still waited when somebody said something new: nothing stands between call and result."""
     words = "not run: the run was told something else while this call waited."
     waited = unanswered_calls(last_turn(connection, run_id))
@@ -132,13 +134,13 @@ def _given_up(connection: sa.Connection, run_id: str) -> list[Message]:
     return [Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in waited]
 
 
-def cancelled(connection: sa.Connection, run_id: str) -> RunInfo:
+def cancel_run(connection: sa.Connection, run_id: str) -> RunInfo:
     """The run, stopped if nobody runs it, else to be stopped by who does; and so the runs that it started."""
-    run = found(connection, run_id, lock=True)
+    run = find_run(connection, run_id, lock=True)
     if run.status == "running":
-        run = _marked(connection, run)
+        run = _mark_cancelling(connection, run)
     elif not run.is_over:
-        run = changed(connection, run, status="cancelled", spent=run.spent, result=_cancelled(run.spent))
+        run = change_run(connection, run, status="cancelled", spent=run.spent, result=_cancelled_result(run.spent))
     _stop_children(connection, run.id)
     return run
 
@@ -147,16 +149,16 @@ def _stop_children(connection: sa.Connection, run_id: str) -> None:
     children = sa.select(runs.c.id).where(runs.c.parent == run_id, HAS_PARENT)
     going_on = children.where(runs.c.status.not_in(OVER), sa.not_(runs.c.cancelling))
     for child in connection.execute(going_on).scalars().all():
-        cancelled(connection, child)
+        cancel_run(connection, child)
 
 
-def given(connection: sa.Connection, run_id: str, **values: Any) -> RunInfo:
-    run = found(connection, run_id, lock=True)
+def update_run(connection: sa.Connection, run_id: str, **values: Any) -> RunInfo:
+    run = find_run(connection, run_id, lock=True)
     change = sa.update(runs).where(runs.c.id == run.id).values(values)
-    return info(connection.execute(change.returning(*COLUMNS)).one())
+    return run_info(connection.execute(change.returning(*COLUMNS)).one())
 
 
-def changed(
+def change_run(
     connection: sa.Connection,
     run: RunInfo,
     *,
@@ -179,22 +181,22 @@ def changed(
         "updated": moment,
         "look": moment if status == "queued" else moment + GRACE if status in OVER and run.parent else _wake(waits),
     }
-    after = info(connection.execute(change.values(values).returning(*COLUMNS)).one())
+    after = run_info(connection.execute(change.values(values).returning(*COLUMNS)).one())
     if after.is_over and after.parent:
-        nudge(connection, after.parent)
+        wake_soon(connection, after.parent)
     if status == "cancelled":  # who has its work stops it, and nobody is to be told
         connection.execute(sa.delete(background).where(background.c.run == run.id))
     return after
 
 
-def nudge(connection: sa.Connection, run_id: str) -> None:
+def wake_soon(connection: sa.Connection, run_id: str) -> None:
     """A run that waits is due soon, unless somebody continues it before."""
     soon = now(connection) + GRACE
     look = sa.case((sa.or_(runs.c.look.is_(None), runs.c.look > soon), soon), else_=runs.c.look)
     connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
 
 
-def alone(connection: sa.Connection, run_id: str) -> None:
+def lock_events(connection: sa.Connection, run_id: str) -> None:
     """Until the end of the transaction, nobody else numbers events of this run.
 
     So their numbers become visible in ascending order: who has read number 7 will not be given a 6 later. (Numbers of
@@ -205,14 +207,14 @@ def alone(connection: sa.Connection, run_id: str) -> None:
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_EVENTS, key)))
 
 
-def looked_at(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:
+def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:
     """Queued runs whose turn it is to be looked at; the longer one waits, the rarer. Each is given to one caller."""
     moment = now(connection)
     turn = (
         sa.select(runs.c.id)
         .where(runs.c.status == "queued", runs.c.look <= moment, runs.c.updated <= moment - older)
         .order_by(runs.c.look)
-        .limit(within(limit))
+        .limit(clamp_limit(limit))
         .with_for_update(skip_locked=True)
     )
     ids = connection.execute(turn).scalars().all()
@@ -220,10 +222,10 @@ def looked_at(connection: sa.Connection, older: float, limit: int) -> list[RunIn
         return []
     wait = sa.case((moment - runs.c.updated > 2 * older, (moment - runs.c.updated) / 2), else_=older)
     change = sa.update(runs).where(runs.c.id.in_(ids)).values(look=moment + wait)
-    return [info(row) for row in connection.execute(change.returning(*COLUMNS))]
+    return [run_info(row) for row in connection.execute(change.returning(*COLUMNS))]
 
 
-def _cancelled(spent: Mapping[str, Any]) -> dict[str, Any]:
+def _cancelled_result(spent: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "text": "",
         "reason": "cancelled",
@@ -236,9 +238,9 @@ def _cancelled(spent: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _marked(connection: sa.Connection, run: RunInfo) -> RunInfo:
+def _mark_cancelling(connection: sa.Connection, run: RunInfo) -> RunInfo:
     change = sa.update(runs).where(runs.c.id == run.id).values(cancelling=True)
-    return info(connection.execute(change.returning(*COLUMNS)).one())
+    return run_info(connection.execute(change.returning(*COLUMNS)).one())
 
 
 def _wake(waits: Sequence[Wait]) -> float | None:
@@ -246,13 +248,13 @@ def _wake(waits: Sequence[Wait]) -> float | None:
     return min((float(one) for one in times if isinstance(one, int | float)), default=None)
 
 
-def _has_come(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
+def _has_arrived(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
     """Whether something it would wait for is there: it came while the segment was still ending."""
     asked = {str(wait.detail.get("question", "")) for wait in waits if wait.kind == "approval"}
     started = {str(wait.detail.get("run", "")) for wait in waits if wait.kind == "run"}
-    given = sa.select(questions.c.id).where(questions.c.id.in_(asked), questions.c.answered.is_not(None))
+    update_run = sa.select(questions.c.id).where(questions.c.id.in_(asked), questions.c.answered.is_not(None))
     ended = sa.select(runs.c.id).where(runs.c.id.in_(started), runs.c.status.in_(OVER))
     return bool(
-        (asked and connection.execute(given.limit(1)).first())
+        (asked and connection.execute(update_run.limit(1)).first())
         or (started and connection.execute(ended.limit(1)).first())
     )

@@ -36,14 +36,14 @@ def make_file(path: Path) -> None:
 
 
 @dataclass(slots=True)
-class Looking:
+class ReadOnlyState:
     """Whether a file that cannot be written may be read as it is: then nothing is seen that others write."""
 
     allowed: bool
     happens: bool = False
 
 
-def engine_for(url: sa.URL, patience: float, looking: Looking) -> sa.Engine:
+def engine_for(url: sa.URL, patience: float, looking: ReadOnlyState) -> sa.Engine:
     """`patience`: seconds that another process may hold the file."""
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
 
@@ -57,7 +57,7 @@ def engine_for(url: sa.URL, patience: float, looking: Looking) -> sa.Engine:
             if error.sqlite_errorcode & 0xFF not in _UNWRITABLE or _has_log(path) or not looking.allowed:
                 raise
             looking.happens = True
-            return _as_it_is(dialect, path, kwargs)
+            return _connect_immutable(dialect, path, kwargs)
         return connection
 
     sa.event.listen(engine, "do_connect", connect)
@@ -72,7 +72,7 @@ def set_sync(connection: sa.Connection, mode: str) -> None:
         raw.execute(f"PRAGMA synchronous = {mode}")
 
 
-def _as_it_is(dialect: sa.Dialect, path: Path, kwargs: Any) -> Any:
+def _connect_immutable(dialect: sa.Dialect, path: Path, kwargs: Any) -> Any:
     """A full or read-only disk has no room for the index that readers and writers of a log share. Nobody has one open
     here, so all there is stands in the file."""
     connection: Any = dialect.connect(f"file:{quote(str(path))}?immutable=1", uri=True, **kwargs)

@@ -21,9 +21,9 @@ from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, Limits
-from forge.durable.engine.segment_context import Models, Watch
+from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import EVERY, SILENT, Beats
+from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
 from forge.durable.worker.housekeeping import Housekeeping
 from forge.workspace.state.store import StoreError
 
@@ -51,7 +51,7 @@ class Worker:
         agents: Sequence[Agent] = (),
         *,
         models: Models | None = None,
-        watch: Watch | None = None,
+        watch: WatchActivity | None = None,
         name: str = "",
         version: str = "",
         queues: Sequence[str] = (DEFAULT,),
@@ -95,7 +95,7 @@ class Worker:
     async def __aenter__(self) -> Self:
         await self._arrive()
         self._ticking = asyncio.create_task(self._tick())
-        self._ticking.add_done_callback(self._tell_of_end)
+        self._ticking.add_done_callback(self._log_end)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -126,7 +126,7 @@ class Worker:
             self.beats.draining = True
             for attempt in tuple(ATTEMPTS.values()):
                 attempt.drain()
-            if not self.engine.running() and not background.held():
+            if not self.engine.list_running() and not background.list_held():
                 return True
             if loop.time() > until:
                 return False
@@ -143,7 +143,7 @@ class Worker:
                 await in_thread(lambda: self.beats.leave(handed=True))
                 raise
         except SQLAlchemyError as error:
-            raise self.store.database.explained(error) from error
+            raise self.store.database.explain_error(error) from error
         self._is_here.set()
 
     async def _leave(self, *, in_good_order: bool) -> None:
@@ -151,14 +151,14 @@ class Worker:
         self.engine.taking = False
         for attempt in tuple(ATTEMPTS.values()):
             attempt.abandon()
-        for run in background.held():
-            background.let_go(run)
+        for run in background.list_held():
+            background.cancel_work(run)
         await self.engine.stop_workflows()
-        handed = await self._handed_back(counts=not in_good_order)
+        handed = await self._hand_back(counts=not in_good_order)
         await in_thread(lambda: self.beats.leave(handed=handed))
         await self.engine.__aexit__(None, None, None)
 
-    async def _handed_back(self, *, counts: bool) -> bool:
+    async def _hand_back(self, *, counts: bool) -> bool:
         try:
             await asyncio.wait_for(in_thread(lambda: self.engine.hand_back(self.id, counts=counts)), 5)
         except Exception as error:  # the database is away, say: the others see to it when we are silent
@@ -194,7 +194,7 @@ class Worker:
                 part.cancel()
             await asyncio.wait(parts)
 
-    def _tell_of_end(self, ticking: asyncio.Task[None]) -> None:
+    def _log_end(self, ticking: asyncio.Task[None]) -> None:
         if not ticking.cancelled() and (error := ticking.exception()) is not None:
             log.critical("worker %s cannot go on: %s", self.id, text_of(error), exc_info=error)
 
@@ -204,16 +204,18 @@ class Worker:
             self.beats.pulse()
             if self.beats.lost.is_set():
                 await self._come_back()
-            await self._guarded(self._stop_cancelled)
-            await self._guarded(lambda: programs.end_over(self.store, keep_conversations=self._keep_conversations))
+            await self._run_guarded(self._stop_cancelled)
+            await self._run_guarded(
+                lambda: programs.end_finished(self.store, keep_conversations=self._keep_conversations)
+            )
             if time.monotonic() - looked > FORGOTTEN * self._every:
                 looked = time.monotonic()
-                await self._guarded(self._take_up)
+                await self._run_guarded(self._requeue_forgotten)
             await asyncio.sleep(TICK)
 
     async def _take_over(self) -> None:
         while await self._is_here.wait():
-            await self._guarded(lambda: Housekeeping(self.engine, self.beats).take_over())
+            await self._run_guarded(lambda: Housekeeping(self.engine, self.beats).take_over())
             await asyncio.sleep(self._pause())
 
     def _pause(self) -> float:
@@ -222,30 +224,30 @@ class Worker:
     async def _keep_house(self) -> None:
         """With many workers each does it less often, so that the database has the same work with 10 as with 10,000."""
         while await self._is_here.wait():
-            self._sharing = await self._guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
+            self._sharing = await self._run_guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
             for chore in self._chores:
-                await self._guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
+                await self._run_guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
             await asyncio.sleep(self._pause())
 
-    async def _take_up(self) -> None:
-        for one in await in_thread(self.engine.forgotten):
+    async def _requeue_forgotten(self) -> None:
+        for one in await in_thread(self.engine.requeue_forgotten):
             log.warning("worker %s had taken %s and did not run it: it is queued again", self.id, one)
 
     async def _stop_cancelled(self) -> None:
-        under_way = {*ATTEMPTS, *background.held()}
-        for run in await in_thread(lambda: self.store.cancelled(under_way)) if under_way else ():
-            background.let_go(run)
+        under_way = {*ATTEMPTS, *background.list_held()}
+        for run in await in_thread(lambda: self.store.find_cancelled(under_way)) if under_way else ():
+            background.cancel_work(run)
             if attempt := ATTEMPTS.get(run):
                 attempt.stop()
 
-    async def _guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    async def _run_guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
         """A database that is away, or a bug, must not end the ticking: the next round tries again."""
         try:
             return await work()
         except StoreError as error:
             log.warning("%s", error.message)
         except SQLAlchemyError as error:
-            log.warning("%s", self.store.database.explained(error).message)
+            log.warning("%s", self.store.database.explain_error(error).message)
         except Exception:
             log.exception("a round of worker %s failed", self.id)
 
@@ -255,14 +257,14 @@ class Worker:
         engine = self.engine
         engine.agents, engine.taking = self.agents, not self._draining
         engine.models, engine.watch, engine.offered = self._models, self._watch, self._offered
-        self.beats = Beats(
+        self.beats = Heartbeat(
             self._database,
             self.engine.worker,
             queues=self.engine.takes,
             offers=self.engine.offers,
             version=self.engine.version,
             concurrency=self.engine.concurrency,
-            running=lambda: len(self.engine.running()),
+            running=lambda: len(self.engine.list_running()),
             every=self._every,
             silent=self._silent,
         )

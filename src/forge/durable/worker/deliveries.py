@@ -10,9 +10,9 @@ import sqlalchemy as sa
 
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
-from forge.durable.engine.segment_context import Home
+from forge.durable.engine.segment_context import WorkerContext
 from forge.durable.store.database import Database
-from forge.durable.store.find import found, now
+from forge.durable.store.find import find_run, now
 from forge.durable.store.rows import OVER, RunInfo
 from forge.durable.store.tables import Text, runs
 
@@ -41,13 +41,13 @@ def add(connection: sa.Connection, run: str, channel: str, target: str) -> None:
     connection.execute(sa.insert(table).values(run=run, channel=channel, target=target, tried=None, tries=0))
 
 
-async def deliver_ended(home: Home, deliver: Deliver) -> int:
+async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
     """Send what is over and was not sent yet; how many were sent here. A try that fails is repeated later, some times.
 
     It arrives once, unless a worker dies between sending it and saying so: then twice rather than never.
     """
-    database, sent = home.store.database, 0
-    for run, channel, target, tries in await in_thread(lambda: database.write(_claimed)):
+    database, sent = context.store.database, 0
+    for run, channel, target, tries in await in_thread(lambda: database.write(_claim)):
         try:
             await deliver(run, channel, target)
         except ToolError as error:
@@ -56,11 +56,11 @@ async def deliver_ended(home: Home, deliver: Deliver) -> int:
                 continue
         else:
             sent += 1
-        await in_thread(_forgetting(database, run.id))
+        await in_thread(_remover(database, run.id))
     return sent
 
 
-def _claimed(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
+def _claim(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
     moment = now(connection)
     free = sa.or_(table.c.tried.is_(None), table.c.tried < moment - LEASE)
     query = (
@@ -74,8 +74,8 @@ def _claimed(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
     if rows:
         mine = table.c.run.in_([row.run for row in rows])
         connection.execute(sa.update(table).where(mine).values(tried=moment, tries=table.c.tries + 1))
-    return [(found(connection, row.run), row.channel, row.target, row.tries + 1) for row in rows]
+    return [(find_run(connection, row.run), row.channel, row.target, row.tries + 1) for row in rows]
 
 
-def _forgetting(database: Database, run: str) -> Callable[[], Any]:
+def _remover(database: Database, run: str) -> Callable[[], Any]:
     return lambda: database.write(lambda connection: connection.execute(sa.delete(table).where(table.c.run == run)))

@@ -14,13 +14,13 @@ from forge.core.errors import ErrorKind
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
-from forge.durable.engine.background import give_up_lost
+from forge.durable.engine.background import report_lost
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.follow_up import follow_up, go_on
+from forge.durable.engine.follow_up import follow_up, resume_run
 from forge.durable.engine.starter import workflow_id
 from forge.durable.engine.workflow import MOST_TRIES
-from forge.durable.store.find import COLUMNS, info
-from forge.durable.store.heartbeats import Beats, workers
+from forge.durable.store.find import COLUMNS, run_info
+from forge.durable.store.heartbeats import Heartbeat, workers
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import OVER, Outcome, RunInfo
 from forge.durable.store.tables import runs
@@ -38,7 +38,7 @@ log = logging.getLogger("forge.durable")
 class Housekeeping:
     """One round. Every part may be done by many at once, or twice: the store and the engine take it once."""
 
-    def __init__(self, engine: Engine, beats: Beats) -> None:
+    def __init__(self, engine: Engine, beats: Heartbeat) -> None:
         self._engine = engine
         self._beats = beats
         self._store = engine.store
@@ -47,35 +47,35 @@ class Housekeeping:
         """How many workers there are to share it."""
         now = await in_thread(self._store.now)
         for run in await in_thread(lambda: self._store.due(now, MOST)):
-            await go_on(self._engine, run)
+            await resume_run(self._engine, run)
         await self._follow_up_children(now)
-        missing, ended = await in_thread(self._stranded)
+        missing, ended = await in_thread(self._find_stranded)
         for run in missing:
             await self._engine.start_segment(run)
-        for run, status in [*ended, *await in_thread(lambda: self._broken(now))]:
+        for run, status in [*ended, *await in_thread(lambda: self._find_broken(now))]:
             await self._close(run, status)
-        await give_up_lost(self._engine)
+        await report_lost(self._engine)
         if random.random() < RARELY:  # noqa: S311
             await self.hand_back_late_ones()
-        sharing: int = await in_thread(self._beats.sharing)
+        sharing: int = await in_thread(self._beats.count_sharing)
         return sharing
 
     async def take_over(self) -> None:
         """What the dead had. Apart from the rest of the round, which may take a while."""
-        for worker in await in_thread(self._beats.silent):
-            await in_thread(_of(self._beats.claim, worker))
-        for worker in await in_thread(self._beats.unhanded):
-            workflows = await in_thread(_of(self._engine.hand_back, worker))
-            await in_thread(_of(self._beats.handed, worker))
+        for worker in await in_thread(self._beats.find_silent):
+            await in_thread(_bind(self._beats.claim, worker))
+        for worker in await in_thread(self._beats.find_unhanded):
+            workflows = await in_thread(_bind(self._engine.hand_back, worker))
+            await in_thread(_bind(self._beats.mark_handed, worker))
             log.warning("worker %s has gone: %d of its runs are queued again", worker, len(workflows))
 
     async def hand_back_late_ones(self) -> None:
         """What workers took after all they had was handed back: they were paused, came back, and did not know yet."""
-        for worker in await in_thread(self._late):
-            workflows = await in_thread(_of(self._engine.hand_back, worker))
+        for worker in await in_thread(self._find_late):
+            workflows = await in_thread(_bind(self._engine.hand_back, worker))
             log.warning("worker %s took %d runs after it had gone: they are queued again", worker, len(workflows))
 
-    def _late(self) -> list[str]:
+    def _find_late(self) -> list[str]:
         database = self._store.database
         schema = None if database.is_sqlite else "dbos"
         begun = sa.table("workflow_status", sa.column("executor_id"), sa.column("status"), schema=schema)
@@ -87,34 +87,34 @@ class Housekeeping:
     async def _follow_up_children(self, now: float) -> None:
         """Runs that others started and that ended some seconds ago: whoever ended them may have died before it told
         those, just when they began to wait. Each is looked at once, so that those who wait cost nothing."""
-        children = await in_thread(lambda: self._ended_children(now))
+        children = await in_thread(lambda: self._find_ended_children(now))
         if not children:
             return
         theirs = {parent for _, parent in children}
-        for run in await in_thread(lambda: self._found(runs.c.id.in_(theirs), runs.c.status == "waiting")):
+        for run in await in_thread(lambda: self._find_runs(runs.c.id.in_(theirs), runs.c.status == "waiting")):
             waits_for = {str(wait.detail.get("run", "")) for wait in run.waits if wait.kind == "run"}
             if not waits_for.isdisjoint(child for child, _ in children):
-                await go_on(self._engine, run)
+                await resume_run(self._engine, run)
         seen = sa.update(runs).where(runs.c.id.in_([child for child, _ in children]), runs.c.status.in_(OVER))
         database = self._store.database
         await in_thread(
             lambda: database.write(lambda connection: connection.execute(seen.values(look=None)), lasting=False)
         )
 
-    def _ended_children(self, now: float) -> list[tuple[str, str]]:
+    def _find_ended_children(self, now: float) -> list[tuple[str, str]]:
         query = sa.select(runs.c.id, runs.c.parent).where(runs.c.status.in_(OVER), runs.c.look <= now).limit(MOST)
         return self._store.database.read(lambda connection: [(row.id, row.parent) for row in connection.execute(query)])
 
-    def _stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]]]:
+    def _find_stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]]]:
         """Queued runs without a workflow, and those whose workflow has ended; all others just wait for their turn."""
-        some = self._store.stranded()
+        some = self._store.claim_stranded()
         status = self._status(some)
-        return [run for run in some if workflow_id(run.id, run.segment) not in status], _ended(some, status)
+        return [run for run in some if workflow_id(run.id, run.segment) not in status], _filter_ended(some, status)
 
-    def _broken(self, now: float) -> list[tuple[RunInfo, str]]:
+    def _find_broken(self, now: float) -> list[tuple[RunInfo, str]]:
         """Runs at work whose workflow has ended: it failed, or was begun too often and killed its workers each time."""
-        some = self._found(runs.c.status == "running", runs.c.updated < now - LOST)
-        return _ended(some, self._status(some))
+        some = self._find_runs(runs.c.status == "running", runs.c.updated < now - LOST)
+        return _filter_ended(some, self._status(some))
 
     def _status(self, some: list[RunInfo]) -> dict[str, str]:
         """Of the workflows of their segments, where there are any: one question for all."""
@@ -138,25 +138,25 @@ class Housekeeping:
         failure = Failure(words, ErrorKind.SYSTEM, advice)
         result = result_of(RunResult(text="", reason="error", turns=0, messages=[], error=failure))
         history = await in_thread(lambda: self._store.messages(run.id, run.segment))
-        said = tuple(lost(history)) if run.status == "running" else ()
-        outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_counted(run)})
+        said = tuple(lost_messages(history)) if run.status == "running" else ()
+        outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_spent_of(run)})
         closed = await in_thread(lambda: self._store.close_segment(run.id, run.segment, outcome))
         await follow_up(self._engine, closed)
 
-    def _found(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST) -> list[RunInfo]:
+    def _find_runs(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST) -> list[RunInfo]:
         # in no order: where there are more than fit, each has its turn some day
         query = sa.select(*COLUMNS).where(*conditions).order_by(sa.func.random()).limit(limit)
         rows = self._store.database.read(lambda connection: connection.execute(query).all())
-        return [info(row) for row in rows]
+        return [run_info(row) for row in rows]
 
 
-def _ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tuple[RunInfo, str]]:
+def _filter_ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tuple[RunInfo, str]]:
     """Those whose workflow has ended, and how."""
     found = [(run, status.get(workflow_id(run.id, run.segment), "")) for run in some]
     return [(run, how) for run, how in found if how in ENDED]
 
 
-def lost(history: Sequence[Message]) -> list[Message]:
+def lost_messages(history: Sequence[Message]) -> list[Message]:
     """What a model must know that goes on where a segment got lost: it may have done things in it, these calls too."""
     words = "its state is unknown: it may have happened. Check what is there before you repeat it."
     results = [
@@ -167,9 +167,9 @@ The state of that work is unknown. Check what is there before you repeat it."
     return [*results, Message("user", note)]
 
 
-def _counted(run: RunInfo) -> dict[str, Any]:
+def _spent_of(run: RunInfo) -> dict[str, Any]:
     return {name: run.spent[name] for name in ("turns", "calls", "usage", "cost") if name in run.spent}
 
 
-def _of(function: Callable[[str], Any], worker: str) -> Callable[[], Any]:
+def _bind(function: Callable[[str], Any], worker: str) -> Callable[[], Any]:
     return lambda: function(worker)

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from forge.durable.store import RunStore
 from forge.durable.store import run_rows as _runs
 from forge.durable.store.database import Database
-from forge.durable.store.find import inserted
+from forge.durable.store.find import insert_into
 from forge.durable.store.find import now as database_now
 from forge.durable.store.rows import OPEN, SCHEDULED, NewRun, RunInfo
 from forge.durable.store.tables import Text, runs
@@ -85,7 +85,7 @@ class StoredOccurrences:
             return refusal
         if due.schedule.channel:
             deliveries.add(connection, new.id, due.schedule.channel, due.schedule.channel_target)
-        return _runs.make(connection, new)
+        return _runs.make_run(connection, new)
 
 
 class ProcessOccurrences:
@@ -108,7 +108,7 @@ class ProcessOccurrences:
         schedule = due.schedule
         interval = Cron.parse(schedule.cron, schedule.timezone).every or 1.0
         self.prepare()
-        claims = _Held(self._database, owner)
+        claims = _ProcessClaims(self._database, owner)
         fired = claim_due(claims, {schedule.id: schedule}, max(now, due.at), first_seen=due.at - interval)
         if fired.claims:
             return None
@@ -128,7 +128,7 @@ class ProcessOccurrences:
         self._database.write(lambda connection: connection.execute(mine), lasting=False)
 
 
-class _Held:
+class _ProcessClaims:
     """The claims of one process. Each is the name of a schedule."""
 
     def __init__(self, database: Database, owner: str) -> None:
@@ -146,7 +146,7 @@ class _Held:
         if refusal is not None:
             return refusal
         values = {"owner": self._owner, "beat": database_now(connection)}
-        new = inserted(connection, _holders).values(name=due.schedule.id, **values)
+        new = insert_into(connection, _holders).values(name=due.schedule.id, **values)
         connection.execute(new.on_conflict_do_update(index_elements=["name"], set_=values))
         return due.schedule.id
 
@@ -169,7 +169,7 @@ def find_progress(database: Database, schedules: Mapping[str, Schedule], first_s
         return found
 
     def add(connection: sa.Connection) -> dict[str, Progress]:
-        connection.execute(inserted(connection, _rows).on_conflict_do_nothing(), new)
+        connection.execute(insert_into(connection, _rows).on_conflict_do_nothing(), new)
         return read(connection)
 
     return database.write(add)

@@ -12,7 +12,7 @@ from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.queues import DEFAULT
-from forge.durable.engine.segment_context import Home
+from forge.durable.engine.segment_context import WorkerContext
 from forge.durable.store.database import Database
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import occurrences
@@ -77,48 +77,48 @@ class Schedules:
             log.error("schedule %s is left out: %s", schedule.id, words)
 
     @property
-    def rests(self) -> bool:
+    def is_resting(self) -> bool:
         return not self._given or time.monotonic() < self._awake
 
     def rest(self, seconds: float) -> None:
         self._awake = time.monotonic() + max(0.0, min(seconds, REST))
 
 
-async def fire_due(home: Home, schedules: Schedules, now: float | None = None) -> list[RunInfo]:
+async def fire_due(context: WorkerContext, schedules: Schedules, now: float | None = None) -> list[RunInfo]:
     """Begin what is due, and is not begun yet; the runs that were begun here.
 
     Of times that were missed, since no worker was up, the latest is made up for. Nothing begins while the run of the
     time before is still queued or at work. Without `now` the database's clock counts, and between the times that are
     due the database is hardly asked, so that every worker may call this every second.
     """
-    if now is None and schedules.rests:
+    if now is None and schedules.is_resting:
         return []
-    fired: list[RunInfo] = await in_thread(lambda: _fire(home, schedules, now))
+    fired: list[RunInfo] = await in_thread(lambda: _fire(context, schedules, now))
     for run in fired:
-        await home.start_segment(run)  # who dies before that leaves a queued run, which is noticed
+        await context.start_segment(run)  # who dies before that leaves a queued run, which is noticed
     return fired
 
 
-def _fire(home: Home, schedules: Schedules, now: float | None) -> list[RunInfo]:
-    schedules.prepare(home.store.database)
-    moment = home.store.now() if now is None else now
-    store = StoredOccurrences(home.store.database, lambda due: _new_run(home, schedules, due))
+def _fire(context: WorkerContext, schedules: Schedules, now: float | None) -> list[RunInfo]:
+    schedules.prepare(context.store.database)
+    moment = context.store.now() if now is None else now
+    store = StoredOccurrences(context.store.database, lambda due: _new_run(context, schedules, due))
     wanted = {schedule.id: schedule for schedule in schedules.all}
     fired = claim_due(store, wanted, moment, leave_out=schedules.leave_out)
     schedules.rest(REST if fired.following is None else fired.following - moment)
     return fired.claims
 
 
-def _new_run(home: Home, schedules: Schedules, due: Due) -> NewRun:
+def _new_run(context: WorkerContext, schedules: Schedules, due: Due) -> NewRun:
     """Raises `ToolError` where this worker does not have the agent: then another begins it."""
     prompt = schedules.prompt(due.schedule)
-    instructions = find_agent(home.agents, schedules.agent).system_prompt()
+    instructions = find_agent(context.agents, schedules.agent).system_prompt()
     system = [Message("system", instructions)] if instructions else []
     return NewRun(
         id=run_id_of(due),
         agent=schedules.agent,
         queue=schedules.queue,
-        version=getattr(home, "version", ""),
+        version=getattr(context, "version", ""),
         prompt=prompt,
         messages=(*system, Message("user", prompt)),
         scope={"schedule": due.schedule.id},

@@ -28,9 +28,9 @@ def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[F
         return
     try:
         if configuration.durable is not None and (url := configuration.durable.url()):
-            from forge.durable.store.database import label_of, parsed
+            from forge.durable.store.database import label_of, parse_url
 
-            where = label_of(parsed(url))
+            where = label_of(parse_url(url))
             yield Finding(CHECK, "ok", f"kept in {where}, which was not contacted; forge worker status asks it")
             return
     except ToolError as error:

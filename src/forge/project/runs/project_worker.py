@@ -15,9 +15,9 @@ from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.queues import DEFAULT, depths
+from forge.durable.engine.queues import DEFAULT, count_queued
 from forge.durable.store import RunStore
-from forge.durable.store.heartbeats import WorkerInfo, listed
+from forge.durable.store.heartbeats import WorkerInfo, list_workers
 from forge.durable.store.results import run_result
 from forge.durable.store.rows import RunInfo
 from forge.durable.worker import Chore, Worker
@@ -169,11 +169,11 @@ def _count_runs(count: int) -> str:
 def read_status(database: str) -> dict[str, Any]:
     """Returns workers, queues and runs as data. Raises `ToolError`."""
     with RunStore(database) as store:
-        workers = listed(store.database)
+        workers = list_workers(store.database)
         return {
             "database": store.label,
             "workers": [_worker_fields(one) for one in workers],
-            "queues": {name: {"queued": count} for name, count in sorted(depths(store.database).items())},
+            "queues": {name: {"queued": count} for name, count in sorted(count_queued(store.database).items())},
             "runs": store.counts(),
             "unattended": [
                 {"version": version, "queue": queue, "queued": count}
