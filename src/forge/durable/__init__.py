@@ -1,4 +1,4 @@
-"""Runs that survive: every turn and every call is a recorded step, on one machine or on many."""
+"""Runs agents durably: every turn and every call is a recorded step, on one machine or on many."""
 
 from __future__ import annotations
 

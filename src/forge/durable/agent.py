@@ -1,4 +1,4 @@
-"""An agent whose runs survive: killed anywhere, they go on where they were, here or on another machine."""
+"""Runs an agent durably: after a crash its runs resume where they were, here or on another machine."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from forge.workspace.state import state_directory
 
 @dataclass(slots=True, kw_only=True)
 class DurableResult(RunResult):
-    """How a run ended, or what it waits for: then `reason` is "waiting", and the run goes on once it is answered."""
+    """The result of a run, or what it waits for: then `reason` is "waiting", and an answer resumes the run."""
 
     run_id: str
     waits: tuple[Wait, ...] = ()
 
 
 class WorkerSettings(TypedDict, total=False):
-    """How the worker of a `DurableAgent` works; `Worker` says what each means."""
+    """The settings of a `DurableAgent`'s worker; see `Worker`."""
 
     name: str
     version: str
@@ -53,7 +53,7 @@ class WorkerSettings(TypedDict, total=False):
 
 
 class SubmitParameters(TypedDict, total=False):
-    """What `DurableAgent.submit` takes beside the prompt."""
+    """The parameters of `DurableAgent.submit` beside the prompt."""
 
     run_id: str
     messages: Sequence[Message]
@@ -66,7 +66,7 @@ class SubmitParameters(TypedDict, total=False):
 
 
 class DurableAgent:
-    """Use it inside `async with`, which starts a worker in this process. Other workers of the same database help.
+    """An agent whose runs are stored. `async with` starts a worker in this process; other workers of the database help.
 
     `database` is `sqlite:///file.db` (by default in `.forge` of the workspace) or `postgresql://…`.
     """
@@ -105,7 +105,7 @@ class DurableAgent:
         await asyncio.to_thread(self.runs.close)
 
     async def run(self, prompt: str, **parameters: Unpack[SubmitParameters]) -> DurableResult:
-        """Begin a run and follow it until it is over, or waits for somebody. The parameters are those of `submit`."""
+        """Begins a run and follows it until it is over or waits for an answer. Takes the parameters of `submit`."""
         run = await self.submit(prompt, **parameters)
         return await self.result(run.id)
 
@@ -122,9 +122,9 @@ class DurableAgent:
         version: str = "",
         scope: Mapping[str, Any] | None = None,
     ) -> RunInfo:
-        """Begin a run, and leave it to whoever has time. The same `run_id` begins it once.
+        """Begins a run and leaves it to any worker. The same `run_id` begins only one run.
 
-        `messages` is a conversation that the prompt continues. `scope` says who talks and where: user, channel, chat.
+        `messages` is a conversation that the prompt continues. `scope` names the user, channel and chat.
         """
         self._check_open()
         check_messages(messages)
@@ -147,7 +147,7 @@ class DurableAgent:
     async def answer(
         self, run_id: str, answer: Answer | str, question: str | None = None, by: str = ""
     ) -> DurableResult:
-        """Answer what a run waits for, an approval or a question, and follow it from there."""
+        """Answers an approval or a question of a run, and follows the run from there."""
         self._check_open()
         await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, question, by))
         return await self.result(run_id)
@@ -158,7 +158,7 @@ class DurableAgent:
         return await self.result(run_id)
 
     async def result(self, run_id: str) -> DurableResult:
-        """Wait until the run is over, or waits for somebody."""
+        """Waits until the run is over or waits for an answer."""
         self._check_open()
         run = await self.runs.settled(run_id)
         return await asyncio.to_thread(self._result, run)
@@ -195,5 +195,5 @@ def _is_name(name: object) -> bool:
 
 
 def local_database(workspace: Path) -> str:
-    """The database of a workspace, in its `.forge` directory: enough for one machine."""
+    """Returns the database URL of a workspace, in its `.forge` directory: enough for one machine."""
     return f"sqlite:///{state_directory(workspace) / 'durable.db'}"

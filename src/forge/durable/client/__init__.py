@@ -1,4 +1,4 @@
-"""Runs, for everybody who only asks: begin one, see how far it is, answer it, stop it. No engine has to run here."""
+"""Begins, inspects, answers and stops runs. Needs no engine in this process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from forge.durable.store.rows import NewRun, Question, RunInfo
 from forge.permissions.answers import Answer
 from forge.workspace.state.store import StoreError
 
-VERSION = "0"  # of applications that name none; workers that name none have the same
+VERSION = "0"  # the default version of applications and workers
 
 FINE = ("answer", "task_completion", "converse", "question")
 
@@ -52,7 +52,7 @@ def new_run_id() -> str:
 class Runs:
     """The runs of a database. Every method but `follow` and `settled` blocks for as long as the database takes.
 
-    Ids are whole ones; `find` is for people who type their beginnings. Errors are `StoreError`: what was tried, what
+    Methods take whole ids; `find` also takes the beginning of one. Errors are `StoreError`: what was tried, what
     went wrong, what to do next.
     """
 
@@ -84,9 +84,9 @@ class Runs:
         messages: Sequence[Message] = (),
         scope: Mapping[str, Any] | None = None,
     ) -> RunInfo:
-        """Begin a run and leave it to whoever has time; the same `run_id` begins it once.
+        """Begins a run and leaves it to any worker; the same `run_id` begins only one run.
 
-        `messages` is all that the model is shown first, the prompt included; by default the prompt alone.
+        `messages` is the first conversation of the model, the prompt included; by default the prompt alone.
         """
         check_text(prompt, "the prompt")
         check_messages(messages)
@@ -111,37 +111,37 @@ class Runs:
         return self.store.get(run_id)
 
     def find(self, beginning: str) -> RunInfo:
-        """The run of this id, or the only one whose id begins so."""
+        """Returns the run of this id, or the only one whose id begins so."""
         return self.store.find(beginning)
 
     def is_attended(self, run: RunInfo) -> bool:
-        """Whether a living worker takes it."""
+        """Returns True if a living worker takes the run."""
         return has_worker(self.store, run)
 
     def list(self, **wanted: Any) -> Infos:
-        """The newest first; `wanted` as `RunStore.list` takes it."""
+        """Lists runs, the newest first; takes the parameters of `RunStore.list`."""
         return self.store.list(**wanted)
 
     def messages(self, run_id: str) -> Messages:
         return self.store.messages(self.get(run_id).id)
 
     def result(self, run_id: str) -> RunResult:
-        """How it ended; while it has not, `reason` is "waiting"."""
+        """Returns the result; `reason` is "waiting" while the run is not over."""
         run = self.get(run_id)
         return run_result(run, self.store.messages(run.id))
 
     def questions(self, run_id: str | None = None) -> Questions:
-        """What a run, and those it started, ask a person to allow; without an id, what any run asks."""
+        """Lists the open approvals of a run and its sub-runs; without an id, of all runs."""
         if run_id is None:
             return self.store.questions()
         return [one for run in self._family(self.get(run_id)) for one in self.store.questions(run.id)]
 
     def events(self, run_id: str, after: int = 0) -> Numbered:
-        """Of this run alone, as they are stored. `follow` makes one stream of a run and those it started."""
+        """Returns the stored events of this run alone. `follow` also includes its sub-runs."""
         return self.store.events(self.get(run_id).id, after)
 
     async def follow(self, run_id: str, after: int = 0) -> AsyncIterator[Event]:
-        """What happens, until the run is over or waits for somebody."""
+        """Yields events until the run is over or waits for an answer."""
         following = RunFollower(self.store, (await in_thread(lambda: self.get(run_id))).id, after)
         for pause in pauses():
             run, events = await in_thread(following.read_new)
@@ -152,7 +152,7 @@ class Runs:
             await asyncio.sleep(SHORTEST if events else pause)
 
     def wait(self, run_id: str, timeout: float | None = None) -> RunInfo:
-        """The run once it is over or waits for somebody, or as it is after so many seconds."""
+        """Returns the run once it is over or waits for an answer, or as it is after `timeout` seconds."""
         until = float("inf") if timeout is None else time.monotonic() + timeout
         watch = UnattendedWarning(self.store)
         for pause in pauses():
@@ -164,7 +164,7 @@ class Runs:
         raise AssertionError("pauses never end")
 
     async def settled(self, run_id: str) -> RunInfo:
-        """The same, for programs with an event loop."""
+        """Async version of `wait`, without a timeout."""
         watch = UnattendedWarning(self.store)
         for pause in pauses():
             run: RunInfo = await in_thread(lambda: self.get(run_id))
@@ -175,13 +175,13 @@ class Runs:
         raise AssertionError("pauses never end")
 
     def needs_no_worker(self, run: RunInfo) -> bool:
-        """Whether nothing more happens by itself: the run is over, or all it waits for is somebody's answer."""
+        """Returns True if the run is over, or waits only for answers of people."""
         return needs_no_worker(self.store, run)
 
     def answer(self, run_id: str, answer: Answer | str, question: str | None = None, by: str = "") -> RunInfo:
-        """Answer what a run waits for: a yes or no to a call, or the words that answer its question. Taken once.
+        """Answers a run: an approval with yes or no, or a question in words. The first answer counts.
 
-        `question` is the id of one approval, where several are asked for.
+        `question` is the id of one approval, if several are open.
         """
         check_answer_values(answer, question, by)
         run = self.get(run_id)
@@ -193,7 +193,7 @@ class Runs:
         return self.get(run.id)
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
-        """Store the answer to an approval; the run goes on with `go_on`."""
+        """Stores the answer to an approval; `go_on` then resumes the run."""
         check_answer_values(answer, None, by)
         check_answer(question, answer)
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
@@ -203,37 +203,38 @@ class Runs:
             raise StoreError(words, ErrorKind.USER, f"`forge runs show {question.run}` tells how far it is.")
 
     def go_on(self, run_id: str) -> RunInfo:
-        """Let a run go on that waits for something that is there; nothing, where there is none."""
+        """Resumes a waiting run if something it waits for has arrived; otherwise does nothing."""
         run = self.get(run_id)
         if run.status == "waiting" and is_ready(self.store, run):
             return self._start(self.store.advance(run.id, from_segment=run.segment) or self.get(run.id))
         return run
 
     def cancel(self, run_id: str) -> RunInfo:
-        """Stop a run, and those that it started. One that is at work is stopped by its worker, within seconds."""
+        """Stops a run and its sub-runs. The worker of a running one stops it within seconds."""
         run = self.store.request_cancel(run_id)
         if run.is_over and run.parent:
             self.go_on(run.parent)
         return run
 
     def delete(self, run_id: str, workspace: Path | None = None) -> None:
-        """Remove a run that is over, and those it started, with all that was said in it.
+        """Removes a run that is over, with its sub-runs and all their data.
 
-        `workspace`: its long results are removed there too.
+        `workspace`: also removes the run's long results there.
         """
         remove(self.store, self._starter.client, self.get(run_id).id, workspace)
 
     def prune(self, seconds: float, workspace: Path | None = None) -> Iterator[int]:
-        """Remove every run that has been over for so long, with those it started; how many, in batches as they go."""
+        """Removes every run that has been over for so long, with its sub-runs; yields the number of each batch."""
         return prune(self.store, self._starter.client, seconds, workspace)
 
     def prunable(self, seconds: float) -> int:
-        """How many runs `prune` would remove, those that they started not counted."""
+        """Counts the runs that `prune` would remove, without their sub-runs."""
         return count_prunable(self.store, seconds)
 
     def resume(self, run_id: str, say: str | None = None, model: str = "") -> RunInfo:
-        """Go on with a run that ended, with something new to say or where it broke off; or see to it that one goes on
-        which nobody works on. `model`: another one than it has been asking."""
+        """Resumes a run that ended, with a new message or where it stopped; or queues a run that no worker has.
+        `model`: changes its model.
+        """
         check_name(model, "the model", empty=True)
         if say is not None:
             check_words(say, "what is said to a run")
@@ -260,7 +261,7 @@ class Runs:
             raise StoreError(words, ErrorKind.USER, f'Say what to do next: forge runs resume {run.id} --say "…"')
 
     def migrate(self, run_id: str, version: str) -> RunInfo:
-        """Give a run, and those it started, to workers of another application version."""
+        """Gives a run and its sub-runs to workers of another application version."""
         check_name(version, "the version")
         found = self.get(run_id)
         for run in self._family(found):
@@ -295,13 +296,13 @@ class Runs:
         return self._start(queued)
 
     def _start(self, run: RunInfo) -> RunInfo:
-        if run.status in ("queued", "running"):  # the second: a segment that is under way stays as it is
+        if run.status in ("queued", "running"):  # a running segment stays as it is
             self._starter.start(run)
         return run
 
 
 def _set_version(database: Database, workflow: str, version: str) -> None:
-    """Of a segment that is queued, or that a dead worker had. DBOS's table is documented; no call of it does this."""
+    """Changes the version of a queued or abandoned segment in DBOS's documented table; no call of DBOS does this."""
     columns = [sa.column(name, sa.Text) for name in ("workflow_uuid", "application_version", "status")]
     table = sa.table("workflow_status", *columns, schema=None if database.is_sqlite else "dbos")
     is_open = table.c.status.in_(("ENQUEUED", "DELAYED", "PENDING"))

@@ -1,4 +1,4 @@
-"""Which question of a run is meant, and whether an answer to it can be taken."""
+"""Chooses the question that an answer belongs to, and checks the answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from forge.workspace.state.store import StoreError
 
 
 def check_answer_values(answer: object, question: object, by: object) -> None:
-    """Whether it is an answer at all. Raises `StoreError`, as all of these do."""
+    """Checks the types of an answer. Raises `StoreError`, as all functions here do."""
     check_name(by, "who answers", empty=True)
     if question is not None:
         check_text(question, "the id of a question")
@@ -33,7 +33,7 @@ def check_answer_values(answer: object, question: object, by: object) -> None:
 
 
 def check_answer(question: Question, answer: Answer) -> None:
-    """Whether the call that was asked about can take it."""
+    """Checks an answer against the call that was asked about."""
     shown = question.request
     if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
         words = f"{question.tool} runs already: its arguments can no longer be changed"
@@ -46,7 +46,7 @@ def check_answer(question: Question, answer: Answer) -> None:
 
 
 def choose_question(run: RunInfo, asked: Sequence[Question], question: str | None) -> Question:
-    """The one of this id, or the only one."""
+    """Returns the question of this id, or the only one."""
     found = [one for one in asked if question is None or one.id == question]
     if len(found) == 1:
         return found[0]
@@ -70,7 +70,7 @@ def nothing_asked_error(run: RunInfo) -> StoreError:
 
 
 def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
-    """As the tool itself will judge them, as far as what was stored of it tells."""
+    """Checks the arguments as the tool itself will, as far as its stored schema allows."""
     try:
         schema, aliases = takes["parameters"], dict(takes.get("aliases") or {})
         check_schema(tool, schema)
@@ -78,7 +78,7 @@ def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any
             name=tool, description="", parameters=schema, argument_aliases=aliases, strict=bool(takes.get("strict"))
         )
         parse = compile_parser(spec)
-    except (DefinitionError, KeyError, TypeError, ValueError):  # the tool says what it wants when it is called
+    except (DefinitionError, KeyError, TypeError, ValueError):  # the tool checks them itself when it is called
         return
     try:
         parse(object_of(arguments))

@@ -1,4 +1,4 @@
-"""Whether anybody is up who works on a run; whoever waits for one that nobody takes is told."""
+"""Finds runs that no living worker takes, and warns those who wait for one."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import RunInfo
 
-EVERY = 5.0  # seconds between two looks for workers, of those who wait for a run
+EVERY = 5.0  # seconds between two checks for workers while waiting for a run
 
 log = logging.getLogger("forge.durable")
 
 
 def has_worker(store: RunStore, run: RunInfo) -> bool:
-    """Whether a living worker takes it."""
+    """Returns True if a living worker takes the run."""
     return any(one.takes(run.version, run.queue) for one in list_workers(store.database))
 
 
 def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
-    """The run, or one that it waits for, which is queued where no living worker takes it."""
+    """Returns the run, or a run it waits for, that is queued where no living worker takes it."""
     if run.status == "queued":
         return None if has_worker(store, run) else run
     waited_for = (store.get(str(wait.detail.get("run"))) for wait in run.waits if wait.kind == "run")
@@ -32,7 +32,7 @@ def describe_unattended(run: RunInfo) -> str:
 
 
 class UnattendedWarning:
-    """For whoever waits: says once of each run that nobody takes it. Waiting goes on, for a worker may come."""
+    """Warns once about each run that no worker takes. Waiting continues, since a worker may start."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""The events of a run, and of those it started, as one stream: what tries and waits repeat is told once."""
+"""Merges the events of a run and its sub-runs into one stream, without the repetitions of retries and waits."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from forge.core.result import ToolResult
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 
-MOST = 1_000  # events of one run in one look
+MOST = 1_000  # events of one run in one query
 
 Key = tuple[str, str]
 
 
 class RunFollower:
-    """Looks when it is asked to. `after` is the number of the last event that is known already."""
+    """Reads new events on request. `after` is the number of the last known event."""
 
     def __init__(self, store: RunStore, run_id: str, after: int = 0) -> None:
         self._store = store
         self._id = run_id
         self._start = after
-        self._seen: dict[str, int] = {run_id: after}  # of each run, the number of its last event
+        self._seen: dict[str, int] = {run_id: after}  # the number of the last event, by run
         self._state: tuple[int, str] | None = None
         self._straight = EventFilter()
 
     def read_new(self) -> tuple[RunInfo, list[Event]]:
-        """The run as it is now, and what happened since the last look: all of it, if the run is over or waits."""
+        """Returns the run as it is now, and all events since the last call."""
         run = self._store.get(self._id)
         if (run.segment, run.status) != self._state:
             self._state = (run.segment, run.status)
@@ -53,14 +53,16 @@ class RunFollower:
                 return found
 
     def _add_children(self, run_id: str) -> None:
-        """The runs that it started, and those that they did."""
+        """Adds the runs that it started, recursively."""
         for child in self._store.list(parent=run_id, limit=MOST):
             self._seen.setdefault(child.id, self._start)
             self._add_children(child.id)
 
 
 class EventFilter:
-    """A call that had to wait is begun again when the run goes on: here it begins once, and ends once."""
+    """Removes repeated events: a call that waited is started again when the run resumes, but here it begins and ends
+    once.
+    """
 
     def __init__(self) -> None:
         self._begun: set[Key] = set()
@@ -68,13 +70,13 @@ class EventFilter:
         self._asked: set[tuple[Key, str, str]] = set()
 
     def decode(self, wire: Mapping[str, Any], *, own: bool = True) -> Event | None:
-        """The event, or None where it tells nothing new. `own`: not of a run that the followed one started."""
+        """Returns the event, or None if it is not new. `own`: False for an event of a sub-run."""
         try:
             event = event_from_dict(wire)
-        except ValueError:  # of a newer version: those who know it see it
+        except ValueError:  # an event of a newer version, unknown here
             return None
         if not own and isinstance(event, RunStarted | RunFinished):
-            return None  # a sub-agent's beginning and end are those of its call
+            return None  # its call already has a start and an end
         return event if self._is_new(event) else None
 
     def _is_new(self, event: Event) -> bool:
@@ -99,7 +101,7 @@ class EventFilter:
         return True
 
     def _end(self, key: Key, *, success: bool) -> bool:
-        if not success and key not in self._failed:  # it waits: nothing failed, and it is run again
+        if not success and key not in self._failed:  # the call waits: nothing failed, and it runs again
             return False
         self._begun.discard(key)
         self._failed.discard(key)
@@ -111,7 +113,7 @@ def _number(row: tuple[int, str, Any]) -> int:
 
 
 def event_from_dict(wire: Mapping[str, Any]) -> Event:
-    """The event that `to_dict` wrote; what is missing has its default. Raises ValueError in words."""
+    """Decodes an event that `to_dict` wrote; missing fields get their defaults. Raises ValueError."""
     kind = _kinds().get(wire.get("event", ""))
     if kind is None:
         raise ValueError(f"event: no event is called {brief(wire.get('event'))}")

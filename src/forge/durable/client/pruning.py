@@ -1,4 +1,4 @@
-"""Removes runs that are over: what the engine recorded of them and their files first, so that it can be repeated."""
+"""Removes runs that are over: first the engine's records and their files, so that a crash can be repeated."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from forge.workspace.state import NAME as STATE
 if TYPE_CHECKING:
     from dbos import DBOSClient
 
-BATCH = 200  # runs that are removed in one transaction
+BATCH = 200  # runs removed in one transaction
 SEGMENTS = 500  # … and segments in one of the engine's
 
 
 def remove(store: RunStore, client: DBOSClient, run_id: str, workspace: Path | None) -> None:
-    """One run, and those it started. Whoever is killed in between has only to begin again."""
+    """Removes one run and its sub-runs. After a crash, call it again."""
     family = store.database.read(lambda connection: _remove.find_ended_family(connection, run_id))
     _forget(store, client, family, workspace)
     store.delete(run_id)
 
 
 def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path | None) -> Iterator[int]:
-    """Remove what has been over for so long; how many runs, batch by batch."""
+    """Removes runs that have been over for so long; yields the number of each batch."""
     before, database = store.now() - seconds, store.database
     store.update()
     for roots in _batches(store, before):
@@ -43,7 +43,7 @@ def count_prunable(store: RunStore, seconds: float) -> int:
 
 
 def _batches(store: RunStore, before: float) -> Iterator[_remove.Family]:
-    """Those that nobody started, each with its whole family old."""
+    """Yields old runs without a parent whose whole family is old."""
     read, after = store.database.read, ""
     while some := read(partial(_remove.find_old, before=before, after=after, limit=BATCH)):
         after = some[-1][0]
@@ -58,9 +58,9 @@ def _forget(store: RunStore, client: DBOSClient, family: _remove.Family, workspa
 
 
 def _forget_files(workspace: Path, names: Sequence[str]) -> None:
-    """Those that are here. A run that is taken up again meanwhile gets its own from the database."""
+    """Removes the files that are in this workspace. A run resumed meanwhile restores its files from the database."""
     folder = workspace / STATE / "spill"
-    if not folder.is_dir():  # it stays so
+    if not folder.is_dir():  # do not make it
         return
     for name in names:
         with contextlib.suppress(OSError, ValueError):  # gone already, or no name of a file

@@ -1,4 +1,4 @@
-"""Waiting for runs: until they are over, or nothing more happens by itself."""
+"""Decides when to stop waiting for a run: it is over, or only a person can resume it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo, Wait
 
-SHORTEST, LONGEST = 0.05, 0.5  # seconds between two looks at a run
+SHORTEST, LONGEST = 0.05, 0.5  # seconds between two queries of a run
 
 
 def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
-    """Whether the run is over, or all it waits for is somebody's answer."""
+    """Returns True if the run is over, or waits only for answers of people."""
     if run.status != "waiting":
         return run.is_over
     return all(_needs_person(store, wait) for wait in run.waits)
 
 
 def pauses() -> Iterator[float]:
-    """Between looks: short at first. They never end."""
+    """Yields the pauses between queries, short at first, without end."""
     pause = SHORTEST
     while True:
         yield pause

@@ -1,4 +1,4 @@
-"""The agents that a worker can run, by the names that every worker knows."""
+"""Finds the agents that a worker can run, by names that all workers share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from forge.durable.engine.segment_context import Models
 from forge.durable.engine.wait_tool import wait
 from forge.permissions.gate import nobody
 
-MODEL = "model"  # in a run's scope: the model that was asked for
+MODEL = "model"  # in a run's scope: the requested model
 
 
 def for_stored_runs(agent: Agent, scope: Scope | None = None) -> Agent:
-    """The agent as a worker runs it. Its questions are stored, unless it has somebody to ask."""
+    """Returns the agent as a worker runs it. Its questions are stored, unless it has an approver."""
     if agent.gate.approve is nobody:
         agent.gate.approve = stored_approval
     return agent.replace(scope=scope)
 
 
 def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: Models | None = None) -> Agent:
-    """The agent of that name, or the sub-agent of `main/researcher`, with the model that its run asks for.
+    """Returns the agent of that name, or the sub-agent of `main/researcher`, with the model that its run asks for.
 
     Raises `ToolError`.
     """
@@ -43,7 +43,7 @@ def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: 
 
 
 class OfferedTools:
-    """What stored runs of an agent are offered: the agent's tools, as they are now, and those of stored runs alone."""
+    """The tools of an agent's stored runs: its current tools, and those that only stored runs have."""
 
     def __init__(self) -> None:
         self._cache: dict[str, tuple[ToolRegistry, int, ToolRegistry]] = {}  # by agent
@@ -52,7 +52,7 @@ class OfferedTools:
         registry, version, offered = self._cache.get(agent.name, (None, -1, None))
         if offered is None or registry is not agent.registry or version != agent.registry.version:
             offered = agent.registry.select(lambda spec: True)
-            if wait.spec.name not in offered.names:  # the agent may have one of its own
+            if wait.spec.name not in offered.names:  # the agent may have its own
                 offered.add(wait)
             self._cache[agent.name] = (agent.registry, agent.registry.version, offered)
         return offered

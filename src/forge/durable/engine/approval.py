@@ -1,4 +1,4 @@
-"""Questions that are stored: the run waits as a row, and whoever answers, wherever, lets it go on."""
+"""Stores approvals: the run waits as a row, and an answer from anywhere resumes it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from forge.permissions.answers import Answer
 from forge.permissions.remember import make_memory
 from forge.permissions.request import PermissionRequest
 
-TAKES = "takes"  # in a stored question: what arguments its tool takes, for whoever writes others
+TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
 LARGEST_SCHEMA = 16_000  # characters of it that are stored
 _BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
-LOOK = 0.5  # seconds between looks for the answer to a question that is held
+LOOK = 0.5  # seconds between queries for the answer of a blocking question
 
 
 async def stored_approval(request: PermissionRequest) -> Answer:
-    """An approver. What a call declares is asked before it runs: the run waits without a process.
+    """An approver. Declared permissions are asked before the call runs: the run waits without a process.
 
-    A tool that asks while it is at work cannot be put away: then this process waits, and the run with it.
+    A tool that asks while it runs cannot be suspended: then this process waits, and the run with it.
     """
     attempt = current.get()
     if attempt is None:
         return Answer.no(by="nobody")
-    if await asyncio.to_thread(_is_always_allowed, attempt, request):  # first: it leaves no question behind
+    if await asyncio.to_thread(_is_always_allowed, attempt, request):  # first: this stores no question
         return Answer("always", by="always")
     stored = await asyncio.to_thread(attempt.store.ask, _build_question(attempt, request))
     while stored.answer is None:
@@ -54,7 +54,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
 
 
 def answer_from_json(wire: Mapping[str, Any], by: str = "") -> Answer:
-    """The answer as it was given; what cannot be read is a no."""
+    """Decodes an answer; an unreadable one is a no."""
     kind, arguments = wire.get("kind"), wire.get("arguments")
     if kind not in ("once", "always", "no") or not isinstance(arguments, Mapping | None):
         return Answer.no("the stored answer cannot be read", by="error")
@@ -63,7 +63,7 @@ def answer_from_json(wire: Mapping[str, Any], by: str = "") -> Answer:
 
 
 def request_to_json(request: PermissionRequest) -> dict[str, Any]:
-    """All that a person must see to answer."""
+    """Encodes all that a person must see to answer."""
     ruling = request.ruling
     wire: dict[str, Any] = {
         "tool": request.spec.name,
@@ -88,8 +88,9 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
 
 
 def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:
-    """Its id is that of the exact call: the same arguments for the same things, and the same change shown, or it is
-    another question: between question and answer there may be days."""
+    """Builds a question whose id is bound to the exact call: other arguments, targets or a changed preview make another
+    question, since an answer may come days later.
+    """
     shown = request_to_json(request)
     bound = {key: shown.get(key) for key in _BOUND}
     digest = sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
@@ -100,7 +101,7 @@ def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:
 
 
 def _is_always_allowed(attempt: Attempt, request: PermissionRequest) -> bool:
-    """Whether a person said "always" to all of this in the run before: maybe on another worker."""
+    """Returns True if a person allowed all of this with "always" earlier in the run, maybe on another worker."""
     wanted = _covered_digests(request)
     if not wanted:
         return False
@@ -108,7 +109,7 @@ def _is_always_allowed(attempt: Attempt, request: PermissionRequest) -> bool:
 
 
 def _accepted_arguments(request: PermissionRequest) -> dict[str, Any] | None:
-    """So that arguments which do not fit are refused when they are given. Nothing, where none can be, or it is long."""
+    """Returns the schema to check edited arguments; None if they cannot be edited, or the schema is long."""
     if not request.editable or request.result is not None or request.question:
         return None
     spec = request.spec
@@ -118,7 +119,7 @@ def _accepted_arguments(request: PermissionRequest) -> dict[str, Any] | None:
 
 
 def _covered_digests(request: PermissionRequest) -> list[str]:
-    """What "always" covers, exactly: the rule that people are shown does not tell one set of arguments from another."""
+    """Returns digests of exactly what "always" covers: the rule shown to people does not distinguish arguments."""
     if not request.remember:
         return []
     keys = [
@@ -132,7 +133,7 @@ def _covered_digests(request: PermissionRequest) -> list[str]:
 
 
 def _sort_sets(key: Any) -> Any:
-    """The same in every process: a set has another order in each."""
+    """Sorts sets, whose order differs between processes."""
     if isinstance(key, frozenset):
         return sorted(map(str, key))
     return [_sort_sets(one) for one in key] if isinstance(key, tuple) else str(key)

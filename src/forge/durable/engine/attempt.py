@@ -1,4 +1,4 @@
-"""One process's try at a segment of a run: its steps are recorded, so that another try does not repeat them."""
+"""Runs one process's attempt at a segment: its steps are recorded, so that another attempt does not repeat them."""
 
 from __future__ import annotations
 
@@ -17,33 +17,35 @@ from forge.durable.store.rows import RunInfo
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
 
-MOST_STEPS = 200  # of a segment: another try replays no more
-MOST_CHARACTERS = 16 * 1024 * 1024  # that a segment's steps recorded: its end holds all of them once more, in one row
+MOST_STEPS = 200  # of a segment, which bounds the replay of another attempt
+MOST_CHARACTERS = 16 * 1024 * 1024  # recorded by a segment's steps: its end stores all of them once more, in one row
 
 Step = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
 
 
 class Attempt:
-    """Lives as long as the process works on the segment. `token` tells it from every other try at the same segment."""
+    """An attempt at a segment by this process. `token` distinguishes it from other attempts."""
 
     def __init__(self, run: RunInfo, context: WorkerContext, replays: int = 0) -> None:
-        """`replays`: steps that earlier tries recorded."""
+        """`replays`: the number of steps that earlier attempts recorded."""
         self.run = run
         self.context = context
         self.store = context.store
         self.token = uuid4().hex
-        self.steps = 0  # replayed ones included, so that every try ends the segment at the same turn
-        self.broken: Exception | None = None  # a step could not be recorded: what the loop makes of that is no outcome
+        self.steps = 0  # replayed ones included, so that every attempt ends the segment at the same turn
+        self.broken: Exception | None = None  # a step could not be recorded, so the loop's result does not count
         self._replays = replays
-        self._characters = 0  # of what was recorded; counted like the steps
-        self._news: list[Callable[[], None]] = []  # what the model is told where nothing is recorded any more
+        self._characters = 0  # of recorded values; counted like the steps
+        self._news: list[Callable[[], None]] = []  # callbacks for the end of the replay
         self._stopped = run.cancelling
         self._draining = False
         self._task: asyncio.Task[Any] | None = None
 
     async def step(self, name: str, function: Step) -> Mapping[str, Any]:
-        """What `function` returns; on another try what it returned then. Only who owns the segment can record it."""
+        """Returns the result of `function`; a later attempt returns the recorded one. Only the segment's owner can
+        record it.
+        """
 
         async def checked() -> Mapping[str, Any]:
             if self._stopped:
@@ -55,7 +57,7 @@ class Attempt:
             try:
                 told = await DBOS.run_step_async({"name": name}, checked)
             except RecordedError:
-                continue  # an earlier try could not record what came of it, only that: the next step is in its place
+                continue  # an earlier attempt recorded only an error: the next step replaces it
             except Exception as error:
                 self.broken = error
                 raise
@@ -64,7 +66,7 @@ class Attempt:
             return told
 
     def when_replayed(self, tell: Callable[[], None]) -> None:
-        """Called once all that earlier tries recorded was replayed: what they never knew belongs behind it."""
+        """Calls `tell` once all recorded steps are replayed, so that new messages come after them."""
         self._news.append(tell)
         self._tell_news()
 
@@ -73,10 +75,10 @@ class Attempt:
             self._news.pop(0)()
 
     async def record(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Record a value that is known already, stopped or not; what an earlier try recorded comes first.
+        """Records a known value, even if stopped; an earlier recorded value takes precedence.
 
-        A try that ended sooner than the one before it, because its time was over or its tools are others, finds steps
-        in its way: it goes behind them.
+        An attempt that ends sooner than an earlier one, because of a time-out or other tools, finds recorded steps
+        and records after them.
         """
 
         async def known() -> Mapping[str, Any]:
@@ -89,7 +91,7 @@ class Attempt:
                 self.steps += 1
 
     async def work(self, loop: Coroutine[Any, Any, T]) -> T:
-        """Run it so that `stop` can end it. Raises `Stopped` then."""
+        """Runs the loop so that `stop` can end it. Raises `Stopped` then."""
         self._task = task = asyncio.get_running_loop().create_task(loop)
         try:
             return await task
@@ -100,18 +102,18 @@ class Attempt:
             raise
 
     def stop(self) -> None:
-        """The run was cancelled: what is under way ends now."""
+        """Stops the attempt: the run was cancelled."""
         self._stopped = True
-        if self._task is not None and self.steps >= self._replays:  # else it stops where nothing is recorded any more
+        if self._task is not None and self.steps >= self._replays:  # else it stops after the replay
             self._task.cancel()
 
     def abandon(self) -> None:
-        """The segment belongs to another worker by now: what is under way here ends, and nothing is written."""
+        """Stops without recording: another worker owns the segment now."""
         if self._task is not None:
             self._task.cancel()
 
     def drain(self) -> None:
-        """The worker is about to leave: the segment ends before the next turn, and another goes on."""
+        """Ends the segment before the next turn, so that another worker resumes it."""
         self._draining = True
 
     def pause(self) -> bool:
@@ -119,11 +121,11 @@ class Attempt:
 
 
 class Stopped(BaseException):
-    """Somebody cancelled the run. No error of the model or of a tool, and nothing to be recorded of a step."""
+    """The run was cancelled. It is no error of the model or a tool, and is not recorded."""
 
 
 def _length(recorded: Any) -> int:
-    """Of all its texts together."""
+    """Counts the characters of all its texts."""
     if isinstance(recorded, str):
         return len(recorded)
     if isinstance(recorded, Mapping):
@@ -132,13 +134,13 @@ def _length(recorded: Any) -> int:
 
 
 def is_cancelled_itself() -> bool:
-    """Whether it is the task that runs now which is to end, and not only one that it waits for."""
+    """Returns True if the current task is cancelled, not only a task it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
-"""The try that the code running now belongs to."""
+"""The current attempt."""
 
 ATTEMPTS: dict[str, Attempt] = {}
-"""What this process works on, by run."""
+"""The attempts of this process, by run."""

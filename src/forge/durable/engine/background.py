@@ -1,10 +1,11 @@
-"""Background work of a run that waits for it: one process has the work, the run is a row."""
+"""Runs background work of a stored run: one process does the work, while the run waits as a row."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import sqlalchemy as sa
@@ -30,8 +31,8 @@ from forge.durable.store.tables import background, events
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
 
-LOOK, RARELY = 0.5, 10.0  # seconds between looks at a run that is busy with something else: it may be for days
-MOST = 100  # runs that are told in one round
+LOOK, RARELY = 0.5, 10.0  # seconds between queries of a busy run, which may be busy for days
+MOST = 100  # runs notified in one round
 LOST = """[This is not from the person: the machine that did this run's background work has gone.]
 The state of that work is unknown. Check what is there before you repeat it."""
 
@@ -41,7 +42,7 @@ _watch_tasks: dict[str, set[asyncio.Task[None]]] = {}  # by run
 
 
 def hold(context: WorkerContext, run: RunInfo, work: BackgroundWork, session: str) -> None:
-    """Keep the work; what it completes is told to the run, which goes on then."""
+    """Holds the work; each completion is appended to the run, which then resumes."""
     task = asyncio.get_running_loop().create_task(_watch(context, run, work, session))
     tasks = _watch_tasks.setdefault(run.id, set())
     tasks.add(task)
@@ -55,27 +56,29 @@ def hold(context: WorkerContext, run: RunInfo, work: BackgroundWork, session: st
 
 
 def list_held() -> list[str]:
-    """The runs that this process has work of."""
+    """Lists the runs whose work this process holds."""
     return list(_watch_tasks)
 
 
 def cancel_work(run_id: str) -> None:
-    """Stop the work: its run was cancelled, or this worker leaves."""
+    """Cancels the work: its run was cancelled, or this worker leaves."""
     for task in tuple(_watch_tasks.get(run_id, ())):
         task.cancel()
 
 
 async def report_lost(context: WorkerContext) -> None:
-    """Tell runs whose work went with its worker. One that is busy, or has calls open, hears of it in a later round."""
+    """Notifies runs whose work was lost with its worker. A busy run, or one with open calls, is notified in a later
+    round.
+    """
     database = context.store.database
     for run_id in await in_thread(lambda: database.read(_find_lost)):
-        queued = await in_thread(lambda: database.write(lambda connection: _queue_lost(connection, run_id)))  # noqa: B023
+        queued = await in_thread(partial(database.write, partial(_queue_lost, run_id=run_id)))
         if queued is not None:
             await context.start_segment(queued)
 
 
 def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -> ToolResult:
-    """What came of background work that another try of the segment began: its end, if that try told of it in time."""
+    """Returns the result of background work of an earlier attempt, if recorded in time; else an unknown result."""
     key = key_of(segment, ToolCompleted.type, call.id)
     query = sa.select(events.c.event).where(events.c.run == run_id, events.c.key == key)
     told = store.database.read(lambda connection: connection.execute(query).scalar())
@@ -85,7 +88,7 @@ def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -
 
 
 def unknown_result(call: ToolCall, verb: str) -> ToolResult:
-    """What the model and the person hear of a call whose worker was lost."""
+    """Builds the result of a call whose worker was lost."""
     words = f"its state is unknown: the worker that {verb} it was lost while it was under way, and it may have happened"
     error = ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
     return ToolResult.failed(error, during=render_call(call)).with_data(state="unknown")
@@ -102,7 +105,7 @@ async def _watch(context: WorkerContext, run: RunInfo, work: BackgroundWork, ses
     except asyncio.CancelledError:
         work.cancel(session)
         raise
-    except Exception as error:  # it was deleted, say
+    except Exception as error:  # the run may be deleted
         work.cancel(session)
         log.error("run %s does not hear of its background work: %s", run.id, text_of(error), exc_info=_trace_of(error))
 
@@ -114,7 +117,7 @@ async def _deliver(context: WorkerContext, run_id: str, said: list[Message]) -> 
         if run.status == "cancelled":
             return False
         if run.is_over or _accepts_messages(run):
-            queued = await _retry_while_away(run_id, lambda: _append_messages(store, run, said))  # noqa: B023 - awaited at once
+            queued = await _retry_while_away(run_id, partial(_append_messages, store, run, said))
             if isinstance(queued, RunInfo):
                 await _start_segment(context, queued)
             if queued is not None:
@@ -124,22 +127,22 @@ async def _deliver(context: WorkerContext, run_id: str, said: list[Message]) -> 
 
 
 def _append_messages(store: RunStore, run: RunInfo, said: list[Message]) -> RunInfo | Literal["before"] | None:
-    """The run, queued to hear it; None: it is busy with something else."""
+    """Returns the queued run; None: it is busy."""
     queued = store.advance(run.id, say=said, from_segment=run.segment)
     if queued is None and said[-1].text in {message.text for message in store.messages(run.id)}:
-        return "before"  # the database had taken it, and went away before it could say so
+        return "before"  # the database stored it, but the connection was lost before the reply
     return queued
 
 
 async def _start_segment(context: WorkerContext, run: RunInfo) -> None:
     try:
         await context.start_segment(run)
-    except Exception as error:  # it is stored, and whoever looks for what was never begun finds it
+    except Exception as error:  # it is stored; housekeeping finds and starts it
         log.warning("run %s is begun later: %s", run.id, text_of(error))
 
 
 async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
-    """Tried again for as long as the database is away: only this process knows what came of the work."""
+    """Retries while the database is unreachable: only this process knows the result of the work."""
     pause = LOOK
     while True:
         try:
@@ -157,7 +160,7 @@ def _trace_of(error: Exception) -> Exception | None:
 
 
 def _accepts_messages(run: RunInfo) -> bool:
-    """Between two segments, and not while calls are open: a history has nothing between a call and its result."""
+    """Returns True between two segments without open calls: nothing may stand between a call and its result."""
     return run.status == "waiting" and all(wait.kind in ("background", "question") for wait in run.waits)
 
 
@@ -171,7 +174,7 @@ def _find_lost(connection: sa.Connection) -> list[str]:
 
 
 def _queue_lost(connection: sa.Connection, run_id: str) -> RunInfo | None:
-    """The run, queued to hear of it; None where it hears of it later, or never, since it is over."""
+    """Returns the queued run; None if it is notified later, or is over."""
     run = find_run(connection, run_id, lock=True)
     if not (run.is_over or _accepts_messages(run)):
         return None

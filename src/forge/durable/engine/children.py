@@ -1,4 +1,4 @@
-"""Runs that other runs wait for: sub-agents, and calls of tools that want to run on another worker."""
+"""Starts runs that other runs wait for: sub-agents, and calls of tools that run on another worker."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from forge.durable.store.results import run_result
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.store.wire import result_from_json
 
-ONLY = "only_call"  # in a run's scope: it answers its one open call, and asks no model
+ONLY = "only_call"  # in a run's scope: it runs its one open call, without a model
 
 
 async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
-    """A sub-agent's task as a run of its own: it may run anywhere, and outlives this process."""
+    """Runs a sub-agent's task as its own run, which may run anywhere and outlives this process."""
     attempt = current.get()
     assert attempt is not None, "set only while an attempt is at work"
     name = f"{attempt.run.agent}/{order.agent_type}"
@@ -41,7 +41,7 @@ async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
 
 
 async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
-    """One call on a worker that offers its place; what it needs, approvals included, is seen to there."""
+    """Runs one call on a worker with this offer, which also handles its approvals."""
     child = _child_id(attempt.run.id, call.id)
     run = await asyncio.to_thread(_find_run, attempt, child)
     if run is None:
@@ -64,7 +64,7 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
 
 
 def _child_id(parent: str, call: str) -> str:
-    """The same on every try, so that a task is begun once."""
+    """Returns the same id on every attempt, so that a task is begun once."""
     return f"{parent}-{sha256(call.encode()).hexdigest()[:8]}"
 
 
@@ -96,7 +96,7 @@ def _new_run(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Sc
     return NewRun(
         id=child,
         agent=agent,
-        session=run.session or run.id,  # it belongs to the session of the run that it serves
+        session=run.session or run.id,  # it belongs to the parent's session
         tenant=run.tenant,
         queue=run.queue,
         priority=run.priority,

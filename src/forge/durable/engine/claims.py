@@ -1,4 +1,4 @@
-"""Takes what is queued: no more than the worker has room for, and where tenants have a limit, in the order of all."""
+"""Claims queued runs: no more than the worker has capacity for, and with tenant limits in the global order."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from dbos import DBOS
 from forge.core.plain_values import text_of
 from forge.durable.store.database import Database
 
-LOST = 30.0  # seconds after which what was taken and never began holds no place any more
-MANY = 1_000_000_000  # runs of a queue that has no limit for all of them
+LOST = 30.0  # seconds after which a claimed run that never began frees its slot
+MANY = 1_000_000_000  # runs of a queue without a total limit
 
 log = logging.getLogger("forge.durable")
 
 
 class Claims:
-    """Stands before DBOS's own claiming, which knows of one queue at a time and looks into tenants in no order."""
+    """Replaces DBOS's claiming, which handles one queue at a time and visits tenants in no order."""
 
     def __init__(self, database: Database, queues: Collection[str], room: Callable[[], int]) -> None:
-        """`room`: how many may be at work here."""
+        """`room`: returns how many runs may be active here."""
         self._database = database
         self._queues = frozenset(queues)
         self._capacity = room
-        self._one_at_a_time = threading.Lock()  # two queues must not be given the same place
-        self._coming: dict[str, float] = {}  # what was taken, and does not run yet
+        self._one_at_a_time = threading.Lock()  # two queues must not get the same slot
+        self._coming: dict[str, float] = {}  # claimed runs that do not run yet
         self._per_tenant: dict[str, int] = {}  # by queue
-        self._thread = 0  # that claims from a queue with limits
+        self._thread = 0  # the thread that claims from a queue with limits
 
     def install(self, dbos: DBOS) -> None:
-        # private: there is no other way to say how many this worker may take, or from whom
+        # private: there is no other way to limit how many runs this worker claims, or from whom
         self._system, self._active = dbos._sys_db, dbos._active_workflows_set
         self._claim, self._add = self._system.start_queued_workflows, self._active.add
         self._system.start_queued_workflows = self._claim_runs  # type: ignore[method-assign,assignment]
@@ -46,7 +46,7 @@ class Claims:
             sa.event.listen(self._system.engine, "begin", self._begin)
 
     def note_queue(self, queue: Any) -> None:
-        """DBOS has just read a queue's row. It must not know of tenants: else it asks each of them, in any order."""
+        """Hides tenant limits from DBOS after it read a queue's row: otherwise it queries each tenant, in any order."""
         limit, queue._partition_concurrency = queue._partition_concurrency, None
         self._per_tenant.pop(queue.name, None)
         if limit is not None:
@@ -57,7 +57,7 @@ class Claims:
     ) -> tuple[list[str], Any]:
         if queue.name not in self._queues:  # DBOS's own
             return self._claim(queue, worker, version, partition, *counts, owner_xid=owner_xid)
-        if partition is not None:  # its row was read before we stood here: the next look is ours
+        if partition is not None:  # its row was read before the installation: the next poll uses ours
             return [], "concurrency"
 
         def claim(limited: Any, tenant: str | None, most: int) -> tuple[list[str], Any]:
@@ -90,15 +90,18 @@ class Claims:
         return entry
 
     def _begin(self, connection: sa.Connection) -> None:
-        """SQLite's driver begins a transaction when it first writes: what DBOS counts before that, others count too."""
+        """Begins an immediate transaction: SQLite's driver would begin one at the first write, after DBOS has
+        counted.
+        """
         if self._thread == threading.get_ident():
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     def _claim_by_tenant(
         self, queue: Any, version: str, room: int, claim: Callable[[Any, str, int], tuple[list[str], Any]]
     ) -> tuple[list[str], Any]:
-        """What stands first among all tenants that may have more; DBOS then claims it tenant by tenant, and looks at
-        all limits once more. Where another worker is at it this one stops, so that nobody overtakes."""
+        """Claims the first runs of all tenants below their limits; DBOS then claims tenant by tenant and checks all
+        limits again. If another worker claims meanwhile, this one stops, so that the order holds.
+        """
         limit, why = self._per_tenant[queue.name], None
         if queue._concurrency is not None:
             room = min(room, queue._concurrency - self._system.count_pending_queue_workflows(queue.name))
@@ -108,7 +111,7 @@ class Claims:
         for tenant, count in find_next(self._database, queue.name, version, limit, room).items():
             limited = copy.copy(queue)
             limited._partition_concurrency = limit
-            limited._concurrency = queue._concurrency or MANY  # only so are its claims serializable, all of them
+            limited._concurrency = queue._concurrency or MANY  # this makes all its claims serializable
             try:
                 ids, why = claim(limited, tenant, count)
             except sa.exc.OperationalError as error:
@@ -123,9 +126,9 @@ class Claims:
 
 
 def find_next(database: Database, queue: str, version: str, limit: int, room: int) -> Counter[str]:
-    """How many of which tenants are next: the first `room` of those whose tenant has fewer than `limit` at work.
+    """Counts the next runs by tenant: the first `room` of tenants with fewer than `limit` active ones.
 
-    Costs a few looks into an index for each tenant that has something queued, however much it is.
+    Costs a few index lookups for each tenant with queued runs, however many they are.
     """
     values = {"queue": queue, "version": version, "limit": limit, "room": room, "most": min(limit, room)}
     query = sa.text(_query(database.is_sqlite))
@@ -164,5 +167,5 @@ def _query(is_sqlite: bool) -> str:
 
 
 def _is_contended(error: sa.exc.OperationalError) -> bool:
-    """Whether another worker claims from the same queue at this moment."""
+    """Returns True if another worker claims from the same queue right now."""
     return getattr(error.orig, "sqlstate", None) in ("55P03", "40001")

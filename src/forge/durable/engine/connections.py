@@ -1,4 +1,4 @@
-"""The engine's connections to Postgres, made by us: they wait for a server that is away, and hold no lock for long."""
+"""Makes the engine's connections to Postgres: they wait for an unreachable server, and hold no lock for long."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import sqlalchemy as sa
 
 from forge.durable.store import RunStore
 
-PATIENCE = 30.0  # seconds that a connection is tried for, when the server is away
+PATIENCE = 30.0  # seconds to retry while the server is unreachable
 
 _CONNECTING = {
     "application_name": "forge-engine",
     "connect_timeout": 10,
-    # a network that swallows packets is noticed within seconds, and a frozen client holds no lock for long
+    # a network that drops packets is noticed within seconds, and a frozen client holds no lock for long
     "tcp_user_timeout": 15_000,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -25,16 +25,17 @@ _CONNECTING = {
 
 
 def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine | None:
-    """None for SQLite. DBOS does not make them itself, because it takes only some of the words that psycopg has for an
-    unreachable server as a reason to wait for it, and would let the run fail otherwise; and because it waits twice as
-    long each time, so that it would come back long after the server."""
+    """Makes the engine's connections; None for SQLite. DBOS does not make them itself, because it retries only for some
+    of psycopg's messages about an unreachable server and would fail the run otherwise, and because it doubles its
+    waits, so that it would reconnect long after the server is back.
+    """
     if store.database.is_sqlite:
         return None
     engine = sa.create_engine(
         store.engine.url,
         pool_size=size,
         max_overflow=0,
-        pool_timeout=120,  # longer than a database is likely to be away: then all connections are waited for
+        pool_timeout=120,  # longer than a database is likely to be unreachable
         pool_pre_ping=True,
         hide_parameters=True,
         connect_args=_CONNECTING,
@@ -57,4 +58,4 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
 def _mark_disconnect(context: sa.ExceptionContext) -> None:
     error = context.original_exception
     if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
-        context.is_disconnect = True  # the server said nothing: it was not reached
+        context.is_disconnect = True  # no reply: the server was not reached

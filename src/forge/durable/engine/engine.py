@@ -1,4 +1,4 @@
-"""The durable engine, DBOS, started and stopped: one of them in a process, on the loop that runs."""
+"""Starts and stops the durable engine, DBOS: one in a process, on the running loop."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
 from forge.durable.store.rows import RunInfo
 
-LOOK = 0.02  # seconds that DBOS waits between two looks, besides our own pauses
-POLL = 0.1  # seconds between two looks into a queue while there is work
-IDLE_POLL = 1.0  # … and after a while without any: what idle workers cost is statements
-BUSY_FOR = 10.0  # seconds after the last work during which a worker looks often
+LOOK = 0.02  # seconds between two polls of DBOS, besides our own pauses
+POLL = 0.1  # seconds between two polls of a queue while there is work
+IDLE_POLL = 1.0  # … and when idle, to save queries
+BUSY_FOR = 10.0  # seconds after the last work during which a worker polls often
 
 
 def new_worker_id(name: str = "") -> str:
-    """Unique for every start of a worker, so that what an earlier one left can be told apart from its own."""
+    """Returns an id that is unique for every start of a worker, so that leftovers of an earlier start are distinct."""
     return f"{name or socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
@@ -72,8 +72,8 @@ class Engine:
         self.watch: WatchActivity | None = None
         self.offered = OfferedTools()
         self.starter = Starter(self.store)
-        self.taking = True  # False: what is queued is left to others
-        self._idle: set[str] = set()  # what it took and did not run when it last looked
+        self.taking = True  # False: leave queued runs to others
+        self._idle: set[str] = set()  # claimed but not running at the last check
         self._busy = time.monotonic()
         self._news = threading.Condition()  # something was queued here
         self._dbos: DBOS | None = None
@@ -100,21 +100,20 @@ class Engine:
         await self._end()
 
     async def start_segment(self, run: RunInfo) -> None:
-        """Put the run's current segment into its queue; idempotent."""
+        """Puts the run's current segment into its queue; idempotent."""
         await in_thread(lambda: self.starter.start(run))
 
     def list_running(self) -> list[str]:
-        """The ids of the workflows at work here."""
-        # private: DBOS tells nobody what this process runs, and asking the database every beat would cost a query
+        """Lists the ids of the workflows running here."""
+        # private: DBOS has no call for it, and asking the database at every heartbeat would cost a query
         return [] if self._dbos is None else self._dbos._active_workflows_set.activeList()
 
     def hand_back(self, worker: str, *, counts: bool = True) -> list[str]:
-        """Put what a worker had begun back into its queues, for whoever is first; the ids of those it was.
+        """Puts the begun workflows of a worker back into their queues; returns their ids.
 
-        Blocking. Asked twice, or by two, it does no harm: only what that worker still owns is touched. That is why
-        it is not DBOS.resume_workflow, which takes a workflow from whoever runs it now, and forgets how often it
-        was begun (a run that kills its workers must end some day). `counts`: it is one of the times that a run may
-        lose its worker; not where that leaves in good order.
+        Blocking and idempotent: only workflows that this worker still owns are touched. DBOS.resume_workflow would take
+        a workflow from its current worker and reset its count of attempts (a run that kills its workers must end some
+        day). `counts`: the loss counts as an attempt; not if the worker leaves in good order.
         """
         assert self._dbos is not None
         database = self._dbos._sys_db
@@ -127,11 +126,10 @@ class Engine:
         return [one for one in ids if database.reenqueue_for_recovery(one, [worker], queueing.DEFAULT)]
 
     def requeue_forgotten(self) -> list[str]:
-        """Put back into its queue what this worker took and does not run, twice in a row; the ids of those it was.
+        """Requeues workflows that this worker claimed but does not run, twice in a row; returns their ids.
 
-        Blocking. The database went away just when it had given the work to us, so that we never heard of it; or while
-        we worked, for so long that we gave up. Only the engine's owners of steps can record them: no harm is done
-        if it begins after all.
+        Blocking. The database became unreachable just after the claim, or for so long during the work that we gave up.
+        Only the owner of a segment can record its steps, so a late start does no harm.
         """
         assert self._dbos is not None
         pending = DBOS.list_workflows(
@@ -143,7 +141,7 @@ class Engine:
         return [one for one in sorted(lying) if queue(one, [self.worker], queueing.DEFAULT)]
 
     def _prepare(self) -> None:
-        # the limits of other queues too, so that whoever reads forge.yaml sets them all
+        # the limits of other queues too, so that any worker with forge.yaml sets them all
         names = dict.fromkeys([*self.takes, *self.limits])
         queueing.register(self.starter.client, list(names), self.limits, LOOK)
 
@@ -157,9 +155,9 @@ class Engine:
             "executor_id": self.worker,
             "application_version": self.version,
             "serializer": JsonSerializer(),
-            "sys_db_idle_transaction_timeout_sec": HOLDS,  # a worker that was paused keeps no row from the others
+            "sys_db_idle_transaction_timeout_sec": HOLDS,  # a paused worker must not lock rows
             "sys_db_pool_size": size,
-            "use_listen_notify": False,  # nothing waits for notifications, and a listener is a connection a worker
+            "use_listen_notify": False,  # notifications are not used, and a listener costs a connection
             "run_migrations": False,  # done already, under our lock
             "log_level": "WARNING",
             "enable_otlp": False,
@@ -181,12 +179,14 @@ class Engine:
                 claims.note_queue(queue)
             return queue
 
-        # private: DBOS's threads ask for the queue's row before each look into the queue, and find there when to look
-        # again, the same for all workers. Ours rest here, and one without work looks rarely
+        # private: DBOS's threads read the queue's row before each poll of the queue, and find there when to poll
+        # again, the same for all workers. Ours wait here, and an idle one polls rarely
         database.get_queue = get_queue  # type: ignore[method-assign,assignment]
 
     def _wait_for_poll(self) -> None:
-        """Until the next look into a queue: soon while there is work, at once when this process queued something."""
+        """Waits until the next poll of a queue: shortly while there is work, not at all when this process queued
+        something.
+        """
         moment = time.monotonic()
         if self.list_running():
             self._busy = moment
@@ -195,7 +195,7 @@ class Engine:
             self._news.wait(pause * random.uniform(0.9, 1.1))  # noqa: S311 - only so that workers drift apart
 
     def wake(self) -> None:
-        """Something was queued: look at once."""
+        """Polls at once, since something was queued."""
         self._busy = time.monotonic()
         with self._news:
             self._news.notify_all()
@@ -209,7 +209,7 @@ class Engine:
                 await self.stop_workflows()
                 self.wake()
                 await in_thread(DBOS.destroy)
-                # DBOS made its own pool the loop's, and that one takes no work any more
+                # DBOS made its own pool the loop's, and that pool is shut down
                 asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
         finally:
             self._dbos = None
@@ -221,8 +221,8 @@ class Engine:
             _running = None
 
     async def stop_workflows(self) -> None:
-        """What still runs stays PENDING in the database: the same worker's successor, or another, goes on with it."""
-        # private: destroy() would leave the tasks on our loop, each without a database
+        """Stops running workflows. They stay PENDING in the database, for another worker to resume."""
+        # private: destroy() would leave the tasks on our loop without a database
         tasks = [task for task in self._dbos._workflow_tasks if not task.done()] if self._dbos else []
         for task in tasks:
             task.cancel()
@@ -234,7 +234,7 @@ _running: Engine | None = None
 
 
 def running_engine() -> Engine:
-    """The engine of this process; workflows ask for it."""
+    """Returns the engine of this process, for workflows."""
     if _running is None:
         raise RuntimeError("no Engine runs in this process")
     return _running

@@ -1,4 +1,4 @@
-"""Calls that are recorded: finished ones are not run again, and what may have happened is not repeated."""
+"""Records calls: finished ones are not run again, and a call that may have happened is not repeated."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Done = Callable[[ToolCall, ToolResult], None]
 
 
 class RecordedExecutor(ToolExecutor):
-    """Every call is a step. Before calls that may not be repeated, a step says which try is about to run them."""
+    """Makes every call a step. Before calls that may not be repeated, a step records the attempt that runs them."""
 
     def __init__(self, attempt: Attempt, *inherited: Any) -> None:
         super().__init__(*inherited)
@@ -49,7 +49,9 @@ class RecordedExecutor(ToolExecutor):
         return [results[call.id] for call in calls]
 
     async def _run_batch(self, calls: Sequence[ToolCall], scope: Scope, done: Done) -> None:
-        """Started in order, so that every try numbers their steps alike. If one cannot be recorded, none goes on."""
+        """Starts calls in order, so that every attempt numbers their steps alike. If one cannot be recorded, all
+        stop.
+        """
         intent = await self._record_intent(calls)
 
         async def run(call: ToolCall) -> None:
@@ -65,7 +67,7 @@ class RecordedExecutor(ToolExecutor):
             raise
 
     async def _record_intent(self, calls: Sequence[ToolCall]) -> str:
-        """Which try is, or was, about to run those of the calls that may not be repeated."""
+        """Returns the attempt that runs, or ran, the calls that may not be repeated."""
         if all(self._may_be_repeated(call) for call in calls):
             return self.attempt.token
         told = await self.attempt.step("intent", self._token)
@@ -84,7 +86,8 @@ class RecordedExecutor(ToolExecutor):
                 return result_to_json(self._unknown_result(call, scope))
             return await self._perform_in_task(call, scope)
 
-        name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")  # databases take this
+        # a form that databases accept
+        name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
         told = await self.attempt.step(f"call {name}", perform)
         if "waiting" in told:
             what = dict(told["waiting"])
@@ -96,7 +99,7 @@ class RecordedExecutor(ToolExecutor):
         return result
 
     async def _perform_in_task(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
-        """In a task of its own: a tool that cancels its task fails, and the segment goes on."""
+        """Performs a call in its own task: a tool that cancels its task fails, and the segment continues."""
         try:
             return await asyncio.create_task(self._perform_call(call, scope))
         except asyncio.CancelledError:
@@ -126,8 +129,9 @@ class RecordedExecutor(ToolExecutor):
 
     @property
     def _is_remote_call(self) -> bool:
-        """Whether this is the run of one call that wants a place. Other runs give such calls away, also where their
-        worker has that place: the next try, or the next segment, may be on a worker that has not."""
+        """True for the run of one call that needs an offer. Other runs always delegate such calls, since the next
+        attempt may be on a worker without that offer.
+        """
         return bool(self.attempt.run.scope.get(ONLY))
 
     def _may_be_repeated(self, call: ToolCall) -> bool:
@@ -136,13 +140,13 @@ class RecordedExecutor(ToolExecutor):
         return has_run_of_its_own or tool.takes_key or may_run_again(tool.spec)
 
     def _unknown_result(self, call: ToolCall, scope: Scope) -> ToolResult:
-        """Another try was about to run it, and nobody knows more: the model and the person are told so."""
+        """Reports a call that another attempt was about to run: its state is unknown."""
         result = unknown_result(call, "ran")
         self.refuse(call, scope, result)
         return result
 
     async def _complete_lost(self, call: ToolCall, scope: Scope) -> None:
-        """Another try had begun it in the background, in a process that does not have this segment any more."""
+        """Completes background work that another attempt began in a process that lost this segment."""
         run = self.attempt.run
         result = await asyncio.to_thread(find_completed, self.attempt.store, run.id, run.segment, call)
         ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
@@ -154,10 +158,10 @@ class RecordedExecutor(ToolExecutor):
         self.attempt.when_replayed(tell)
 
     def _keep_spilled(self, path: Path, workspace: Path) -> None:
-        """So that whoever asked, and whoever goes on with the run, has the file too."""
+        """Stores the file of a long result, so that other workers and the client have it too."""
         if not is_spilled(path, workspace):
             return
         try:
             self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
-        except (OSError, ToolError) as error:  # the call itself went well
+        except (OSError, ToolError) as error:  # the call itself succeeded
             log.warning("run %s: %s is kept on this worker alone: %s", self.attempt.run.id, path.name, error)

@@ -1,4 +1,4 @@
-"""What a run's new state asks for: the next segment, or its parent's."""
+"""Starts what a run's new state requires: its next segment, or its parent's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def follow_up(context: WorkerContext, run: RunInfo) -> None:
-    """Doing it twice changes nothing, so whoever sees a run that nobody followed up does it again."""
+    """Follows up a run's new state; idempotent, so housekeeping may repeat it."""
     if run.status == "queued":
         await context.start_segment(run)
     elif run.status == "waiting":
@@ -26,14 +26,14 @@ async def follow_up(context: WorkerContext, run: RunInfo) -> None:
 
 
 async def resume_run(context: WorkerContext, run: RunInfo) -> None:
-    """A run that waits is worked on again; nothing, if somebody else saw to it."""
+    """Queues a waiting run again; does nothing if another worker did."""
     queued = await asyncio.to_thread(context.store.advance, run.id, from_segment=run.segment)
     if queued is not None:
         await context.start_segment(queued)
 
 
 def is_ready(store: RunStore, run: RunInfo) -> bool:
-    """Whether something that it waits for is there."""
+    """Returns True if something that the run waits for has arrived."""
     return any(_has_arrived(store, wait) for wait in run.waits)
 
 

@@ -1,4 +1,4 @@
-"""Lets the engine run on an SQLite before 3.42: it takes every Python from 3.12 on to come with a newer one."""
+"""Lets the engine run on SQLite before 3.42: it assumes that Python 3.12 and later have a newer one."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import sqlite3
 from typing import Any
 
 import sqlalchemy as sa
-from dbos import _migration, _sys_db  # private: the engine's version is pinned to one whose inside we know
+from dbos import _migration, _sys_db  # private: the engine's version is pinned
 
 _NEWER = "(unixepoch('subsec') * 1000)"  # NULL before 3.42
 _OLDER = "(strftime('%s','now') * 1000)"
 
 
 def adapt_to(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
-    """Write times in whole seconds where this SQLite knows no finer ones, as the engine does on Python 3.11."""
+    """Writes times in whole seconds if this SQLite has no finer ones, as the engine does on Python 3.11."""
     if version >= (3, 42):
         return
     _migration.sqlite_migrations[:] = [text.replace(_NEWER, _OLDER) for text in _migration.sqlite_migrations]

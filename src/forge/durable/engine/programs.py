@@ -1,4 +1,4 @@
-"""Programs that calls of stored runs left running in this process: they end with their run, wherever it ended."""
+"""Ends programs that calls of stored runs left running in this process, when their run is over."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from forge.durable.store.rows import RunInfo
 
 class _SessionRuns(NamedTuple):
     runs: set[str]
-    talks: set[bool]  # whether a person may continue the session with another run
+    talks: set[bool]  # True: a person may continue the session with another run
 
 
 _sessions: dict[str, _SessionRuns] = {}
 
 
 def note_run(run: RunInfo, session: str) -> None:
-    """A run is worked on here: what it starts is looked after until the run is over."""
+    """Notes a run that this process works on, so that its programs end when it is over."""
     noted = _sessions.setdefault(session, _SessionRuns(set(), set()))
     noted.runs.add(run.id)
     noted.talks.add(bool(run.session) and not _is_scheduled(run))
 
 
 async def end_finished(store: RunStore, *, keep_conversations: bool = False) -> None:
-    """End the programs of runs that are over, here or on another worker. A sub-agent's end with the run it serves."""
+    """Ends the programs of runs that are over, here or on another worker. A sub-agent's programs end with its parent
+    run.
+    """
     holding = sessions_with_programs()
     for session, noted in list(_sessions.items()):
         if _is_busy(noted):
@@ -44,7 +46,7 @@ async def end_finished(store: RunStore, *, keep_conversations: bool = False) -> 
 
 
 def end_all() -> None:
-    """The worker leaves: nobody would look after them."""
+    """Ends all programs when the worker leaves."""
     for session in sessions_with_programs() & _sessions.keys():
         end_started(session)
     _sessions.clear()
@@ -61,7 +63,7 @@ def _is_over(store: RunStore, run_id: str) -> bool:
             run = store.get(run.parent)
         return run.is_over
     except ToolError as error:
-        if error.kind is ErrorKind.NOT_FOUND:  # it was deleted
+        if error.kind is ErrorKind.NOT_FOUND:  # the run was deleted
             return True
         raise
 

@@ -1,4 +1,4 @@
-"""A model whose turns are recorded: on another try it gives the answers that it gave then."""
+"""Records the turns of a model: another attempt gets the recorded answers."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong"
 
 
 class RecordedProvider:
-    """Text is told as it comes, on the first try alone; the message is recorded, and so is an error."""
+    """Streams text on the first attempt alone; records the message or the error."""
 
     def __init__(self, provider: Provider, attempt: Attempt, said: Sequence[Message] = ()) -> None:
         """`said`: the whole conversation, as it grows."""
         self._provider = provider
         self._attempt = attempt
         self._said = said
-        self._heard = 0  # messages of it whose calls are in `_used`
+        self._heard = 0  # messages whose calls are in `_used`
         self._used: set[str] = set()
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._provider, name)  # its window, and whether it expects calls
+        return getattr(self._provider, name)  # such as its window
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
         parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
-        name = "model" if request.tools else "model alone"  # a summary is not taken for a turn, or the other way round
+        name = "model" if request.tools else "model alone"  # distinguishes a summary from a turn
         asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._ask_traced(request, parts)))
         asking.add_done_callback(lambda _: parts.put_nowait(None))
         try:
@@ -72,11 +72,11 @@ class RecordedProvider:
             )
         except ProviderError as error:
             return {"error": _encode_error(error)}
-        except Exception as error:  # a provider of somebody's own making
+        except Exception as error:  # a custom provider
             return {"error": _encode_error(ProviderError(f"the provider failed: {text_of(error)}"))}
 
     def _with_new_ids(self, reply: Message) -> Message:
-        """Questions, tasks and events of a run go by their call: an id that was used in it before names another one."""
+        """Gives calls with an id used earlier in the run a new one: questions, tasks and events are keyed by call."""
         reply = with_unique_ids(reply)
         used = self._used
         used.update(call.id for message in self._said[self._heard :] for call in message.tool_calls)

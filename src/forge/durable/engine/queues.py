@@ -1,4 +1,4 @@
-"""Queues: their limits, and the place a run gets in one, so that no tenant waits behind another's backlog."""
+"""Defines queues: their limits, and fair priorities, so that no tenant waits behind another's backlog."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ if TYPE_CHECKING:
     from dbos import DBOSClient
 
 DEFAULT = "default"
-NOBODY = "-"  # the tenant of runs without one: a queue with a limit per tenant needs a name for everybody
+NOBODY = "-"  # the tenant of runs without one: a queue with tenant limits needs a name
 
-FIRST, LAST = 10, -10  # priorities: the higher one goes first, whoever the tenant is
+FIRST, LAST = 10, -10  # priorities: the higher one goes first, across tenants
 CLASS = 100_000_000  # turns within one priority; 21 of them fit into the engine's 31 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one queue may do, over all workers together. Nothing given: only the workers' own limits hold."""
+    """Limits of a queue over all workers together. Without any, only the workers' own limits apply."""
 
-    concurrency: int | None = None  # runs at work at a time
+    concurrency: int | None = None  # active runs
     calls: int | None = None  # segments begun …
     seconds: float | None = None  # … within so many seconds
-    per_tenant: int | None = None  # runs of one tenant at work at a time
+    per_tenant: int | None = None  # active runs of one tenant
 
     @classmethod
     def of(cls, name: str, entry: Mapping[str, Any]) -> Limits:
-        """As forge.yaml has them: `{concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}`."""
+        """Parses an entry of forge.yaml: `{concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}`."""
         rate = entry.get("rate") or {}
         known = {"concurrency", "rate", "per_tenant"}
         unknown = sorted(set(entry) - known) + sorted(f"rate.{word}" for word in set(rate) - {"calls", "seconds"})
@@ -59,12 +59,14 @@ def _limits_error(name: str, what: str) -> ToolError:
 
 
 def offer_queue(offer: str) -> str:
-    """The queue of calls that only workers with this offer take (`runs_on="gpu"`, `forge worker --offer gpu`)."""
+    """Returns the queue of calls that only workers with this offer take (`runs_on="gpu"`, `forge worker --offer
+    gpu`).
+    """
     return f"on:{offer}"
 
 
 def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limits], poll: float) -> None:
-    """Make the queues that are missing; those whose limits are given get them, whatever they were before."""
+    """Registers missing queues; sets the given limits."""
     for name in names:
         own = limits.get(name)
         given = own or Limits()
@@ -74,19 +76,18 @@ def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limi
             limiter={"limit": given.calls, "period": given.seconds} if given.calls and given.seconds else None,
             partition_concurrency=given.per_tenant,
             polling_interval_sec=poll,
-            # a worker that was told nothing about a queue must not undo what another was told
+            # a worker without limits for a queue must not reset another worker's
             on_conflict="never_update" if own is None else "always_update",
         )
 
 
 def compute_priority(database: Database, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
-    """The engine's priority of a run: lower goes first, equals go in the order they came.
+    """Returns the engine's priority of a run: lower goes first, equal ones in order of arrival.
 
-    Start-time fair queueing: whatever a tenant queues gets the turn after its last queued one, but none before the turn
-    that is being served. So each tenant's first run stands beside the others' next ones, however many they have
-    queued, and nobody catches up on turns that it left unused. A run that already began (it waited, or its worker
-    ended) had its turn: it stands at the head. No state but the queue itself; two who ask at the same time may get
-    the same turn, which only means that the earlier one goes first.
+    Uses start-time fair queueing: each new run of a tenant gets the turn after its last queued one, but none before the
+    turn being served. So each tenant's first run stands beside the others' next ones, and unused turns do not add up. A
+    run that already began (it waited, or its worker ended) had its turn and goes to the head. The queue is the only
+    state; two concurrent callers may get the same turn, and then the earlier one goes first.
     """
     base = (FIRST - max(LAST, min(FIRST, priority))) * CLASS
     status = _workflows(database.is_sqlite)
@@ -103,7 +104,7 @@ def compute_priority(database: Database, *, queue: str, tenant: str, priority: i
 
 
 def undo_attempt_count(connection: sa.Connection, worker: str, ids: Sequence[str]) -> None:
-    """What this worker began and hands over in good order was not begun in vain: DBOS counts when it is claimed."""
+    """Undoes DBOS's count of an attempt, for segments handed over in good order: DBOS counts at the claim."""
     status = _workflows(connection.dialect.name == "sqlite")
     c = status.c
     mine = sa.and_(c.workflow_uuid.in_(ids), c.executor_id == worker, c.status == "PENDING", c.recovery_attempts > 0)
@@ -111,7 +112,7 @@ def undo_attempt_count(connection: sa.Connection, worker: str, ids: Sequence[str
 
 
 def count_queued(database: Database) -> dict[str, int]:
-    """How many segments wait in each queue; queues with none are left out."""
+    """Counts the segments in each queue; omits empty queues."""
     c = _workflows(database.is_sqlite).c
     query = sa.select(c.queue_name, sa.func.count()).where(_is_queued(c), c.queue_name.is_not(None))
     rows = database.read(lambda connection: connection.execute(query.group_by(c.queue_name)).all())
@@ -125,12 +126,12 @@ _COLUMNS = (
 
 
 def _workflows(is_sqlite: bool) -> sa.TableClause:
-    """DBOS's table. It is documented, but nothing public tells the head of a queue, or counts it."""
+    """Describes DBOS's documented table: no public call returns the head or the length of a queue."""
     columns: list[sa.ColumnClause[Any]] = [sa.column(name) for name in _COLUMNS]
     return sa.table("workflow_status", *columns, schema=None if is_sqlite else "dbos")
 
 
 def _is_queued(c: Any) -> sa.ColumnElement[bool]:
-    # the list too, and literally: SQLite uses DBOS's partial indexes only for conditions that repeat theirs
+    # both conditions, as literals: SQLite uses DBOS's partial indexes only if a query repeats their conditions
     among = c.status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
     return sa.and_(c.status == sa.literal_column("'ENQUEUED'"), among)

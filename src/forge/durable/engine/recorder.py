@@ -1,4 +1,4 @@
-"""What happens in a run, written down for whoever follows it from elsewhere."""
+"""Stores the events of a run, for readers elsewhere."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 from forge.core.events import Event, TextDelta, ToolOutput, ToolProgress
 from forge.durable.engine.attempt import Attempt
 
-PAUSE = 0.03  # seconds: what is read as it comes is written so often, with all that happened in between
-LONGEST = 64 * 1024  # characters of pieces that are put together
-MOST = 16 * 1024 * 1024  # … that wait for a slow database: more are left out, they come again as a whole in the end
-REST = 0.25  # … and if there is nothing of that kind, so often: each time costs what a step costs
+PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
+LONGEST = 64 * 1024  # characters of joined pieces
+MOST = 16 * 1024 * 1024  # … that wait for a slow database: more are dropped, since the final message repeats them
+REST = 0.25  # seconds between writes of other events: each write costs as much as a step
 
 Row = tuple[str | None, dict[str, Any]]
 
@@ -19,18 +19,20 @@ _READ_AS_IT_COMES = (TextDelta, ToolOutput, ToolProgress)
 
 
 class Recorder:
-    """Listens to an attempt's activity. An event that a try repeats is kept once; pieces of text are put together."""
+    """Subscribes to an attempt's activity. Stores a repeated event once; joins pieces of text."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
         self._rows: list[Row] = []
-        self._held = 0  # characters of pieces among them
+        self._held = 0  # characters of text pieces in them
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def take(self, event: Event) -> None:
-        """Async, so that the stream never moves it to a thread, which it does to plain listeners on a busy machine."""
+        """Receives an event. Async, so that the stream never moves it to a thread, as it does with slow plain
+        listeners.
+        """
         wire = event.to_dict()
         if isinstance(event, TextDelta | ToolOutput):
             if self._held + len(event.text) > MOST:
@@ -49,7 +51,7 @@ class Recorder:
                     await asyncio.to_thread(self._attempt.store.add_events, self._attempt.run.id, rows)
                 self._held -= held
             except BaseException:
-                self._rows[:0] = rows  # the next time tries again; what has a key is kept once
+                self._rows[:0] = rows  # the next write retries; an event with a key is stored once
                 raise
 
     async def close(self) -> None:
@@ -69,12 +71,12 @@ class Recorder:
 
     def _write(self) -> None:
         self._timer = None
-        if self._task is not None and not self._task.done():  # a slow database: the rest goes together, afterwards
+        if self._task is not None and not self._task.done():  # a slow database: the rest is written together later
             return self._write_within(PAUSE)
         self._task = asyncio.get_running_loop().create_task(self.flush())
 
     def _join_to_last(self, wire: dict[str, Any]) -> bool:
-        """Whether a piece of text became part of the one before it."""
+        """Joins a piece of text to the one before it; returns True if it did."""
         if wire["event"] not in (TextDelta.type, ToolOutput.type) or not self._rows:
             return False
         last = self._rows[-1][1]
@@ -84,9 +86,9 @@ class Recorder:
         return same
 
     def _key(self, event: Event) -> str | None:
-        """What tells it from every other event of the run, where a try repeats it."""
+        """Returns a key that identifies the event in the run, if an attempt may repeat it."""
         if isinstance(event, _READ_AS_IT_COMES):
-            return None  # only the first try tells them
+            return None  # only the first attempt emits them
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")
         wish = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"

@@ -1,4 +1,4 @@
-"""A segment of a run: loaded, driven to its end, recorded, and followed by the next."""
+"""Runs a segment of a run: loads it, drives it to its end, records it, and starts the next."""
 
 from __future__ import annotations
 
@@ -53,11 +53,12 @@ END = "end"  # the step that records how a segment ended
 async def perform(
     context: WorkerContext, run_id: str, number: int, recorded: Mapping[str, Any] | None = None, replays: int = 0
 ) -> str:
-    """Work on a segment until it ends; the status of its run then. `recorded`: how it ended, if an earlier try did;
-    `replays`: how many steps there are of earlier tries."""
+    """Works on a segment until it ends; returns the status of its run. `recorded`: its end, if an earlier attempt
+    recorded one; `replays`: the number of steps of earlier attempts.
+    """
     run = await asyncio.to_thread(context.store.begin, run_id, number, context.worker)
     if run is None:
-        return "over"  # the run, or this segment of it
+        return "over"  # the run or the segment is over
     attempt = Attempt(run, context, replays)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
@@ -79,11 +80,11 @@ async def perform(
 def _close_segment(context: WorkerContext, run_id: str, number: int, recorded: Mapping[str, Any]) -> RunInfo:
     return context.store.close_segment(
         run_id, number, outcome_from_json(recorded)
-    )  # long ones take milliseconds to read
+    )  # long outcomes take milliseconds to decode
 
 
 async def _run_segment(attempt: Attempt) -> Outcome:
-    """The segment's outcome, whatever happens; only losing the segment to another worker, or the database, raises."""
+    """Returns the segment's outcome; raises only if another worker took the segment, or the database is unreachable."""
     driven = None
     try:
         context, model = attempt.context, str(attempt.run.scope.get(MODEL, ""))
@@ -94,7 +95,7 @@ async def _run_segment(attempt: Attempt) -> Outcome:
         await agent.registry.ready()
         driven = SegmentRun(attempt, agent, scope, history)
         return await driven.outcome()
-    except Exception as error:  # a run must end, also where something of ours or of the engine's does not work
+    except Exception as error:  # a run must end, even if Forge or the engine fails
         if is_away(error):
             raise
         failure = _failure(attempt.run, error)
@@ -109,7 +110,7 @@ async def _run_segment(attempt: Attempt) -> Outcome:
 
 def _failure(run: RunInfo, error: Exception) -> Failure:
     again = f"forge runs resume {run.id} tries again."
-    if isinstance(error, ToolError):  # said in words already: it has no such agent, or no such model
+    if isinstance(error, ToolError):  # such as an unknown agent or model
         log.warning("run %s, segment %d: %s", run.id, run.segment, error.message)
         return Failure(f"the run could not go on: {error.message}", error.kind, f"{error.suggestion} {again}".strip())
     log.error("run %s, segment %d", run.id, run.segment, exc_info=error)
@@ -117,7 +118,7 @@ def _failure(run: RunInfo, error: Exception) -> Failure:
 
 
 class SegmentRun:
-    """A segment at work: its conversation, its loop, what it has used."""
+    """A running segment: its conversation, its loop, its usage."""
 
     def __init__(self, attempt: Attempt, agent: Agent, scope: Scope, history: list[Message]) -> None:
         self.attempt, self.agent, self.run = attempt, agent, attempt.run
@@ -126,7 +127,7 @@ class SegmentRun:
         self.recorder = Recorder(attempt)
         self.activity = ActivityStream(agent.secrets)
         self.activity.subscribe(self.recorder.take)
-        self.held = ""  # this worker, once work of the segment goes on in the background
+        self.held = ""  # this worker, once it holds background work of the segment
         watch = attempt.context.watch
         self._stop_watching = watch(self.activity) if watch is not None else None
         self.structured = Structured(agent.output) if agent.output is not None else None
@@ -158,7 +159,7 @@ class SegmentRun:
         await self.recorder.close()
 
     async def outcome(self) -> Outcome:
-        """Drive it to its end."""
+        """Drives the segment to its end."""
         executor = self._executor()
         if self.run.segment == 1:
             self._emit(RunStarted(self.run.prompt))
@@ -166,12 +167,12 @@ class SegmentRun:
             if self.run.scope.get(ONLY):
                 return await self.attempt.work(self._one_call(executor))
             result = await self.attempt.work(self._loop(executor))
-            if self.attempt.broken is not None:  # nothing that the model or a tool did
+            if self.attempt.broken is not None:  # not caused by the model or a tool
                 raise self.attempt.broken
         except Stopped:
             executor.background.cancel(self.scope.session_id)
             result = self._cancelled_result()
-        except BaseException:  # the segment is lost to us, or failed: nobody would hear of that work
+        except BaseException:  # the segment is lost or failed: background work has no receiver
             executor.background.cancel(self.scope.session_id)
             raise
         outcome = self._outcome_of(result, executor)
@@ -191,7 +192,7 @@ class SegmentRun:
             id=self.run.id,
             options=agent.options,
             prepare=shortening,
-            not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # they waited
+            not_started=[call.id for call in unanswered_calls(self.conversation.messages)],  # calls that waited
             pause=self.attempt.pause,
             announce=False,
             spent=self.spent,
@@ -207,7 +208,7 @@ class SegmentRun:
         )
 
     def _limits(self) -> Limits:
-        """They count from when the run was last taken up again: who says something new allows it as much anew."""
+        """Returns the limits, counted from the last resume: a new message grants the full limits again."""
         limits, before = self.agent.limits, self.before
         usage = Usage(**before.get("usage", {}))
         price = limits.price.of(usage) if limits.price is not None else 0.0
@@ -221,7 +222,7 @@ class SegmentRun:
         )
 
     async def _one_call(self, executor: RecordedExecutor) -> Outcome:
-        """A call that was placed here: it alone is run, and its result is the run's."""
+        """Runs only the delegated call; its result is the run's."""
         call = unanswered_calls(self.conversation.messages)[0]
         (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
         if find_waiting(result) is not None:

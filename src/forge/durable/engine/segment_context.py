@@ -1,4 +1,4 @@
-"""What a segment needs of the process that it runs in."""
+"""Declares what a segment needs from the process that runs it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 
 Models = Callable[[str], Provider]
-"""The model of a name, for runs that ask for one. Raises `ToolError` where it cannot be had here."""
+"""Returns the model of a name, for runs that ask for one. Raises `ToolError` if it is not available here."""
 
 WatchActivity = Callable[[ActivityStream], Callable[[], None]]
-"""Subscribes to what a run does on this worker; returns how that ends."""
+"""Subscribes to a run's activity on this worker; returns a function that unsubscribes."""
 
 
 class OfferedRegistry(Protocol):
@@ -26,22 +26,22 @@ class OfferedRegistry(Protocol):
 
 
 class WorkerContext(Protocol):
-    """A worker, seen from its runs."""
+    """The worker, as its segments see it."""
 
     @property
     def store(self) -> RunStore: ...
     @property
     def worker(self) -> str: ...  # its id
     @property
-    def offers(self) -> Collection[str]: ...  # places that tools may want to run on
+    def offers(self) -> Collection[str]: ...  # its offers for tools with `runs_on`
     @property
-    def agents(self) -> Mapping[str, Agent]: ...  # those it can run, by name
+    def agents(self) -> Mapping[str, Agent]: ...  # agents it can run, by name
     @property
-    def models(self) -> Models | None: ...  # None: what model a run asks for does not matter
+    def models(self) -> Models | None: ...  # None: a run's requested model is ignored
     @property
     def offered(self) -> OfferedRegistry: ...
     @property
     def watch(self) -> WatchActivity | None: ...
 
     async def start_segment(self, run: RunInfo) -> None:
-        """See to it that the run's current segment is worked on, here or elsewhere. Asking twice changes nothing."""
+        """Starts the run's current segment, here or elsewhere; idempotent."""

@@ -1,4 +1,6 @@
-"""What the engine stores, as JSON: never a pickle, which whoever can write to the database could make run code."""
+"""Serialises the engine's data as JSON: never a pickle, with which anyone who can write to the database could run
+code.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +11,11 @@ from dbos import Serializer, _serialization
 
 
 class RecordedError(Exception):
-    """An exception that a step or a workflow raised in some process, as it was recorded."""
+    """An exception that a step or a workflow raised in some process, as recorded."""
 
 
 class JsonSerializer(Serializer):
-    """What DBOS stores is JSON in plain ASCII (so that no NUL reaches Postgres), never a pickle."""
+    """Stores JSON in plain ASCII (so that no NUL reaches Postgres), never a pickle."""
 
     def serialize(self, data: Any) -> str:
         if isinstance(data, BaseException):
@@ -31,8 +33,10 @@ class JsonSerializer(Serializer):
 
 
 def refuse_pickles() -> None:
-    """In this process, until `allow_pickles`. Whatever its serializer is, DBOS unpickles rows that say they are one."""
-    # private: there is no setting for it. DBOS is one for the whole process, and in this one it is ours
+    """Refuses pickles in this process until `allow_pickles`. DBOS unpickles rows marked as pickles with any
+    serializer.
+    """
+    # private: there is no setting for it. DBOS is one for the whole process
     _serialization.DBOSDefaultSerializer.deserialize = _refuse_pickle  # type: ignore[method-assign]
 
 

@@ -1,4 +1,4 @@
-"""Files of long results, for a worker that goes on with a run that began elsewhere."""
+"""Restores files of long results for a worker that resumes a run from elsewhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from forge.workspace.state import state_directory, write_private
 
 
 def restore_spilled(attempt: Attempt, workspace: Path) -> None:
-    """Those of the run that are not here yet. Raises `OSError`."""
+    """Writes the run's files that are missing here. Raises `OSError`."""
     for name, _ in attempt.store.files(attempt.run.id):
         path = state_directory(workspace, "spill") / name
         if is_spilled(path, workspace) and not path.exists():
@@ -17,5 +17,5 @@ def restore_spilled(attempt: Attempt, workspace: Path) -> None:
 
 
 def is_spilled(path: Path, workspace: Path) -> bool:
-    """Whether it is such a file, and not one that a row of the database or a tool would like to be one."""
+    """Returns True for a regular path in the spill directory: a row or a tool could name another."""
     return path.parent == state_directory(workspace, "spill") and path.name != ".." and not path.is_symlink()

@@ -1,4 +1,4 @@
-"""Puts segments of runs into their queues: all that a process needs that only submits."""
+"""Queues segments of runs: all that a submitting process needs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME = "forge"  # DBOS's name of the application: other applications may share t
 SEGMENT = "forge_segment"
 
 on_start: set[Callable[[], None]] = set()
-"""Who in this process wants to know at once that something was queued."""
+"""Callbacks of this process for a newly queued segment."""
 
 
 def workflow_id(run: str, segment: int) -> str:
@@ -28,7 +28,7 @@ def workflow_id(run: str, segment: int) -> str:
 
 
 class Starter:
-    """Keep one where runs are submitted often; it connects when it is first used."""
+    """Queues segments. It connects at first use; keep one if you submit often."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Starter:
         self._lock = threading.Lock()
 
     def start(self, run: RunInfo) -> None:
-        """Idempotent: a segment that is queued, runs or ran is left as it is."""
+        """Queues the run's segment; idempotent: a queued, running or ended segment stays as it is."""
         client = self.client
         priority = compute_priority(
             self._store.database, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
@@ -77,7 +77,7 @@ class Starter:
 
 
 def silence_dbos_logger() -> None:
-    """DBOS writes to the standard error unless its logger has a handler; whoever configures logging sees it."""
+    """Keeps DBOS from writing to standard error; a configured logging still shows its messages."""
     logger = logging.getLogger("dbos")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())

@@ -1,4 +1,4 @@
-"""OpenTelemetry spans that continue across machines: the asker's, then those of the run's segments and model turns.
+"""Makes OpenTelemetry spans that continue across machines: the caller's, then the run's segments and model turns.
 
 Nothing happens unless an application has imported OpenTelemetry. The names are those of the GenAI conventions, which
 are still incubating; spans of tools are made by the pipeline.
@@ -19,10 +19,9 @@ CHAT = "chat"
 
 
 def carrier() -> dict[str, str]:
-    """The span that is current here, for a run to belong to; empty where there is none.
+    """Returns the current span, as the parent of a run; empty if there is none.
 
-    Only the trace, in its own format: what an application calls baggage may be private, and whoever goes on with the
-    run may have set up other formats.
+    Only the trace, in its own format: baggage may be private, and the resuming worker may use other formats.
     """
     found: dict[str, str] = {}
     if _telemetry() is not None:
@@ -34,7 +33,7 @@ def carrier() -> dict[str, str]:
 
 @contextmanager
 def segment_span(run: RunInfo, worker: str) -> Iterator[Callable[[Outcome], None]]:
-    """Around the work on a segment, wherever it is done; told its outcome."""
+    """Makes a span around the work on a segment; yields a function that records its outcome."""
     attributes = {
         "gen_ai.operation.name": AGENT,
         "gen_ai.agent.name": run.agent,
@@ -56,7 +55,7 @@ def segment_span(run: RunInfo, worker: str) -> Iterator[Callable[[Outcome], None
 
 @contextmanager
 def chat_span(model: str) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Around a turn of the model; told what is recorded of it: its message, or the error that came instead."""
+    """Makes a span around a turn of the model; yields a function that records its message or error."""
     attributes = {"gen_ai.operation.name": CHAT, **({"gen_ai.request.model": model} if model else {})}
     with _span(f"{CHAT} {model}".rstrip(), attributes) as span:
 
@@ -83,7 +82,7 @@ def _span(name: str, attributes: Mapping[str, Any], parent: Callable[[], Any] = 
         name,
         context=parent(),
         attributes=attributes,
-        record_exception=False,  # its text may hold a secret that nobody has masked
+        record_exception=False,  # its text may hold an unmasked secret
         set_status_on_exception=False,
     )
     with starting as span:
@@ -95,7 +94,7 @@ def _span(name: str, attributes: Mapping[str, Any], parent: Callable[[], Any] = 
 
 
 def _parent(carried: Mapping[str, str]) -> Any:
-    """The asker's span, and never one of the worker's own: that is nobody's parent."""
+    """Returns the caller's span, never one of the worker's own."""
     from opentelemetry.context import Context
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
@@ -110,5 +109,5 @@ def _mark_failed(span: Any, kind: str) -> None:
 
 
 def _telemetry() -> Any:
-    """None: nobody has imported it, so nobody has set it up."""
+    """Returns OpenTelemetry if an application has imported it, else None."""
     return sys.modules.get("opentelemetry.trace")

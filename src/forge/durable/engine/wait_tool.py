@@ -1,4 +1,4 @@
-"""The tool `wait`: a run lets time pass without a process that waits with it."""
+"""The tool `wait`: a run waits without a process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forge.durable.engine.attempt import current
 
 LONGEST = 366 * 86_400.0  # seconds
 LONGEST_REASON = 200  # characters
-WAITED = "waited"  # in what a run has spent: since when and until when calls that are not over wait, by their keys
+WAITED = "waited"  # key in a run's spent: start and end of the waits of open calls, by their keys
 
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?")
 _HOW = 'Write "2026-12-24T18:00" or "18:00" (the next one) in the given timezone, or a time with its own offset.'
@@ -61,8 +61,7 @@ async def wait(
 
 
 def remember_waits(details: list[dict[str, Any]]) -> dict[str, tuple[float, float]]:
-    """What a run must remember of the times that its calls wait for, so that a call which is run again does not begin
-    to wait anew."""
+    """Returns the waits of a run's calls, so that a repeated call does not restart its wait."""
     return {one["key"]: (one["since"], one["until"]) for one in details if one.keys() >= {"key", "since", "until"}}
 
 
@@ -83,7 +82,7 @@ def _end_of_wait(now: float, seconds: float | None, until: str, zone: tzinfo) ->
 
 
 def _parse_moment(now: float, text: str, zone: tzinfo) -> float:
-    """In seconds since 1970. A time that summer time leaves out is as much later as the clock was put forward."""
+    """Parses a time to seconds since 1970. A time that summer time skips is later by the clock's shift."""
     try:
         if clock := _CLOCK.fullmatch(text):
             return _next_time(now, zone, *(int(part or 0) for part in clock.groups()))

@@ -1,4 +1,4 @@
-"""The one workflow that the engine knows: a segment of a run."""
+"""The one workflow of the engine: a segment of a run."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from forge.durable.engine.segment import END, perform
 from forge.durable.engine.starter import SEGMENT
 from forge.durable.store.errors import is_away
 
-MOST_TRIES = 20  # of a segment: one that kills every worker that takes it must end some day
-# (handing over in good order is none)
+MOST_TRIES = 20  # of a segment: one that kills all its workers must end some day
+# (handing over in good order does not count)
 
 log = logging.getLogger("forge.durable")
 
 
-@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES - 1)  # the first is none for DBOS
+@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES - 1)  # DBOS does not count the first
 async def segment(run_id: str, number: int) -> str:
-    """Begun once for each segment, and again by whoever takes it over."""
+    """Runs a segment: begun once, and again by a worker that takes it over."""
     workflow = DBOS.workflow_id
     assert workflow is not None
-    # without our context: inside a workflow every question to the engine would be a step of it
+    # without our context: inside a workflow every query to the engine would be a step
     asked = asyncio.get_running_loop().create_task(_find_recorded_end(workflow), context=Context())
     try:
         recorded, replays = await asked
@@ -36,12 +36,12 @@ async def segment(run_id: str, number: int) -> str:
         if not is_away(error):
             raise
         log.warning("run %s, segment %d: left for later, the database is away: %s", run_id, number, text_of(error))
-        # no error, which would end the workflow: it stays begun, and Engine.forgotten puts it back into its queue
+        # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
         raise asyncio.CancelledError from error
 
 
 async def _find_recorded_end(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
-    """How the segment ended, if an earlier try got that far: then nothing of it is done again. Else how far one got."""
+    """Returns the recorded end of the segment, or None, and the number of recorded steps."""
     steps = await DBOS.list_workflow_steps_async(workflow)
     found = next((step["output"] for step in reversed(steps) if step["function_name"] == END), None)
     return (found if isinstance(found, Mapping) else None), max((step["function_id"] for step in steps), default=0)

@@ -1,6 +1,6 @@
-"""Runs, kept in one database that many machines share: what was said, what is waited for, what was asked and answered.
+"""Stores runs in one database that many machines share: messages, waits, questions and answers.
 
-Every method is one transaction, safe to call from any thread and any process; a failed one changes nothing. They block
+Every method is one transaction, safe from any thread and any process; a failed one changes nothing. Methods block
 for as long as the database takes: call them in a thread.
 """
 
@@ -37,7 +37,7 @@ class RunStore:
     """All durable runs of a database. Errors are StoreError: what was tried, what went wrong, what to do next."""
 
     def __init__(self, url: str, patience: float = PATIENCE) -> None:
-        """Connects at the first call. `patience`: seconds to try again for, when a database that was there is away."""
+        """Connects at the first call. `patience`: seconds to retry while a known database is unreachable."""
         self.database = Database(url, patience, first=refuse_newer, looks=True)
         self._is_up_to_date = False
 
@@ -52,12 +52,12 @@ class RunStore:
 
     @property
     def url(self) -> str:
-        """With its password: for engines, never for people."""
+        """The URL with its password: for engines, never for people."""
         return self.database.url
 
     @property
     def label(self) -> str:
-        """The database as people are shown it: without secrets."""
+        """The database's name for people, without secrets."""
         return self.database.label
 
     @property
@@ -65,35 +65,35 @@ class RunStore:
         return self.database.engine
 
     def close(self) -> None:
-        """Let go of all connections; the next call connects again."""
+        """Closes all connections; the next call connects again."""
         self.database.close()
 
     def prepare(self) -> None:
-        """Make our tables, or bring them up to date; many processes may do so at once. A newer database is refused."""
+        """Makes or migrates our tables; many processes may do so at once. Refuses a newer database."""
         prepare(self.database)
 
     def update(self) -> None:
-        """Bring the tables of an older Forge up to date, before something is changed; where there are none, none."""
+        """Migrates the tables of an older Forge before a change; makes none if there are none."""
         if not self._is_up_to_date:
             update(self.database)
             self._is_up_to_date = True
 
     def now(self) -> float:
-        """The time by the database's clock, which all machines share."""
+        """Returns the time by the database's clock, which all machines share."""
         return self.database.read(lambda connection: connection.execute(sa.select(_find.now(connection))).scalar_one())
 
     def create(self, run: NewRun) -> RunInfo:
-        """Store a run, queued for its first segment. The same id again gives the run that there is."""
+        """Stores a run, queued for its first segment. The same id again returns the existing run."""
         _check.check_new(run)
         return self.database.write(lambda connection: _runs.make_run(connection, run))
 
     def get(self, run_id: str) -> RunInfo:
-        """The run of exactly this id."""
+        """Returns the run of exactly this id."""
         _check.check_lookup(run_id)
         return self.database.read(lambda connection: _find.find_run(connection, run_id))
 
     def find(self, beginning: str) -> RunInfo:
-        """The run of this id, or the only one whose id begins so: for people who type it, never for programs."""
+        """Returns the run of this id, or the only one whose id begins so: for people, never for programs."""
         _check.check_lookup(beginning)
         return self.database.read(lambda connection: _find.find_by_prefix(connection, beginning))
 
@@ -107,38 +107,39 @@ class RunStore:
         parent: str | None = None,
         limit: int = 100,
     ) -> Infos:
-        """The newest first. `parent=""`: only runs that no other run started."""
+        """Lists runs, the newest first. `parent=""`: only runs that no other run started."""
         wanted = {"status": status, "agent": agent, "tenant": tenant, "session": session, "parent": parent}
         return self.database.read(lambda connection: _find.list_runs(connection, wanted, limit))
 
     def list_scheduled(self, schedule: str | None = None, limit: int = 100) -> Infos:
-        """Runs that the clock began, of one schedule or of all, the newest first."""
+        """Lists runs of one schedule or of all, the newest first."""
         return self.database.read(lambda connection: _find.list_scheduled(connection, schedule, limit))
 
     def counts(self) -> dict[str, int]:
-        """How many runs have which status; those that none has are left out."""
+        """Counts the runs by status; omits unused ones."""
         query = sa.select(runs.c.status, sa.func.count()).group_by(runs.c.status)
         return self.database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
 
     def count_queued(self) -> dict[tuple[str, str], int]:
-        """How many runs wait for a worker of which version, in which queue."""
+        """Counts the queued runs by version and queue."""
         kind = (runs.c.version, runs.c.queue)
         query = sa.select(*kind, sa.func.count()).where(runs.c.status == "queued").group_by(*kind).order_by(*kind)
         return self.database.read(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
 
     def messages(self, run_id: str, upto_segment: int | None = None) -> Messages:
-        """What was said before that segment: what it starts from. Without a number, all there is."""
+        """Returns the messages before that segment, which it starts from. Without a number, all messages."""
         return self.database.read(lambda connection: _find.list_messages(connection, run_id, upto_segment))
 
     def begin(self, run_id: str, segment: int, worker: str) -> RunInfo | None:
-        """Mark the segment as running on this worker. None: the run is over, waits, or has another segment."""
+        """Marks the segment as running on this worker. None: the run is over, waits, or has another segment."""
         return self.database.write(lambda connection: _runs.begin_segment(connection, run_id, segment, worker))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
-        """Store how a segment ended; a second time, or for an old segment, changes nothing.
+        """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.
 
-        The returned run says what is next: it is queued for its next segment after "go_on", and after "waiting" for an
-        approval that was given meanwhile; and it is cancelled instead of either, if somebody wished it.
+        The returned run shows the next state: it is queued for its next segment after "go_on", and after "waiting" for
+        an
+        approval that was given meanwhile; instead of either it is cancelled, if that was requested.
         """
         return self.database.write(lambda connection: _runs.close_segment(connection, run_id, segment, outcome))
 
@@ -150,25 +151,26 @@ class RunStore:
         from_segment: int | None = None,
         revive: bool = False,
     ) -> RunInfo | None:
-        """Queue a run that waits, finished or failed (`revive`: or was cancelled) for its next segment; it sees `say`.
+        """Queues a waiting, finished or failed (`revive`: or cancelled) run for its next segment, with the messages
+        `say`.
 
-        None: somebody else did so, or it is running, or `from_segment` is not the one it is at.
+        None: another caller did so, it is running, or `from_segment` is not its current segment.
         """
         _check.check_lookup(run_id)
         _check.check_messages(say)
         return self.database.write(lambda connection: _runs.advance_run(connection, run_id, say, from_segment, revive))
 
     def request_cancel(self, run_id: str) -> RunInfo:
-        """Cancel a run that is queued or waits; one that is running is marked, and who runs it stops it.
+        """Cancels a queued or waiting run; marks a running one for its worker to stop.
 
-        The same happens to the runs that it started.
+        Does so for its sub-runs, too.
         """
         _check.check_lookup(run_id)
         self.update()
         return self.database.write(lambda connection: _runs.cancel_run(connection, run_id))
 
     def find_cancelled(self, run_ids: Collection[str]) -> set[str]:
-        """Those of them that somebody wants stopped, or that are."""
+        """Returns the ids of runs that are cancelled or being cancelled."""
         if not run_ids:
             return set()
         stopped = sa.or_(runs.c.cancelling, runs.c.status == "cancelled")
@@ -176,75 +178,75 @@ class RunStore:
         return self.database.read(lambda connection: set(connection.execute(query).scalars()))
 
     def set_version(self, run_id: str, version: str) -> RunInfo:
-        """Give a run to workers of another application version."""
+        """Gives a run to workers of another application version."""
         _check.check_lookup(run_id)
         _check.check_name(version, "the version")
         return self.database.write(lambda connection: _runs.update_run(connection, run_id, version=version))
 
     def set_scope(self, run_id: str, scope: Mapping[str, Any]) -> RunInfo:
-        """What its next segment is run with."""
+        """Sets the scope of its next segment."""
         return self.database.write(lambda connection: _runs.update_run(connection, run_id, scope=dict(scope)))
 
     def due(self, now: float, limit: int = 100) -> Infos:
-        """Those that wait for a time that has come, and those that were given an answer and not continued since."""
+        """Lists runs whose wait has ended, and runs that were answered but not resumed."""
         return self.database.read(lambda connection: _find.find_due(connection, now, limit))
 
     def claim_stranded(self, older: float = 5.0, limit: int = 100) -> Infos:
-        """Queued runs that nobody began for so many seconds: their workflow may be missing.
+        """Claims queued runs that no worker began for so many seconds: their workflow may be missing.
 
-        Each is given to one caller, and again after `older` seconds, later ever more rarely: asking often is cheap,
-        and a long queue is not looked through by every worker all the time.
+        Each is given to one caller, and again after `older` seconds, later ever more rarely: asking often is cheap, and
+        a long queue is not scanned by every worker all the time.
         """
         return self.database.write(lambda connection: _runs.claim_stranded(connection, older, limit), lasting=False)
 
     def delete(self, run_id: str) -> None:
-        """Remove a run that is over, with all that belongs to it, the runs that it started too."""
+        """Removes a run that is over, with all its data and its sub-runs."""
         _check.check_lookup(run_id)
         self.update()
         self.database.write(lambda connection: remove_run(connection, run_id))
         self.database.checkpoint()
 
     def ask(self, question: Question) -> Question:
-        """Store a question; the same id again gives the one that is stored, which may have been answered."""
+        """Stores a question; the same id again returns the stored one, which may be answered."""
         return self.database.write(lambda connection: _questions.add_question(connection, question))
 
     def always(self, run_id: str) -> set[str]:
-        """What a person allowed for the rest of this run, as the digests that its requests had."""
+        """Returns the digests that a person allowed for the rest of this run."""
         return self.database.read(lambda connection: _questions.always_of(connection, run_id))
 
     def question(self, id: str) -> Question:
         return self.database.read(lambda connection: _questions.question_of(connection, id))
 
     def questions(self, run_id: str | None = None, *, open: bool = True) -> Questions:
-        """The oldest first. `open`: those only that nobody answered and that a run still waits for."""
+        """Lists questions, the oldest first. `open`: only unanswered ones that a run still waits for."""
         return self.database.read(lambda connection: _questions.questions_of(connection, run_id, open))
 
     def answer(self, id: str, answer: Mapping[str, Any], by: str) -> bool:
-        """Take an answer, once: False if there was one already. `advance` then continues the run.
+        """Stores the first answer; returns False if there was one. `advance` then resumes the run.
 
-        If whoever answered does not live to do that, the run is `due` some seconds later.
+        If the answering process dies before that, the run is `due` some seconds later.
         """
         self.update()
         return self.database.write(lambda connection: _questions.answer_question(connection, id, answer, by))
 
     def add_events(self, run_id: str, events: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
-        """Append events in their wire form. One with a key is kept once per run, however often it is given.
+        """Appends events in their wire form. One with a key is stored once per run.
 
-        (One without may be kept twice, if the database goes away just when it has taken them.)
+        (One without may be stored twice, if the connection is lost just after the commit.)
         """
         if events:
             self.database.write(lambda connection: _questions.add_events(connection, run_id, events), lasting=False)
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Numbered:
-        """Those numbered above `after`, ascending. None that belongs before one already seen comes later."""
+        """Returns events numbered above `after`, ascending. No lower number appears later."""
         return self.database.read(lambda connection: _questions.events_of(connection, run_id, after, limit))
 
     def put_file(self, run_id: str, name: str, data: bytes) -> None:
-        """Keep a file of a run, in place of one of the same name."""
+        """Stores a file of a run; replaces one of the same name."""
         self.database.write(lambda connection: _questions.put_file(connection, run_id, name, data))
 
     def files(self, run_id: str) -> Files:
-        """Names and sizes."""
+        """Returns names and sizes."""
         return self.database.read(lambda connection: _questions.files_of(connection, run_id))
 
     def file(self, run_id: str, name: str) -> bytes:

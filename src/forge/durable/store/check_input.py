@@ -1,4 +1,4 @@
-"""What programs hand over, refused in words before anything is asked of a database."""
+"""Checks the input of programs before the database is used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.durable.store.rows import NewRun
 from forge.workspace.state.store import StoreError
 
 LONGEST_ID = 200  # characters
-LONGEST_NAME = 255  # an index holds no long ones
+LONGEST_NAME = 255  # indexes cannot hold longer ones
 LOWEST, HIGHEST = -(2**31), 2**31 - 1  # priorities that a column holds
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]*")
@@ -22,7 +22,7 @@ _ROLES = frozenset(get_args(Role))
 
 
 def check_new(run: NewRun) -> None:
-    """Raises `StoreError`, as all of these do."""
+    """Checks a new run. Raises `StoreError`, as all functions here do."""
     check_id(run.id)
     for name in ("agent", "queue"):
         check_name(getattr(run, name), f"the {name} of run {run.id}")
@@ -40,7 +40,7 @@ def check_new(run: NewRun) -> None:
 
 
 def check_id(run_id: object) -> None:
-    """Whether a run may have it."""
+    """Checks an id for a new run."""
     if not is_id(run_id) or len(str(run_id)) > LONGEST_ID:
         words = f"{brief(run_id)} cannot be the id of a run"
         suggestion = f"Use at most {LONGEST_ID} letters, digits and _.:- and begin with a letter or a digit."
@@ -52,7 +52,7 @@ def is_id(run_id: object) -> bool:
 
 
 def check_lookup(run_id: object) -> None:
-    """Whether a run can be looked for by it; that there is none is another matter."""
+    """Checks an id to look up."""
     check_text(run_id, "the id of a run")
 
 
@@ -68,7 +68,7 @@ def check_name(name: object, what: str, *, empty: bool = False) -> None:
 
 
 def check_words(words: object, what: str) -> None:
-    """Something that a model is to hear."""
+    """Checks a message for a model."""
     check_text(words, what)
     if not str(words).strip():
         raise StoreError(f"{what} is empty", ErrorKind.VALIDATION, "Say what the model is to hear.")
@@ -92,7 +92,7 @@ def check_messages(messages: object) -> None:
 
 
 def _problem_of(message: Any) -> str:
-    """What is wrong with it; empty if nothing is."""
+    """Returns the problem with a message; empty if there is none."""
     if not isinstance(message, Message):
         return "is no Message"
     if not isinstance(message.role, str) or message.role not in _ROLES:
@@ -124,7 +124,7 @@ def _is_attachment(one: Any) -> bool:
 
 
 def _check_priority(run: NewRun) -> None:
-    # not `in range(…)`: for what is no int, Python would walk all of it
+    # not `in range(…)`: for other types than int, Python would iterate over it
     is_whole = isinstance(run.priority, int) and not isinstance(run.priority, bool)
     if not is_whole or not LOWEST <= run.priority <= HIGHEST:
         words = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"

@@ -1,4 +1,4 @@
-"""One database for everything durable: SQLite in a private file, or Postgres; its transactions, its errors in words."""
+"""Connects to one database, SQLite in a private file or Postgres; runs its transactions and explains its errors."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from forge.durable.store.errors import explain_error, is_passing, no_file_error
 from forge.durable.store.sqlite_file import ReadOnlyState, engine_for, make_file, set_sync
 from forge.workspace.state.store import StoreError
 
-PATIENCE = 30.0  # seconds that a database may be away, or held by others
-HOLDS = 10.0  # seconds that a client of Postgres may do nothing inside a transaction: a paused machine holds no locks
-CONNECTING = 10  # seconds for a first answer
+PATIENCE = 30.0  # seconds that a database may be unreachable or locked
+HOLDS = 10.0  # seconds that a Postgres client may be idle in a transaction, so that a paused machine holds no locks
+CONNECTING = 10  # seconds to connect
 
 T = TypeVar("T")
 
@@ -38,9 +38,10 @@ class Database:
         first: Callable[[sa.Connection, str], object] | None = None,
         looks: bool = False,
     ) -> None:
-        """`patience`: seconds to try again for, when a database that was there goes away. `first` is done once, before
-        anything else, with the label. `looks`: a file that is missing is made by `make_file` alone, and one that cannot
-        be written is read as it is until then."""
+        """`patience`: seconds to retry while a known database is unreachable. `first` runs once before anything else,
+        with the label. `looks`: a missing file is made only by `make_file`, and an unwritable one is opened read-only
+        until then.
+        """
         self._url = parse_url(url)
         self._patience = patience
         self._first = first
@@ -52,13 +53,13 @@ class Database:
 
     @property
     def url(self) -> str:
-        """With its password: for engines, never for people."""
+        """The URL with its password: for engines, never for people."""
         name = "sqlite" if self.is_sqlite else "postgresql"
         return self._url.set(drivername=name).render_as_string(hide_password=False)
 
     @property
     def label(self) -> str:
-        """What people are shown: a file, or where a server is, without any secret."""
+        """The name for people: a file, or the server's address, without secrets."""
         return label_of(self._url)
 
     @property
@@ -73,18 +74,18 @@ class Database:
             return self._engine
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """What `work` finds, all of it at one moment."""
+        """Returns the result of `work`, run in one consistent snapshot."""
         return self._run_with_retry(work, "DEFERRED")
 
     def write(self, work: Callable[[sa.Connection], T], *, lasting: bool = True) -> T:
-        """All of it is saved, or nothing. It may run more than once: what it does must be safe to repeat.
+        """Runs `work` and stores all of its changes, or none. It may run more than once, so it must be idempotent.
 
-        `lasting`: also through a power failure; a killed process loses nothing either way.
+        `lasting`: survives a power failure; a killed process loses nothing either way.
         """
         return self._run_with_retry(work, "IMMEDIATE" if lasting else "QUICK")
 
     def close(self) -> None:
-        """Let go of all connections; the next call connects again."""
+        """Closes all connections; the next call connects again."""
         with self._lock:
             engine, self._engine = self._engine, None
         if engine is not None:
@@ -92,12 +93,12 @@ class Database:
 
     def __del__(self) -> None:
         engine = getattr(self, "_engine", None)
-        if engine is not None:  # nobody closed it, and nobody can any more
+        if engine is not None:  # not closed explicitly
             with contextlib.suppress(Exception):
                 engine.dispose()
 
     def make_file(self) -> None:
-        """See to it that there is one, to be written. Raises `StoreError`."""
+        """Makes the file, or opens it for writing. Raises `StoreError`."""
         make_file(Path(str(self._url.database)))
         self._looking.allowed = False
         if self._looking.happens:
@@ -105,7 +106,7 @@ class Database:
             self.close()
 
     def checkpoint(self) -> None:
-        """Write SQLite's log into the file and empty it: nothing deleted stays in it. Later, if others are busy."""
+        """Writes SQLite's log into the file and empties it, so that deleted data is gone; later, if others are busy."""
         if self.is_sqlite:
             with contextlib.suppress(SQLAlchemyError), self.engine.connect() as connection:
                 connection.connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").close()
@@ -115,7 +116,7 @@ class Database:
         while True:
             try:
                 return self._run_transaction(work, kind)
-            except (ValueError, OverflowError) as error:  # no JSON, or a number that no column holds
+            except (ValueError, OverflowError) as error:  # not JSON, or a number too large for a column
                 words = f"{self.label}: something cannot be stored, or what is stored cannot be read: {text_of(error)}"
                 raise StoreError(
                     words, ErrorKind.SYSTEM, "If it was stored by another Forge, update this one."
@@ -138,10 +139,10 @@ class Database:
                     return work(connection)
             finally:
                 if kind == "QUICK" and self.is_sqlite and not connection.invalidated:
-                    set_sync(connection, "FULL")  # for whoever gets this connection next
+                    set_sync(connection, "FULL")  # for the next user of this connection
 
     def migrate_engine(self, system: Any) -> None:
-        """Make or update DBOS's tables. Raises `StoreError`.
+        """Makes or updates DBOS's tables. Raises `StoreError`.
 
         With SQLite in one transaction, which Python's driver does not begin by itself for a CREATE TABLE: processes
         that start together would trip over each other, and one that is killed would leave half of the tables.
@@ -166,7 +167,7 @@ class Database:
         if not self.is_sqlite:
             engine = sa.create_engine(
                 self._url,
-                hide_parameters=True,  # what people say stays out of logs
+                hide_parameters=True,  # messages of people stay out of logs
                 connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEEPALIVES},
             )
             sa.event.listen(engine, "connect", _set_idle_timeout)
@@ -182,12 +183,12 @@ _KEEPALIVES = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    "tcp_user_timeout": 15_000,  # milliseconds: also while it owes us an answer
+    "tcp_user_timeout": 15_000,  # milliseconds: also while a reply is outstanding
 }  # a host that vanished is noticed
 
 
 def parse_url(url: str) -> sa.URL:
-    """The URL of a database we can use. Raises StoreError, without what may be its password."""
+    """Parses the URL of a database. Raises StoreError, without what may be its password."""
     if not isinstance(url, str):
         words = f"the durable database is named by its URL, which is a text: {brief(url)} is none"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
@@ -210,7 +211,7 @@ def parse_url(url: str) -> sa.URL:
         found = sa.make_url(url).set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):
         words = "the URL of the durable database cannot be read"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES) from None  # its words may hold the password
+        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES) from None  # its message may hold the password
     if not found.database:
         words = f"the URL of the durable database names a server ({label_of(found)}), and no database on it"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
@@ -255,7 +256,7 @@ def _texts(query: Any) -> list[str]:
 
 def _set_idle_timeout(connection: Any, _record: object) -> None:
     connection.execute(f"SET idle_in_transaction_session_timeout = {HOLDS * 1_000:.0f}")
-    connection.commit()  # else it would be undone when the connection goes back to its pool
+    connection.commit()  # otherwise it is rolled back when the connection returns to its pool
 
 
 _databases: WeakSet[Database] = WeakSet()

@@ -1,4 +1,4 @@
-"""What a database says went wrong, in words that tell people what to do; never with a password."""
+"""Explains database errors to people, never with a password."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _AGAIN = ("08", "57P0", "25P03", "53300", "40001", "40P01", "55P03")
 
 
 def is_passing(error: SQLAlchemyError) -> bool:
-    """Whether Postgres may do the same in a moment."""
+    """Returns True if Postgres may succeed in a moment."""
     if not isinstance(error, DBAPIError):
         return type(error).__name__ == "TimeoutError"  # of the pool: all connections are in use
     if error.connection_invalidated:
         return True
     state = getattr(error.orig, "sqlstate", None)
-    if state is None:  # it could not be reached at all
+    if state is None:  # the server was not reached
         return type(error.orig).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
     return str(state).startswith(_AGAIN)
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether it is the database that does not do its work, for now: nobody's run is to blame."""
+    """Returns True if the database is the cause, not a run."""
     if isinstance(error, StoreError):
         return error.kind in (ErrorKind.SYSTEM, ErrorKind.CONFIG)
     return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
 
 
 def explain_error(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
-    """`label` is the database as people know it."""
+    """Turns a database error into a `StoreError`. `label` is the database's name for people."""
     words = _database_message(error, secrets)
     original = error.orig if isinstance(error, DBAPIError) else None
     if isinstance(original, sqlite3.Error):
@@ -88,7 +88,7 @@ def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:
 def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreError:
     if state == "42P01":
         return _no_tables_error(label)
-    if state == "3D000" or _NO_DATABASE.search(words):  # of a connection that failed, there is no state
+    if state == "3D000" or _NO_DATABASE.search(words):  # a failed connection has no state
         text = f"{label} does not exist: its server has no such database"
         way = "Check the name in its URL. A worker or a run makes it, where its user may make databases."
         return StoreError(text, ErrorKind.CONFIG, way)

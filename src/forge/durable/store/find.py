@@ -1,4 +1,4 @@
-"""Finds what the run store keeps. Every function works inside the caller's transaction."""
+"""Finds rows of the run store. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from forge.workspace.state.store import StoreError
 MOST = 1_000_000  # rows at once
 _PAGE = 20  # messages that are read at once
 _LAST = "\U0010ffff"  # sorts after every other character
-_NEAR = 2_000  # of the newest runs that a mistyped id is compared with
+_NEAR = 2_000  # newest runs that a mistyped id is compared with
 COLUMNS = [runs.c[name] for name in RunInfo.__dataclass_fields__]
 
 
 def now(connection: sa.Connection) -> sa.ColumnElement[float]:
-    """The time by the one clock that all machines share, that of the database: when the statement began."""
+    """Returns the database's clock, which all machines share: when the statement began."""
     if connection.dialect.name == "sqlite":
         return sa.literal(time.time(), sa.Double)
     return sa.cast(sa.func.extract("epoch", sa.func.statement_timestamp()), sa.Double)
 
 
 def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
-    """An INSERT that knows ON CONFLICT."""
+    """Returns an INSERT that supports ON CONFLICT."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def find_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunInfo:
-    """The run of exactly this id; locked until the end of the transaction, if asked."""
+    """Returns the run of exactly this id; with `lock`, locked until the end of the transaction."""
     row = _row(connection, run_id, lock)
     if row is None:
         raise missing_error(connection, run_id)
@@ -47,9 +47,9 @@ def find_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> R
 
 
 def find_by_prefix(connection: sa.Connection, beginning: str) -> RunInfo:
-    """The run of this id, or the only one whose id begins so: for people, who type it.
+    """Returns the run of this id, or the only one whose id begins so: for people.
 
-    The ids of runs that another run started begin with its id: they count only where no other run is meant.
+    Ids of sub-runs begin with their parent's id: they count only if no other run matches.
     """
     row = _row(connection, beginning, lock=False)
     if row is not None:
@@ -84,7 +84,7 @@ def list_runs(connection: sa.Connection, wanted: Mapping[str, str | Sequence[str
 
 
 def list_scheduled(connection: sa.Connection, schedule: str | None, limit: int) -> list[RunInfo]:
-    """They are known by their names, which end with a time; another schedule's may begin alike."""
+    """Lists scheduled runs by their names, which end with a time; names of another schedule may begin alike."""
     prefix = SCHEDULED if schedule is None else f"{SCHEDULED}{schedule}-"
     named = [runs.c.id >= prefix, runs.c.id < prefix + _LAST, runs.c.parent == ""]
     if schedule is not None:
@@ -105,7 +105,7 @@ def list_messages(connection: sa.Connection, run_id: str, upto_segment: int | No
 
 
 def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
-    """What was said from the model's last message on; of a long history only the end is read."""
+    """Returns the messages from the model's last one on; reads only the end of a long history."""
     newest_first = messages.c.place.desc(), messages.c.position.desc()
     query = sa.select(messages.c.message).where(messages.c.run == run_id).order_by(*newest_first)
     find_run: list[Message] = []
@@ -123,7 +123,7 @@ def find_due(connection: sa.Connection, moment: float, limit: int) -> list[RunIn
 
 
 def clamp_limit(number: int) -> int:
-    """A number of rows that both databases take."""
+    """Clamps a number of rows to what both databases accept."""
     return max(0, min(number, MOST))
 
 

@@ -1,4 +1,4 @@
-"""Which workers are alive: each writes down that it is, and the others see who went silent."""
+"""Records heartbeats of workers and finds dead ones."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from forge.durable.store.database import Database
 from forge.durable.store.tables import Json, Text
 from forge.workspace.state.store import StoreError
 
-EVERY = 2.0  # seconds between two beats
-SILENT = 10.0  # seconds without one: dead, for all the others can know
-STUCK = 60.0  # seconds that a worker's loop may stand still before it stops beating
-LISTED_FOR = 86_400.0  # seconds that a worker which has gone is still listed
+EVERY = 2.0  # seconds between two heartbeats
+SILENT = 10.0  # seconds without one after which a worker counts as dead
+STUCK = 60.0  # seconds that a worker's loop may block before its heartbeat stops
+LISTED_FOR = 86_400.0  # seconds that a gone worker is still listed
 
 log = logging.getLogger("forge.durable")
 
-_MAKING = 0x666F72676577  # the lock of those who make the table
+_MAKING = 0x666F72676577  # advisory lock for making the table
 
 metadata = sa.MetaData()
 workers = sa.Table(
@@ -46,18 +46,18 @@ workers = sa.Table(
     sa.Column("concurrency", sa.Integer, nullable=False),
     sa.Column("running", sa.Integer, nullable=False),
     sa.Column("draining", sa.Boolean, nullable=False),
-    sa.Column("gone", sa.Double),  # when it left, or was declared dead
+    sa.Column("gone", sa.Double),  # when the worker left or was declared dead
     sa.Column("claimed", sa.Text, nullable=False),  # who declared it dead; itself, if it left
-    sa.Column("handed", sa.Boolean, nullable=False),  # what it had begun is back in the queues
+    sa.Column("handed", sa.Boolean, nullable=False),  # its runs are back in the queues
 )
-_is_here, _is_open = workers.c.gone.is_(None), workers.c.mark_handed == sa.false()
+_is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
 sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here, postgresql_where=_is_here)
 sa.Index("forge_workers_open", workers.c.gone, sqlite_where=_is_open, postgresql_where=_is_open)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
-    """A worker as it is stored. `age` is how long ago it beat, by the database's clock."""
+    """A stored worker. `age` is the time since its last heartbeat, by the database's clock."""
 
     id: str
     host: str
@@ -81,12 +81,12 @@ class WorkerInfo:
         return "draining" if self.draining else "working"
 
     def takes(self, version: str, queue: str) -> bool:
-        """Whether it takes runs of this version from this queue."""
+        """Returns True if it takes runs of this version from this queue."""
         return self.state == "working" and self.version == version and queue in self.queues
 
 
 def prepare(database: Database) -> None:
-    """Make the table; many may do so at the same time."""
+    """Makes the table; many processes may do so at once."""
 
     def make(connection: sa.Connection) -> None:
         if connection.dialect.name != "sqlite":
@@ -102,14 +102,14 @@ def _is_there(connection: sa.Connection) -> bool:
 
 
 def now(database: Database) -> sa.ColumnElement[float]:
-    """The time by the database's clock, the only one that all workers share."""
+    """Returns the database's clock, which all workers share."""
     if database.is_sqlite:
         return sa.literal_column("((julianday('now') - 2440587.5) * 86400.0)", sa.Double)
     return sa.literal_column("extract(epoch from clock_timestamp())::float8", sa.Double)
 
 
 def list_workers(database: Database) -> list[WorkerInfo]:
-    """All of them, those that went within the last day too; the youngest last. None where there never was one."""
+    """Lists all workers, including those gone within the last day; the youngest last."""
     c = workers.c
     query = sa.select(workers, (now(database) - c.beat).label("age")).order_by(c.started, c.id)
 
@@ -132,9 +132,9 @@ _PLAIN = ("id", "host", "pid", "started", "age", "version", "concurrency", "runn
 
 
 class Heartbeat:
-    """One worker's entry, kept fresh by a thread of its own, so that a busy loop does not make it look dead.
+    """One worker's row, kept fresh by its own thread, so that a busy loop does not make it look dead.
 
-    A loop that stands still for `STUCK` seconds does: its runs are stuck with it, and others can go on with them
+    A loop that blocks for `STUCK` seconds does: its runs are stuck with it, and others can resume them
     safely, because the engine lets only the owner of a segment record steps.
     """
 
@@ -154,8 +154,8 @@ class Heartbeat:
     ) -> None:
         self.worker = worker
         self.draining = False
-        self.lost = threading.Event()  # the others declared this worker dead
-        # connections of its own, which no busy pool can keep from it; and no patience: the next beat comes soon
+        self.lost = threading.Event()  # another worker declared this one dead
+        # its own connections, independent of busy pools; no patience, since the next heartbeat comes soon
         self._database = Database(url, patience=0)
         self._row = {
             "host": socket.gethostname(),
@@ -169,16 +169,16 @@ class Heartbeat:
         self._running = running
         self._every, self._silent, self._stuck = every, silent, stuck
         self._pulse = time.monotonic()
-        self._steady: float | None = None  # since when every beat got through
+        self._steady: float | None = None  # since when every heartbeat succeeded
         self._beaten = 0.0
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Make the entry and begin to beat. Blocking."""
+        """Makes the row and starts the heartbeat. Blocking."""
         prepare(self._database)
         clock = self._clock()
-        old = sa.delete(workers).where(workers.c.mark_handed, workers.c.gone < clock - LISTED_FOR)
+        old = sa.delete(workers).where(workers.c.handed, workers.c.gone < clock - LISTED_FOR)
         values = {"running": 0, "draining": False, "claimed": "", "handed": False, **self._row}
         entry = sa.insert(workers).values(id=self.worker, started=clock, beat=clock, **values)
         self._database.write(lambda connection: (connection.execute(old), connection.execute(entry)))
@@ -187,11 +187,11 @@ class Heartbeat:
         self._thread.start()
 
     def pulse(self) -> None:
-        """The worker's loop is alive."""
+        """Notes that the worker's loop is alive."""
         self._pulse = time.monotonic()
 
     def beat(self) -> bool:
-        """Write down that this worker lives. False: the others declared it dead, and it must drop what it had."""
+        """Writes a heartbeat. False: another worker declared this one dead, and it must drop its runs."""
         beaten = self._write(
             sa.update(workers)
             .where(workers.c.id == self.worker, workers.c.gone.is_(None))
@@ -199,12 +199,13 @@ class Heartbeat:
         )
         moment = time.monotonic()
         if self._steady is None or moment - self._beaten > self._silent / 2:
-            self._steady = moment  # it was cut off, or asleep: the others may have been too
+            self._steady = moment  # it was cut off or asleep: others may have been, too
         self._beaten = moment
         return beaten
 
     def find_silent(self) -> list[str]:
-        """Who is dead. Nobody may say so who was cut off from the database itself: then all look dead at first.
+        """Lists dead workers. A worker that was itself cut off from the database does not judge others: all look dead
+        at first.
 
         A worker on this machine whose process has ended is dead at once.
         """
@@ -220,7 +221,7 @@ class Heartbeat:
         return [row.id for row in rows if (row.quiet and judges) or (row.here and not _is_alive(row.pid))]
 
     def claim(self, worker: str) -> bool:
-        """Declare it dead, if it still is. True for exactly one of those who try."""
+        """Declares a worker dead, if it still is. Returns True for exactly one caller."""
         c = workers.c
         patience = 0.0 if self._has_ended_here(worker) else self._silent
         return self._write(
@@ -230,24 +231,24 @@ class Heartbeat:
         )
 
     def find_unhanded(self) -> list[str]:
-        """Workers that have gone, and whose work is not back in the queues: they left, or who claimed them died."""
+        """Lists gone workers whose runs are not requeued: they left, or their claimer died."""
         c = workers.c
         mine = sa.or_(c.claimed == self.worker, c.claimed == c.id, c.gone < self._clock() - self._silent)
-        return [
-            row.id for row in self._read(sa.select(c.id).where(c.mark_handed == sa.false(), c.gone.is_not(None), mine))
-        ]
+        return [row.id for row in self._read(sa.select(c.id).where(c.handed == sa.false(), c.gone.is_not(None), mine))]
 
     def mark_handed(self, worker: str) -> None:
         self._write(sa.update(workers).where(workers.c.id == worker).values(handed=True))
 
     def count_sharing(self) -> int:
-        """How many workers share the housekeeping, this one included."""
+        """Counts the workers that share the housekeeping, this one included."""
         c = workers.c
         alive = sa.select(sa.func.count().label("n")).where(c.gone.is_(None), c.beat > self._clock() - self._silent)
         return max(1, int(self._read(alive)[0].n))
 
     def leave(self, *, handed: bool) -> None:
-        """The end: nothing runs here any more. Blocking; where the database is away the others see the silence."""
+        """Ends the heartbeat: nothing runs here any more. Blocking; if the database is unreachable, others notice the
+        silence.
+        """
         self._ended.set()
         if self._thread is not None:
             self._thread.join(timeout=5)
@@ -264,7 +265,7 @@ class Heartbeat:
                 if not self.beat():
                     self.lost.set()
                     return
-            except Exception as error:  # the database is away, mostly: the next beat tries again
+            except Exception as error:  # usually an unreachable database: the next heartbeat retries
                 self._steady = None
                 if not isinstance(error, StoreError):
                     log.exception("a beat of worker %s failed", self.worker)
@@ -281,12 +282,12 @@ class Heartbeat:
         return self._database.read(lambda connection: connection.execute(query).all())
 
     def _write(self, change: sa.Update) -> bool:
-        """Whether it changed anything. Losing a beat in a power failure is no loss."""
+        """Returns True if it changed a row. Losing a heartbeat in a power failure is harmless."""
         return self._database.write(lambda connection: connection.execute(change).rowcount > 0, lasting=False)
 
 
 def _boot() -> str:
-    """The same for two processes that see each other's pids."""
+    """Returns the same value for two processes that see each other's pids."""
     try:
         start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{start}/{os.stat('/proc/self/ns/pid').st_ino}"

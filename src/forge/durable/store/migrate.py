@@ -1,4 +1,4 @@
-"""Makes the tables of the run store and brings them up to date, once, however many processes start together."""
+"""Makes and migrates the tables of the run store, once, however many processes start together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.durable.store.tables import ALWAYS, VERSION, background, metadata, qu
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
-_MIGRATING = 0x666F726765  # the lock of those who change tables
+_MIGRATING = 0x666F726765  # advisory lock for changing tables
 
 Migration = Callable[[sa.Connection], None]
 
@@ -29,7 +29,7 @@ def prepare(database: Database) -> None:
 
 
 def update(database: Database) -> None:
-    """Bring tables of an older version up to date; where there are none, nothing is made."""
+    """Migrates tables of an older version; makes none if there are none."""
     if 0 < database.read(_version) < VERSION:
         database.write(lambda connection: _migrate(connection, database.label))
 
@@ -45,7 +45,7 @@ def _migrate(connection: sa.Connection, label: str) -> None:
 
 
 def refuse_newer(connection: sa.Connection, label: str) -> int:
-    """The version of the tables, 0 where there are none. Raises `StoreError` for one that we do not know."""
+    """Returns the version of the tables, 0 if there are none. Raises `StoreError` for a newer one."""
     version = _version(connection)
     if version > VERSION:
         words = f"{label} was written by a newer Forge (its run tables have version {version}, ours {VERSION})"
@@ -64,7 +64,7 @@ def _first(connection: sa.Connection) -> None:
 
 
 def _second(connection: sa.Connection) -> None:
-    """Background work, and what "always" allows, have a place of their own."""
+    """Adds the table of background work and the column of "always" answers."""
     background.create(connection, checkfirst=True)
     _hold_what_is_waited_for(connection)
     if questions.c.always.name not in {one["name"] for one in sa.inspect(connection).get_columns(questions.name)}:
@@ -73,7 +73,7 @@ def _second(connection: sa.Connection) -> None:
 
 
 def _hold_what_is_waited_for(connection: sa.Connection) -> None:
-    """Runs that wait for background work said so in what they wait for, and nowhere else."""
+    """Fills the table of background work from the waits of runs."""
     waiting = connection.execute(sa.select(runs.c.id, runs.c.segment, runs.c.waits).where(runs.c.status == "waiting"))
     rows = [
         {"run": row.id, "segment": row.segment, "worker": str(wait["detail"].get("worker", ""))}
@@ -90,13 +90,13 @@ assert len(MIGRATIONS) == VERSION
 
 
 def _make_database(database: Database) -> None:
-    """Create it where the server has none of this name, as far as we may; else connecting says what is wrong."""
+    """Creates the database if the server lacks it and we may; otherwise connecting reports the error."""
     name = str(database.engine.url.database)
     try:
         with database.engine.connect():
             return
     except SQLAlchemyError as error:
-        if f'"{name}"' not in str(error):  # it is something else that is missing
+        if f'"{name}"' not in str(error):  # another error
             return
     server = sa.create_engine(
         database.engine.url.set(database="postgres"), isolation_level="AUTOCOMMIT", poolclass=sa.NullPool

@@ -1,4 +1,4 @@
-"""Approvals, events and files of a run as rows. Every function works inside the caller's transaction."""
+"""Stores approvals, events and files of a run. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from forge.durable.store.wire import object_of
 from forge.workspace.state.store import StoreError
 
 LARGEST_FILE = 16 * 1024 * 1024  # bytes
-_LAST = 2**62  # beyond every number
+_LAST = 2**62  # above every number
 _SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
 
 
@@ -63,9 +63,7 @@ def questions_of(connection: sa.Connection, run_id: str | None, open: bool) -> l
 
 def answer_question(connection: sa.Connection, question_id: str, answer: Mapping[str, Any], by: str) -> bool:
     question = question_of(connection, question_id)
-    run = find_run(
-        connection, question.run, lock=True
-    )  # so that a segment that ends just now sees it, or comes before it
+    run = find_run(connection, question.run, lock=True)  # orders the answer with a segment that ends right now
     change = sa.update(questions).where(questions.c.id == question_id, questions.c.answered.is_(None))
     if question.answer is None and run.is_over:
         words = f"run {run.id} is {run.status}: nothing waits for this answer"
@@ -80,8 +78,9 @@ def answer_question(connection: sa.Connection, question_id: str, answer: Mapping
 
 
 def _allowed_always(question: Question, answer: Mapping[str, Any]) -> list[str] | None:
-    """What it allows from now on. With other arguments than those that were asked about, the worker that runs it
-    remembers it, alone."""
+    """Returns the digests that the answer allows from now on. For changed arguments only the worker that runs the call
+    remembers it.
+    """
     if answer.get("kind") != "always" or answer.get("arguments") is not None:
         return None
     return [str(one) for one in question.request.get(COVERS, ())] or None
@@ -111,7 +110,7 @@ def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) ->
 
 
 def _short(key: str | None) -> str | None:
-    """An index holds no long ones."""
+    """Hashes a long key: indexes cannot hold it."""
     if key is None or len(key) <= LONGEST_NAME:
         return key
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,4 +1,4 @@
-"""Runs as rows, removed: one, or those that have been over for long. Works inside the caller's transaction."""
+"""Removes runs: one, or those over for long. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def remove_run(connection: sa.Connection, run_id: str) -> None:
 
 
 def find_ended_family(connection: sa.Connection, run_id: str) -> Family:
-    """The run and all that it started, if all of them are over. Raises `StoreError`."""
+    """Returns the run and its sub-runs, if all are over. Raises `StoreError`."""
     run = find_run(connection, run_id)
     family = family_of(connection, [(run.id, run.segment)])
     for some in _portions([name for name, _ in family]):
@@ -39,7 +39,7 @@ def find_ended_family(connection: sa.Connection, run_id: str) -> Family:
 
 
 def files_of(connection: sa.Connection, family: Family) -> list[str]:
-    """Their names."""
+    """Returns the names of their files."""
     portions = _portions([name for name, _ in family])
     queries = [sa.select(files.c.name).where(files.c.run.in_(some)) for some in portions]
     return [name for query in queries for name in connection.execute(query).scalars()]
@@ -55,13 +55,13 @@ def _portions(ids: list[str]) -> list[list[str]]:
 
 
 def find_old(connection: sa.Connection, before: float, after: str, limit: int) -> Family:
-    """Those behind that one, in the order of their ids; some of them may have started what is not old."""
+    """Returns old runs after that id, in the order of ids; some may have sub-runs that are not old."""
     query = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id > after)
     return [(row.id, row.segment) for row in connection.execute(query.order_by(runs.c.id).limit(limit))]
 
 
 def filter_old_families(connection: sa.Connection, roots: Family, before: float) -> Family:
-    """Those of them whose whole family has been over for as long."""
+    """Returns the runs whose whole family has been over for as long."""
     return [root for root in roots if not _has_young(connection, root, before)]
 
 
@@ -73,7 +73,7 @@ def _has_young(connection: sa.Connection, root: tuple[str, int], before: float) 
 
 
 def family_of(connection: sa.Connection, roots: Family) -> Family:
-    """They and all that they started, and those started."""
+    """Returns the runs and all their sub-runs."""
     everybody, latest = dict(roots), [run for run, _ in roots]
     while latest:
         query = sa.select(runs.c.id, runs.c.segment).where(runs.c.parent.in_(latest), HAS_PARENT)
@@ -86,7 +86,7 @@ def family_of(connection: sa.Connection, roots: Family) -> Family:
 
 
 def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
-    """How many: those that nobody took up again meanwhile."""
+    """Removes runs that were not resumed meanwhile; returns the number."""
     still = sa.select(runs.c.id, runs.c.segment).where(*_is_old(before), runs.c.id.in_([run for run, _ in roots]))
     locked = [(row.id, row.segment) for row in connection.execute(still.with_for_update())]
     names = [run for run, _ in family_of(connection, filter_old_families(connection, locked, before))]
@@ -102,5 +102,5 @@ def _delete(connection: sa.Connection, names: list[str]) -> None:
 
 
 def _is_old(before: float) -> tuple[sa.ColumnElement[bool], ...]:
-    """Nobody's sub-run, and over since then. (`created` is what an index has.)"""
+    """Matches runs without a parent, over since then. (`created` has an index.)"""
     return (runs.c.status.in_(OVER), runs.c.created < before, runs.c.updated < before, runs.c.parent == "")

@@ -1,4 +1,4 @@
-"""How a run ended, as it is stored, and back."""
+"""Encodes and decodes the stored results of runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from forge.durable.store.wire import failure_from_json, failure_to_json
 
 
 def result_of(result: RunResult) -> dict[str, Any]:
-    """A run's result as data; its messages are stored elsewhere."""
+    """Encodes a run's result; its messages are stored elsewhere."""
     output = result.output
     return {
         "text": result.text,
@@ -28,7 +28,7 @@ def result_of(result: RunResult) -> dict[str, Any]:
 
 
 def run_result(run: RunInfo, messages: Sequence[Message] = ()) -> RunResult:
-    """The result of a run that is over, or how far it is."""
+    """Returns the result of a run that is over, or its progress."""
     stored: Mapping[str, Any] = run.result or {}
     spent: Mapping[str, Any] = stored or run.spent
     error = stored.get("error")

@@ -1,4 +1,4 @@
-"""What the run store keeps, as it is handed out: runs, what they wait for, how a segment ended, approvals asked for."""
+"""Defines the rows of the run store: runs, waits, outcomes of segments, approvals."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from forge.core.messages import Message
 Status = Literal["queued", "running", "waiting", "finished", "failed", "cancelled"]
 Ending = Literal["finished", "failed", "cancelled", "waiting", "go_on"]
 
-OPEN: tuple[Status, ...] = ("queued", "running")  # its segment has not ended
+OPEN: tuple[Status, ...] = ("queued", "running")  # the segment has not ended
 OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")
 
-SCHEDULED = "sched-"  # how the names of runs begin that the clock began
-COVERS = "covers"  # in a stored question: digests of what "always" would remember, one for each part
-BEFORE = "before"  # in what a run has spent: what it had when it was taken up again
+SCHEDULED = "sched-"  # prefix of the ids of scheduled runs
+COVERS = "covers"  # in a stored question: digests of what "always" would allow, one for each part
+BEFORE = "before"  # key in a run's spent: its usage at the last resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """What a run waits for.
+    """Something a run waits for.
 
     "approval" {question: id}, "question" {text, suggestions}, "background" {worker, calls}, "time" {until}.
     """
@@ -33,7 +33,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRun:
-    """What somebody asks for. `messages` is the conversation so far and the prompt: what the first segment sees."""
+    """A run to create. `messages` is the conversation so far and the prompt, which the first segment sees."""
 
     id: str
     agent: str = "main"
@@ -52,7 +52,7 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
-    """A run as it is stored. Times are those of the database's clock, in seconds since 1970."""
+    """A stored run. Times are those of the database's clock, in seconds since 1970."""
 
     id: str
     agent: str
@@ -67,13 +67,13 @@ class RunInfo:
     waits: tuple[Wait, ...]  # while it is waiting
     spent: Mapping[str, Any]  # turns, calls, usage, seconds: carried from segment to segment
     scope: Mapping[str, Any]  # channel, chat_id, user; never the workspace, which is the worker's own
-    carrier: Mapping[str, str]  # the trace of the asker
+    carrier: Mapping[str, str]  # the caller's trace
     parent: str  # of a sub-agent's run; else ""
     parent_call: str
-    worker: str  # who runs it, or ran it last
+    worker: str  # the worker that runs it, or ran it last
     created: float
     updated: float
-    cancelling: bool  # somebody wants it stopped, and it is still running
+    cancelling: bool  # cancellation was requested, and it is still running
     result: Mapping[str, Any] | None  # once it is over
 
     @property
@@ -83,19 +83,19 @@ class RunInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a segment ended. `messages` are those said in it."""
+    """The outcome of a segment. `messages` are its new messages."""
 
     status: Ending
     messages: tuple[Message, ...]
     spent: Mapping[str, Any]
     waits: tuple[Wait, ...] = ()
     result: Mapping[str, Any] | None = None
-    held: str = ""  # the worker that has work of it under way in the background
+    held: str = ""  # the worker that holds its background work
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """An approval that somebody must give. Its id is bound to the exact call."""
+    """An approval that a person must give. Its id is bound to the exact call."""
 
     id: str
     run: str

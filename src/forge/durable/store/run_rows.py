@@ -1,4 +1,4 @@
-"""Runs as rows: made, begun, closed, continued. Every function works inside the caller's transaction."""
+"""Makes, begins, closes and resumes runs as rows. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from forge.durable.store.tables import HAS_PARENT, background, messages, questio
 from forge.durable.store.wire import object_of, wait_to_json
 from forge.workspace.state.store import StoreError
 
-GRACE = 5.0  # seconds for whoever answered a run, or ended what it waits for, to continue it
-_EVENTS = 0x666F7267  # marks our locks among those of others in the database
+GRACE = 5.0  # seconds for the process that answered a run, or ended what it waits for, to resume it
+_EVENTS = 0x666F7267  # namespace of our advisory locks
 
 
 def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
@@ -64,7 +64,7 @@ def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
 
 
 def append_messages(connection: sa.Connection, run_id: str, slot: int, said: Sequence[Message]) -> None:
-    """`place`: twice the number of the segment they were said in, or one less: just before it."""
+    """Appends messages. `slot`: twice the segment's number for messages in it, or one less for those just before it."""
     if said:
         rows = [
             {"run": run_id, "place": slot, "position": position, "message": export_message(message)}
@@ -90,7 +90,7 @@ def close_segment(connection: sa.Connection, run_id: str, segment: int, outcome:
         connection.execute(held.on_conflict_do_nothing())
     ending = outcome.status
     if run.cancelling or ending not in ("waiting", "go_on"):
-        _stop_children(connection, run.id)  # nobody hears of them any more; some began after it was to be cancelled
+        _stop_children(connection, run.id)  # their results have no receiver; some began after the cancellation
     if ending in ("waiting", "go_on") and run.cancelling:
         return change_run(
             connection, run, status="cancelled", spent=outcome.spent, result=_cancelled_result(outcome.spent)
@@ -115,7 +115,7 @@ def advance_run(
     if said:
         said = [*_give_up_calls(connection, run.id), *said]
     append_messages(connection, run.id, 2 * run.segment + 1, said)
-    # only for whoever takes it up again: background work that ends must not allow it more
+    # only on a resume: ended background work must not grant it more
     spent = {**run.spent, BEFORE: _spent_so_far(run.spent)} if run.is_over and revive else run.spent
     return change_run(connection, run, status="queued", segment=run.segment + 1, spent=spent)
 
@@ -125,7 +125,9 @@ def _spent_so_far(spent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:
-    """Results of calls that still waited when somebody said something new: nothing stands between call and result."""
+    """Returns results for calls that still waited when a new message came: nothing may stand between call and
+    result.
+    """
     words = "not run: the run was told something else while this call waited."
     waited = unanswered_calls(last_turn(connection, run_id))
     theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
@@ -135,7 +137,7 @@ def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:
 
 
 def cancel_run(connection: sa.Connection, run_id: str) -> RunInfo:
-    """The run, stopped if nobody runs it, else to be stopped by who does; and so the runs that it started."""
+    """Cancels the run and its sub-runs; a running one is marked for its worker to stop."""
     run = find_run(connection, run_id, lock=True)
     if run.status == "running":
         run = _mark_cancelling(connection, run)
@@ -168,7 +170,7 @@ def change_run(
     waits: Sequence[Wait] = (),
     result: Mapping[str, Any] | None = None,
 ) -> RunInfo:
-    """The run after a step of its life; what it is not given is cleared."""
+    """Moves the run to its next state; fields that are not given are cleared."""
     moment = now(connection)
     change = sa.update(runs).where(runs.c.id == run.id)
     values = {
@@ -184,23 +186,23 @@ def change_run(
     after = run_info(connection.execute(change.values(values).returning(*COLUMNS)).one())
     if after.is_over and after.parent:
         wake_soon(connection, after.parent)
-    if status == "cancelled":  # who has its work stops it, and nobody is to be told
+    if status == "cancelled":  # its worker stops the work, and no run is notified
         connection.execute(sa.delete(background).where(background.c.run == run.id))
     return after
 
 
 def wake_soon(connection: sa.Connection, run_id: str) -> None:
-    """A run that waits is due soon, unless somebody continues it before."""
+    """Makes a waiting run due soon, unless it is resumed before."""
     soon = now(connection) + GRACE
     look = sa.case((sa.or_(runs.c.look.is_(None), runs.c.look > soon), soon), else_=runs.c.look)
     connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
 
 
 def lock_events(connection: sa.Connection, run_id: str) -> None:
-    """Until the end of the transaction, nobody else numbers events of this run.
+    """Locks the numbering of this run's events until the end of the transaction.
 
-    So their numbers become visible in ascending order: who has read number 7 will not be given a 6 later. (Numbers of
-    other runs may come late, which nobody sees.) In SQLite there is one writer at a time anyway.
+    So numbers become visible in ascending order: a reader of number 7 never gets a 6 later. (Numbers of other runs may
+    come late, which does not matter.) SQLite has one writer at a time anyway.
     """
     if connection.dialect.name != "sqlite":
         key = crc32(run_id.encode()) - 2**31
@@ -208,7 +210,7 @@ def lock_events(connection: sa.Connection, run_id: str) -> None:
 
 
 def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:
-    """Queued runs whose turn it is to be looked at; the longer one waits, the rarer. Each is given to one caller."""
+    """Claims queued runs that are due for a check; the longer one waits, the rarer. Each is given to one caller."""
     moment = now(connection)
     turn = (
         sa.select(runs.c.id)
@@ -249,7 +251,7 @@ def _wake(waits: Sequence[Wait]) -> float | None:
 
 
 def _has_arrived(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
-    """Whether something it would wait for is there: it came while the segment was still ending."""
+    """Returns True if something it would wait for arrived while the segment was ending."""
     asked = {str(wait.detail.get("question", "")) for wait in waits if wait.kind == "approval"}
     started = {str(wait.detail.get("run", "")) for wait in waits if wait.kind == "run"}
     update_run = sa.select(questions.c.id).where(questions.c.id.in_(asked), questions.c.answered.is_not(None))

@@ -1,5 +1,4 @@
-"""SQLite in a file of one's own: made private, opened, its transactions begun; looked at also where it cannot be
-written."""
+"""Makes and opens a private SQLite file and begins its transactions; reads an unwritable one as it is."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ _UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlit
 
 
 def make_file(path: Path) -> None:
-    """The file exists afterwards, and only its owner reads it; no directory is made for it. Raises `StoreError`."""
+    """Makes the file if missing, readable by its owner alone; makes no directory. Raises `StoreError`."""
     try:
         if not path.parent.is_dir():
             raise OSError(errno.ENOENT, f"there is no directory {path.parent}")
@@ -37,14 +36,14 @@ def make_file(path: Path) -> None:
 
 @dataclass(slots=True)
 class ReadOnlyState:
-    """Whether a file that cannot be written may be read as it is: then nothing is seen that others write."""
+    """Tells if an unwritable file may be read as it is (then later writes of others are not seen), and if it is."""
 
     allowed: bool
     happens: bool = False
 
 
 def engine_for(url: sa.URL, patience: float, looking: ReadOnlyState) -> sa.Engine:
-    """`patience`: seconds that another process may hold the file."""
+    """Makes the engine. `patience`: seconds that another process may lock the file."""
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
 
     def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
@@ -73,8 +72,9 @@ def set_sync(connection: sa.Connection, mode: str) -> None:
 
 
 def _connect_immutable(dialect: sa.Dialect, path: Path, kwargs: Any) -> Any:
-    """A full or read-only disk has no room for the index that readers and writers of a log share. Nobody has one open
-    here, so all there is stands in the file."""
+    """Opens the file as immutable: a full or read-only disk has no room for the log's shared index. No process has the
+    log open, so the file holds all data.
+    """
     connection: Any = dialect.connect(f"file:{quote(str(path))}?immutable=1", uri=True, **kwargs)
     connection.execute("PRAGMA query_only = ON")
     return connection
@@ -86,7 +86,7 @@ def _has_log(path: Path) -> bool:
 
 
 def _set_up(connection: Any, patience: float) -> None:
-    connection.isolation_level = "IMMEDIATE"  # who writes waits for its turn, and does not fail halfway
+    connection.isolation_level = "IMMEDIATE"  # a writer waits for its turn and does not fail halfway
     connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
     if connection.execute("PRAGMA query_only").fetchone()[0]:
         return
@@ -97,7 +97,7 @@ def _set_up(connection: Any, patience: float) -> None:
 
 
 def _start_log(connection: Any, patience: float) -> None:
-    """Switch the write-ahead log on. SQLite does not wait by itself when several processes try this at once."""
+    """Switches the write-ahead log on. SQLite does not wait by itself if several processes try this at once."""
     until = time.monotonic() + patience
     while True:
         try:
@@ -113,5 +113,5 @@ def _begin(connection: sa.Connection) -> None:
     kind = connection.get_execution_options().get("forge_transaction")
     if kind == "QUICK":
         set_sync(connection, "NORMAL")
-    if kind is not None:  # else it is not ours, and begins when it first writes
+    if kind is not None:  # otherwise the transaction is not ours and begins at its first write
         connection.exec_driver_sql("BEGIN DEFERRED" if kind == "DEFERRED" else "BEGIN IMMEDIATE")

@@ -1,4 +1,4 @@
-"""The tables of the run store, the same in SQLite and in Postgres, and how they come to be."""
+"""Defines the tables of the run store, the same in SQLite and in Postgres."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 2  # of these tables; a database with a higher one is left alone
+VERSION = 2  # of these tables; a database with a higher one is refused
 
-_ESCAPED = "\x01"  # how a stored text begins that could not be stored as it is
+_ESCAPED = "\x01"  # prefix of a text stored as JSON
 
 
 class Text(sa.types.TypeDecorator[str]):
-    """Any text. Postgres takes no NUL, and neither database takes lone surrogates: such a text is kept as JSON.
+    """Any text. Postgres refuses NUL, and both databases refuse lone surrogates: such a text is stored as JSON.
 
-    Compared byte by byte, so that both databases sort alike and an index finds what begins with a text.
+    Compared byte by byte, so that both databases sort alike and an index finds prefixes.
     """
 
     impl = sa.Text
@@ -39,7 +39,7 @@ class Text(sa.types.TypeDecorator[str]):
 
 
 class Json(sa.types.TypeDecorator[Any]):
-    """Data as the text of its JSON (Postgres's own JSON type refuses NUL); what JSON cannot hold is described."""
+    """Data as JSON text (Postgres's own JSON type refuses NUL); values that JSON cannot hold are described."""
 
     impl = sa.Text
     cache_ok = True
@@ -91,14 +91,14 @@ runs = sa.Table(
     sa.Column("updated", Seconds, nullable=False),
     sa.Column("cancelling", sa.Boolean, nullable=False),
     sa.Column("result", Json),
-    sa.Column("look", Seconds),  # when to see to it: it waits for a time, or its workflow may be missing
+    sa.Column("look", Seconds),  # when to check it: its wait ends, or its workflow may be missing
 )
 sa.Index("forge_runs_created", runs.c.created)
 sa.Index("forge_runs_status", runs.c.status, runs.c.created)
 sa.Index("forge_runs_session", runs.c.session, runs.c.created)
 sa.Index("forge_runs_tenant", runs.c.tenant, runs.c.created)
 sa.Index("forge_runs_look", runs.c.status, runs.c.look)
-# written out, not bound: only so does a query find the index that it is a condition of
+# a literal, not a parameter: only then a query uses the partial index
 HAS_PARENT = runs.c.parent != sa.literal_column("''")
 sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=HAS_PARENT, postgresql_where=HAS_PARENT)
 
@@ -124,7 +124,7 @@ questions = sa.Table(
     sa.Column("answer", Json),
     sa.Column("answered", Seconds),
     sa.Column("by", Text, nullable=False),
-    sa.Column("always", Json),  # what the answer allows in this run from now on: digests, as the request has them
+    sa.Column("always", Json),  # digests that the answer allows in this run from now on
 )
 sa.Index("forge_questions_run", questions.c.run)
 _is_always = questions.c.always.is_not(None)
@@ -150,7 +150,7 @@ background = sa.Table(
     metadata,
     sa.Column("run", Text, primary_key=True),
     sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("worker", sa.Text, nullable=False),  # who has work under way that this segment began
+    sa.Column("worker", sa.Text, nullable=False),  # the worker that holds background work of this segment
 )
 
 files = sa.Table(

@@ -1,4 +1,4 @@
-"""Results, waits and outcomes as JSON, and back: what a recorded step holds."""
+"""Encodes and decodes results, waits and outcomes as JSON for recorded steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ENDINGS = frozenset(get_args(Ending))
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:
-    """The result in a form that any JSON reader takes; what is empty is left out. The cause of a failure stays here."""
+    """Encodes a result as plain JSON without empty fields and without the cause of a failure."""
     wire: dict[str, Any] = {"for_llm": sendable(result.for_llm)}
     if result.for_user:
         wire["for_user"] = sendable(result.for_user)
@@ -36,7 +36,7 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
 
 
 def result_from_json(wire: Any) -> ToolResult:
-    """The result that `result_to_json` wrote. Raises ValueError in words."""
+    """Decodes a result of `result_to_json`. Raises ValueError."""
     wire = _object(wire, "result")
     failure = wire.get("failure")
     return ToolResult(
@@ -71,7 +71,7 @@ def failure_from_json(wire: Any) -> Failure:
 
 
 def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """The outcome in a form that any JSON reader takes."""
+    """Encodes an outcome as plain JSON."""
     wire: dict[str, Any] = {
         "status": outcome.status,
         "messages": [export_message(message) for message in outcome.messages],
@@ -87,7 +87,7 @@ def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
 
 
 def outcome_from_json(wire: Any) -> Outcome:
-    """The outcome that `outcome_to_json` wrote. Raises ValueError in words."""
+    """Decodes an outcome of `outcome_to_json`. Raises ValueError."""
     wire = _object(wire, "outcome")
     status, result = text_in(wire, "status"), wire.get("result")
     if status not in _ENDINGS:
@@ -114,9 +114,9 @@ def wait_from_json(wire: Any) -> Wait:
 
 
 def object_of(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping as a JSON object, whatever it holds."""
+    """Converts a mapping to a JSON object, whatever it holds."""
     found = plain(data)
-    if not isinstance(found, dict):  # a mapping of somebody's own making, described as a whole
+    if not isinstance(found, dict):  # a custom mapping, described as a whole
         try:
             found = plain(dict(data))
         except Exception:

@@ -1,4 +1,4 @@
-"""A worker: an engine with agents to run, which beats, takes over from the dead, and leaves in good order."""
+"""A worker: an engine with agents, a heartbeat, takeover of dead workers' runs, and an orderly exit."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
 from forge.durable.worker.housekeeping import Housekeeping
 from forge.workspace.state.store import StoreError
 
-TICK = 1.0  # seconds between two looks at what this worker's runs were told
-FORGOTTEN = 2.5  # beats between two looks for what this worker took and does not run
-SHARE = 5  # workers that keep house at the same rate as one; more of them do it less often each
-LONGEST_PAUSE = 30.0  # seconds between two tries to come back
-SPEAKS = 60.0  # seconds between two words about the same trouble
-GRACE = 60.0  # seconds that runs have to come to the end of their turn when the worker drains
+TICK = 1.0  # seconds between two checks of this worker's runs
+FORGOTTEN = 2.5  # heartbeats between two checks for claimed runs that do not run
+SHARE = 5  # up to so many workers keep house at the full rate; beyond that, each does so less often
+LONGEST_PAUSE = 30.0  # seconds between two attempts to come back
+SPEAKS = 60.0  # seconds between two log messages about the same problem
+GRACE = 60.0  # seconds that runs have to end their turn when the worker drains
 
-_KNOWN = workflow.segment  # importing it is what makes the engine know it
+_KNOWN = workflow.segment  # the import registers it with the engine
 
 log = logging.getLogger("forge.durable")
 
@@ -42,8 +42,9 @@ Chore = Callable[[Engine], Coroutine[Any, Any, object]]
 
 
 class Worker:
-    """Use it inside `async with`: runs are worked on until its end. What is under way then is left to others at once;
-    `drain` first lets it come to the end of its turn."""
+    """Works on runs inside `async with`. At its end, active runs are handed back at once; `drain` first lets them end
+    their turn.
+    """
 
     def __init__(
         self,
@@ -63,10 +64,10 @@ class Worker:
         chores: Sequence[Chore] = (),
         keep_conversations: bool = False,
     ) -> None:
-        """`keep_conversations`: what a run of a named session left running goes on until this worker leaves, since a
-        person continues the session with another run. Otherwise it ends with its run.
+        """`keep_conversations`: programs that a run of a named session left running continue until this worker leaves,
+        since a person may continue the session with another run. Otherwise they end with their run.
         """
-        self._chores = tuple(chores)  # what else any of the workers does, in every round
+        self._chores = tuple(chores)  # additional work of every round
         self.store = RunStore(database)
         self.agents = {agent.name: agent for agent in agents}
         self._models, self._watch, self._offered = models, watch, OfferedTools()
@@ -81,7 +82,7 @@ class Worker:
         self._every, self._silent = every, silent
         self._database = database
         self._draining = False
-        self._is_here = asyncio.Event()  # not while it comes back
+        self._is_here = asyncio.Event()  # cleared while it comes back
         self._renew()
         self._sharing = 1
         self._keep_conversations = keep_conversations
@@ -89,7 +90,7 @@ class Worker:
 
     @property
     def id(self) -> str:
-        """Another one after every start, and after the others had given it up for dead."""
+        """The worker's id, new after every start, and after others declared it dead."""
         return self.engine.worker
 
     async def __aenter__(self) -> Self:
@@ -108,7 +109,7 @@ class Worker:
         self.store.close()
 
     async def broken(self) -> NoReturn:
-        """Wait for the day when it cannot work any more, and raise `ToolError` then: its process should end."""
+        """Waits until the worker cannot continue, then raises `ToolError`: its process should end."""
         assert self._ticking is not None
         await asyncio.wait([self._ticking])
         error = None if self._ticking.cancelled() else self._ticking.exception()
@@ -116,13 +117,14 @@ class Worker:
         raise ToolError(f"worker {self.id} cannot go on{why}", ErrorKind.SYSTEM, "Its log says more. Start it again.")
 
     async def drain(self, grace: float = GRACE) -> bool:
-        """Take nothing more, and wait until what is under way came to the end of its turn, and background work to its
-        end; False: not all of it did."""
+        """Takes no more runs, and waits until active runs end their turn and background work ends; False: not all did
+        in time.
+        """
         self._draining = True
         loop = asyncio.get_running_loop()
         until = loop.time() + grace
         while True:
-            self.engine.taking = False  # again and again: one may have begun just now, or the worker anew
+            self.engine.taking = False  # repeatedly: a run or the worker may have just begun
             self.beats.draining = True
             for attempt in tuple(ATTEMPTS.values()):
                 attempt.drain()
@@ -133,10 +135,10 @@ class Worker:
             await asyncio.sleep(0.05)
 
     async def _arrive(self) -> None:
-        """Raises `StoreError`."""
+        """Starts the heartbeat and the engine. Raises `StoreError`."""
         try:
             await in_thread(self.store.prepare)
-            await in_thread(self.beats.start)  # before the engine takes anything: all that is taken is beaten for
+            await in_thread(self.beats.start)  # before the engine claims runs: every claimed run needs a heartbeat
             try:
                 await self.engine.__aenter__()
             except BaseException:
@@ -161,18 +163,18 @@ class Worker:
     async def _hand_back(self, *, counts: bool) -> bool:
         try:
             await asyncio.wait_for(in_thread(lambda: self.engine.hand_back(self.id, counts=counts)), 5)
-        except Exception as error:  # the database is away, say: the others see to it when we are silent
+        except Exception as error:  # such as an unreachable database: others requeue the runs when we are silent
             log.warning("what worker %s had begun could not be handed back: %s", self.id, error)
             return False
         return True
 
     async def _come_back(self) -> None:
-        """The others took us for dead, and what we had is theirs: drop it, and begin anew under another id."""
+        """Drops all runs and starts again under a new id: others declared this worker dead and took its runs."""
         log.warning("worker %s was silent for too long: others go on with what it had, and it begins anew", self.id)
         await self._leave(in_good_order=False)
         pause, told = self._every, -SPEAKS
         while True:
-            self._renew()  # also where only this try failed: it may have left an entry of that id
+            self._renew()  # also after a failed attempt, which may have left a row of that id
             try:
                 return await self._arrive()
             except (StoreError, engine_error.DBOSException) as error:
@@ -183,7 +185,7 @@ class Worker:
             pause = min(LONGEST_PAUSE, pause * 1.5)
 
     async def _tick(self) -> None:
-        """Ends only with an error: then none of it goes on."""
+        """Runs the periodic tasks; ends only with an error, which stops all of them."""
         parts = [asyncio.create_task(part()) for part in (self._look_after_own, self._keep_house, self._take_over)]
         try:
             done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
@@ -222,7 +224,9 @@ class Worker:
         return TICK * max(1.0, self._sharing / SHARE) * random.uniform(0.8, 1.2)  # noqa: S311
 
     async def _keep_house(self) -> None:
-        """With many workers each does it less often, so that the database has the same work with 10 as with 10,000."""
+        """Keeps house. With many workers each does so less often, so that the database's load does not grow with
+        them.
+        """
         while await self._is_here.wait():
             self._sharing = await self._run_guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
             for chore in self._chores:
@@ -241,7 +245,7 @@ class Worker:
                 attempt.stop()
 
     async def _run_guarded(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
-        """A database that is away, or a bug, must not end the ticking: the next round tries again."""
+        """Runs one round; logs errors, so that the next round can retry."""
         try:
             return await work()
         except StoreError as error:
@@ -252,7 +256,7 @@ class Worker:
             log.exception("a round of worker %s failed", self.id)
 
     def _renew(self) -> None:
-        """An engine and an entry under an id of their own."""
+        """Makes an engine and a heartbeat with a new id."""
         self.engine = Engine(self._database, worker=new_worker_id(self.name), store=self.store, **self._settings)  # type: ignore[arg-type]
         engine = self.engine
         engine.agents, engine.taking = self.agents, not self._draining

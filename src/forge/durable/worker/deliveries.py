@@ -1,4 +1,4 @@
-"""Answers of runs that somebody is to be sent when the run is over: by one worker, and again if that one died."""
+"""Delivers the answers of runs when they are over: by one worker, and again if it died."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TRIES = 5
 MOST = 20  # at once
 
 Deliver = Callable[[RunInfo, str, str], Awaitable[None]]
-"""Send how a run ended to a channel and a target of it (or its usual one). Raises `ToolError`."""
+"""Sends a run's result to a channel and a target of it (or its default one). Raises `ToolError`."""
 
 metadata = sa.MetaData()
 table = sa.Table(
@@ -42,9 +42,10 @@ def add(connection: sa.Connection, run: str, channel: str, target: str) -> None:
 
 
 async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
-    """Send what is over and was not sent yet; how many were sent here. A try that fails is repeated later, some times.
+    """Delivers results that were not sent yet; returns the number sent here. Retries a failure later, up to `TRIES`
+    times.
 
-    It arrives once, unless a worker dies between sending it and saying so: then twice rather than never.
+    Each arrives once, unless a worker dies between sending and recording it: then twice rather than never.
     """
     database, sent = context.store.database, 0
     for run, channel, target, tries in await in_thread(lambda: database.write(_claim)):

@@ -1,4 +1,4 @@
-"""What any worker does for all: hand over what the dead had, begin what is due, begin again what got lost."""
+"""Does the work that any worker does for all: requeues dead workers' runs, starts due runs, restarts lost ones."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from forge.durable.store.results import result_of
 from forge.durable.store.rows import OVER, Outcome, RunInfo
 from forge.durable.store.tables import runs
 
-LOST = 30.0  # seconds without a change before a run at work is looked at more closely
+LOST = 30.0  # seconds without a change before a running run is checked
 MOST = 100  # of each kind in one round
-RARELY = 0.2  # of the rounds look through all that is begun
+RARELY = 0.2  # share of the rounds that check all begun runs
 
 TOO_OFTEN = "MAX_RECOVERY_ATTEMPTS_EXCEEDED"
 ENDED = ("ERROR", "CANCELLED", TOO_OFTEN)
@@ -36,7 +36,7 @@ log = logging.getLogger("forge.durable")
 
 
 class Housekeeping:
-    """One round. Every part may be done by many at once, or twice: the store and the engine take it once."""
+    """One round. Every part is idempotent and may be done by many workers at once."""
 
     def __init__(self, engine: Engine, beats: Heartbeat) -> None:
         self._engine = engine
@@ -44,7 +44,7 @@ class Housekeeping:
         self._store = engine.store
 
     async def round(self) -> int:
-        """How many workers there are to share it."""
+        """Runs a round; returns the number of workers that share it."""
         now = await in_thread(self._store.now)
         for run in await in_thread(lambda: self._store.due(now, MOST)):
             await resume_run(self._engine, run)
@@ -61,7 +61,7 @@ class Housekeeping:
         return sharing
 
     async def take_over(self) -> None:
-        """What the dead had. Apart from the rest of the round, which may take a while."""
+        """Requeues runs of dead workers, apart from the rest of the round, which may take a while."""
         for worker in await in_thread(self._beats.find_silent):
             await in_thread(_bind(self._beats.claim, worker))
         for worker in await in_thread(self._beats.find_unhanded):
@@ -70,7 +70,7 @@ class Housekeeping:
             log.warning("worker %s has gone: %d of its runs are queued again", worker, len(workflows))
 
     async def hand_back_late_ones(self) -> None:
-        """What workers took after all they had was handed back: they were paused, came back, and did not know yet."""
+        """Requeues runs that workers claimed after they were declared dead: they were paused and did not know."""
         for worker in await in_thread(self._find_late):
             workflows = await in_thread(_bind(self._engine.hand_back, worker))
             log.warning("worker %s took %d runs after it had gone: they are queued again", worker, len(workflows))
@@ -85,8 +85,9 @@ class Housekeeping:
         return database.read(lambda connection: list(connection.execute(query).scalars()))
 
     async def _follow_up_children(self, now: float) -> None:
-        """Runs that others started and that ended some seconds ago: whoever ended them may have died before it told
-        those, just when they began to wait. Each is looked at once, so that those who wait cost nothing."""
+        """Resumes parents of runs that ended some seconds ago: the process that ended them may have died before it did.
+        Each is checked once, so that waiting runs cost nothing.
+        """
         children = await in_thread(lambda: self._find_ended_children(now))
         if not children:
             return
@@ -106,18 +107,18 @@ class Housekeeping:
         return self._store.database.read(lambda connection: [(row.id, row.parent) for row in connection.execute(query)])
 
     def _find_stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]]]:
-        """Queued runs without a workflow, and those whose workflow has ended; all others just wait for their turn."""
+        """Returns queued runs without a workflow, and those whose workflow has ended; others wait for their turn."""
         some = self._store.claim_stranded()
         status = self._status(some)
         return [run for run in some if workflow_id(run.id, run.segment) not in status], _filter_ended(some, status)
 
     def _find_broken(self, now: float) -> list[tuple[RunInfo, str]]:
-        """Runs at work whose workflow has ended: it failed, or was begun too often and killed its workers each time."""
+        """Returns running runs whose workflow has ended: it failed, or was begun too often."""
         some = self._find_runs(runs.c.status == "running", runs.c.updated < now - LOST)
         return _filter_ended(some, self._status(some))
 
     def _status(self, some: list[RunInfo]) -> dict[str, str]:
-        """Of the workflows of their segments, where there are any: one question for all."""
+        """Returns the status of the workflows of their segments, in one query."""
         if not some:
             return {}
         ids = [workflow_id(run.id, run.segment) for run in some]
@@ -144,20 +145,20 @@ class Housekeeping:
         await follow_up(self._engine, closed)
 
     def _find_runs(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST) -> list[RunInfo]:
-        # in no order: where there are more than fit, each has its turn some day
+        # in random order, so that each gets its turn if there are too many
         query = sa.select(*COLUMNS).where(*conditions).order_by(sa.func.random()).limit(limit)
         rows = self._store.database.read(lambda connection: connection.execute(query).all())
         return [run_info(row) for row in rows]
 
 
 def _filter_ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tuple[RunInfo, str]]:
-    """Those whose workflow has ended, and how."""
+    """Returns the runs whose workflow has ended, with its status."""
     found = [(run, status.get(workflow_id(run.id, run.segment), "")) for run in some]
     return [(run, how) for run, how in found if how in ENDED]
 
 
 def lost_messages(history: Sequence[Message]) -> list[Message]:
-    """What a model must know that goes on where a segment got lost: it may have done things in it, these calls too."""
+    """Returns messages for a model that resumes after a lost segment: calls in it may have happened."""
     words = "its state is unknown: it may have happened. Check what is there before you repeat it."
     results = [
         Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in unanswered_calls(history)

@@ -1,4 +1,6 @@
-"""How far schedules are, in the database that workers share: each time is given to one process, in one transaction."""
+"""Stores the progress of schedules in the workers' database: each due time is given to one process, in one
+transaction.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +22,19 @@ from forge.schedules.cron import Cron
 from forge.schedules.occurrences import Due, Progress, Refusal, claim_due, is_spent
 from forge.schedules.schedule import Schedule
 
-LEASE = 60.0  # seconds of silence after which a process holds nothing any more
-PROCESS = "process-"  # how the last run is named where a process ran it itself
+LEASE = 60.0  # seconds of silence after which a process loses its claims
+PROCESS = "process-"  # prefix of the last run's name if a process ran it itself
 
-_MAKING = 0x666F72676573  # the lock of those who make the table
+_MAKING = 0x666F72676573  # advisory lock for making the tables
 
 metadata = sa.MetaData()
 _rows = sa.Table(
     "forge_schedules",
     metadata,
     sa.Column("name", Text, primary_key=True),
-    sa.Column("rule", Text, primary_key=True),  # so that two versions of a configuration do not disturb each other
-    sa.Column("since", sa.Double, nullable=False),  # when it was first seen: nothing before that is made up for
-    sa.Column("upto", sa.Double, nullable=False),  # what was due until then is seen to
+    sa.Column("rule", Text, primary_key=True),  # separates two versions of a configuration
+    sa.Column("since", sa.Double, nullable=False),  # when it was first seen: earlier times are not made up for
+    sa.Column("upto", sa.Double, nullable=False),  # times up to then are handled
     sa.Column("run", Text, nullable=False),  # the last one
 )
 _holders = sa.Table(
@@ -40,19 +42,19 @@ _holders = sa.Table(
     metadata,
     sa.Column("name", Text, primary_key=True),
     sa.Column("owner", Text, nullable=False),  # a process that runs the schedule itself, not as a stored run
-    sa.Column("beat", sa.Double, nullable=False),  # its last sign of life, by the clock of the database
+    sa.Column("beat", sa.Double, nullable=False),  # its last heartbeat, by the database's clock
 )
 
 log = logging.getLogger("forge.durable")
 
 
 def run_id_of(due: Due) -> str:
-    """The name of the stored run: the same for everybody who sees that it is due."""
+    """Returns the id of the stored run, the same for every worker that sees it due."""
     return f"{SCHEDULED}{due.schedule.id}-{datetime.fromtimestamp(due.at, UTC):%Y%m%dT%H%M%SZ}"
 
 
 def prepare(database: Database) -> None:
-    """Make the tables; many may do so at the same time."""
+    """Makes the tables; many processes may do so at once."""
 
     def make(connection: sa.Connection) -> None:
         if connection.dialect.name != "sqlite":
@@ -65,7 +67,7 @@ def prepare(database: Database) -> None:
 
 
 class StoredOccurrences:
-    """Claims begin stored runs, which any worker takes. `make` says what a run is asked, and may raise `ToolError`."""
+    """Claims that begin stored runs, which any worker takes. `make` builds a run, and may raise `ToolError`."""
 
     def __init__(self, database: Database, make: Callable[[Due], NewRun]) -> None:
         self._database = database
@@ -79,7 +81,7 @@ class StoredOccurrences:
         return self._database.write(lambda connection: self._begin(connection, due, new))
 
     def _begin(self, connection: sa.Connection, due: Due, new: NewRun) -> RunInfo | Refusal:
-        """All in one transaction: that this time is seen to, and the run that it begins."""
+        """Claims the time and stores its run, in one transaction."""
         refusal = _take(connection, due, new.id)
         if refusal is not None:
             return refusal
@@ -89,7 +91,7 @@ class StoredOccurrences:
 
 
 class ProcessOccurrences:
-    """Claims of a process that runs schedules itself: it holds each while the run is active, and beats meanwhile."""
+    """Claims of a process that runs schedules itself: it holds each while the run is active, with a heartbeat."""
 
     def __init__(self, store: RunStore) -> None:
         self._store = store
@@ -97,14 +99,16 @@ class ProcessOccurrences:
         self._is_ready = False
 
     def prepare(self) -> None:
-        """Make the tables. Raises `StoreError` where the database is away."""
+        """Makes the tables. Raises `StoreError` if the database is unreachable."""
         if not self._is_ready:
             self._store.prepare()
             prepare(self._database)
             self._is_ready = True
 
     def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
-        """`due.at` is by the plan of the process. Here it may be another time, or seen to; it counts from then on."""
+        """Claims a due time. `due.at` is by the process's plan; the database may have another time, or have it
+        handled.
+        """
         schedule = due.schedule
         interval = Cron.parse(schedule.cron, schedule.timezone).every or 1.0
         self.prepare()
@@ -152,7 +156,7 @@ class _ProcessClaims:
 
 
 def find_progress(database: Database, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
-    """What is stored of each; those that nobody has seen before are first seen then."""
+    """Returns the stored progress of each schedule; new ones start at `first_seen`."""
     wanted = {name: _rule(schedule) for name, schedule in schedules.items()}
 
     def read(connection: sa.Connection) -> dict[str, Progress]:
@@ -176,17 +180,17 @@ def find_progress(database: Database, schedules: Mapping[str, Schedule], first_s
 
 
 def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> Refusal | None:
-    """See to a time, for `run`, unless somebody else did. `stored`: the stored run that it would be."""
+    """Claims a time for `run`, unless another process did. `stored`: the id of the stored run it would be."""
     schedule, at = due
     mine = (_rows.c.name == schedule.id, _rows.c.rule == _rule(schedule))
     row = connection.execute(sa.select(_rows).where(*mine).with_for_update()).first()
     if row is not None and stored and (row.upto, row.run) == (at, run):
-        return None  # ours: the database went away before it could say so
+        return None  # our own claim: the connection was lost before the reply
     if row is None or row.upto >= at or is_spent(schedule, _progress(row)):
         return Refusal.ELSEWHERE
     connection.execute(sa.update(_rows).where(*mine).values(upto=at))
     if not schedule.enabled:
-        return Refusal.SWITCHED_OFF  # a time that goes by is not made up for when it is enabled again
+        return Refusal.SWITCHED_OFF  # a missed time is not made up for when the schedule is enabled again
     some = sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_([row.run, stored or run]))
     status = {one.id: one.status for one in connection.execute(some)}
     if (stored or run) in status:
@@ -200,7 +204,7 @@ def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> Re
 
 
 def _holder(connection: sa.Connection, name: str) -> str:
-    """The process that runs the schedule itself just now; empty: none."""
+    """Returns the process that runs the schedule itself right now; empty: none."""
     alive = _holders.c.beat > database_now(connection) - LEASE
     owner = connection.execute(sa.select(_holders.c.owner).where(_holders.c.name == name, alive)).scalar()
     return f"{PROCESS}{owner}" if owner is not None else ""

@@ -1,4 +1,4 @@
-"""Schedules of stored runs: each time that one is due begins one run, however many workers look at the clock."""
+"""Starts scheduled runs: each due time begins one run, however many workers check the clock."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from forge.durable.worker.occurrences import StoredOccurrences, run_id_of
 from forge.schedules.occurrences import Due, Progress, claim_due, find_due
 from forge.schedules.schedule import Schedule
 
-REST = 60.0  # seconds, at most, between two looks at the database
+REST = 60.0  # seconds, at most, between two queries
 
 log = logging.getLogger("forge.durable")
 
 
 class Schedules:
-    """What is to be done by the clock, and by whom: a list, or a function that gives one whenever it is looked at.
+    """The schedules: a list, or a function that returns the current one.
 
-    `prompt` says what the agent is asked.
+    `prompt` returns the prompt of a schedule's run.
     """
 
     def __init__(
@@ -43,16 +43,16 @@ class Schedules:
         self.agent = agent
         self.queue = queue
         self.prompt = prompt
-        self._awake = 0.0  # by the steady clock: nothing is due before
-        self.is_ready = False  # its tables are there
-        self._told: set[tuple[str, str]] = set()  # what was said of which
+        self._awake = 0.0  # by the monotonic clock: nothing is due before
+        self.is_ready = False  # the tables exist
+        self._told: set[tuple[str, str]] = set()  # problems that were logged, by schedule
 
     @property
     def all(self) -> tuple[Schedule, ...]:
         return tuple(self._given()) if callable(self._given) else self._given
 
     def due(self, after: float, now: float) -> list[Due]:
-        """What came due since, each schedule at most once: the latest time. Intervals are counted from `after`."""
+        """Returns what came due since, each schedule at most once, at the latest time. Intervals count from `after`."""
         found: list[Due] = []
         for one in self.all:
             try:
@@ -64,13 +64,13 @@ class Schedules:
         return found
 
     def prepare(self, database: Database) -> None:
-        """Make the tables; many may do so at the same time."""
+        """Makes the tables; many processes may do so at once."""
         if not self.is_ready:
             occurrences.prepare(database)
             self.is_ready = True
 
     def leave_out(self, schedule: Schedule, error: Exception) -> None:
-        """Said once: it is tried again in every round, and the others go on."""
+        """Logs a broken schedule once: it is retried in every round, and the others run."""
         words = error.message if isinstance(error, ToolError) else text_of(error)
         if (schedule.id, words) not in self._told:
             self._told.add((schedule.id, words))
@@ -85,17 +85,17 @@ class Schedules:
 
 
 async def fire_due(context: WorkerContext, schedules: Schedules, now: float | None = None) -> list[RunInfo]:
-    """Begin what is due, and is not begun yet; the runs that were begun here.
+    """Starts due runs that were not begun yet; returns those begun here.
 
-    Of times that were missed, since no worker was up, the latest is made up for. Nothing begins while the run of the
-    time before is still queued or at work. Without `now` the database's clock counts, and between the times that are
-    due the database is hardly asked, so that every worker may call this every second.
+    Of times missed while no worker was up, only the latest is made up for. Nothing begins while the run of the
+    time before is still queued or running. Without `now` the database's clock counts, and between due times
+    the database is rarely queried, so that every worker may call this every second.
     """
     if now is None and schedules.is_resting:
         return []
     fired: list[RunInfo] = await in_thread(lambda: _fire(context, schedules, now))
     for run in fired:
-        await context.start_segment(run)  # who dies before that leaves a queued run, which is noticed
+        await context.start_segment(run)  # after a crash before this, housekeeping starts the queued run
     return fired
 
 
@@ -110,7 +110,9 @@ def _fire(context: WorkerContext, schedules: Schedules, now: float | None) -> li
 
 
 def _new_run(context: WorkerContext, schedules: Schedules, due: Due) -> NewRun:
-    """Raises `ToolError` where this worker does not have the agent: then another begins it."""
+    """Builds the run of a due time. Raises `ToolError` if this worker lacks the agent: then another worker
+    begins it.
+    """
     prompt = schedules.prompt(due.schedule)
     instructions = find_agent(context.agents, schedules.agent).system_prompt()
     system = [Message("system", instructions)] if instructions else []
