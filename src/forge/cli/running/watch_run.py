@@ -208,7 +208,7 @@ class WatchedRun:
     async def _follow_to_end(self) -> RunInfo:
         while True:
             run: RunInfo
-            run, events = await in_thread(self._following.look)
+            run, events = await in_thread(self._following.read_new)
             for event in events:
                 self.activity.emit(event)
             if run.is_over:

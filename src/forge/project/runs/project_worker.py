@@ -90,10 +90,12 @@ class ProjectWorker:
         async with self._agent, self.worker:
             report(self._introduction())
             await self._wait_for(leave)
-            under_way = len(self.worker.engine.running())
+            under_way = len(self.worker.engine.list_running())
             report(f"takes nothing more; {_count_runs(under_way)} under way" if under_way else "takes nothing more")
             if not await self._drain(hurry):
-                report(f"leaves {_count_runs(len(self.worker.engine.running()))} to others in the middle of a turn")
+                report(
+                    f"leaves {_count_runs(len(self.worker.engine.list_running()))} to others in the middle of a turn"
+                )
         if self.is_own:
             with RunStore(self.database) as store:
                 await in_thread(lambda: store_finished_runs(store, self._project.workspace))
@@ -177,7 +179,7 @@ def read_status(database: str) -> dict[str, Any]:
             "runs": store.counts(),
             "unattended": [
                 {"version": version, "queue": queue, "queued": count}
-                for (version, queue), count in store.queued().items()
+                for (version, queue), count in store.count_queued().items()
                 if not any(one.takes(version, queue) for one in workers)
             ],
         }

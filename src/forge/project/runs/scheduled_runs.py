@@ -34,7 +34,7 @@ def list_worker_runs(options: ScheduleOptions, id: str | None, limit: int) -> li
 
 def list_scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
     """Returns the runs of one schedule or of all, the latest first."""
-    return [_to_schedule_run(run) for run in store.scheduled(id, limit)]
+    return [_to_schedule_run(run) for run in store.list_scheduled(id, limit)]
 
 
 class ProjectClaims:
