@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
-from forge.console.console_state import Home, open_project
+from forge.console.console_state import ConsoleState, open_project
 from forge.console.entrance import Entrance, new_key
 from forge.console.running_console import link
 from forge.console.server import make_app, serve
@@ -64,7 +64,7 @@ async def _ticks(rate: int, seconds: float) -> AsyncIterator[TextDelta | Message
     yield Message("assistant", "".join(said))
 
 
-def add_big_run(home: Home, number: int) -> None:
+def add_big_run(home: ConsoleState, number: int) -> None:
     """As an agent leaves one behind: text, calls with output and results, turns."""
     store = home.runs.store
     store.create(NewRun(id=BIG, prompt="A long day.", messages=(Message("user", "A long day."),), version=home.version))

@@ -14,7 +14,7 @@ from typing import Any
 
 import httpx2
 
-from forge.console.console_state import Home, open_project
+from forge.console.console_state import ConsoleState, open_project
 from forge.console.entrance import Entrance, new_key
 from forge.console.server import make_app, serve
 from forge.project.project import RunOptions
@@ -37,7 +37,7 @@ def call(tool: str, **arguments: Any) -> dict[str, Any]:
 class Console:
     """A page's side of it."""
 
-    def __init__(self, home: Home, entrance: Entrance, client: httpx2.AsyncClient, port: int) -> None:
+    def __init__(self, home: ConsoleState, entrance: Entrance, client: httpx2.AsyncClient, port: int) -> None:
         self.home, self.entrance, self.client, self.port = home, entrance, client, port
         self.token = ""
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from forge.console.api.asking import Asked, Download, _response, json_response
+from forge.console.api.asking import ApiRequest, Download, _response, json_response
 from forge.core.errors import ToolError
 
 
@@ -34,7 +34,7 @@ def test_what_json_cannot_hold_is_written_all_the_same():
 
 
 def test_numbers_and_texts_are_bounded():
-    asked = Asked(
+    asked = ApiRequest(
         {}, {"limit": "999999999", "after": "-5", "bad": "1e9", "text": "x" * 3_000}, {"prompt": "x" * 300_000}
     )
     assert asked.number("limit", 50, 1, 200) == 200
@@ -43,10 +43,10 @@ def test_numbers_and_texts_are_bounded():
     for look in (
         lambda: asked.number("bad", 0, 0, 1),
         lambda: asked.text("text"),
-        lambda: asked.said("prompt"),
-        lambda: asked.said("nothing"),
-        lambda: asked.given("prompt"),
+        lambda: asked.body_text("prompt"),
+        lambda: asked.body_text("nothing"),
+        lambda: asked.body_object("prompt"),
     ):
         with pytest.raises(ToolError):
             look()
-    assert asked.said("nothing", needed=False) == ""
+    assert asked.body_text("nothing", needed=False) == ""

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from forge.console.api.exporting import LEFT_OUT, as_markdown, as_ndjson
-from forge.console.entries import LONGEST, attachment, of_runs, one_entry, shown, tail_of_runs
+from forge.console.entries import LONGEST, attachment, build_entry, of_runs, one_entry, tail_of_runs
 from forge.core.errors import ToolError, Waiting
 from forge.core.result import Attachment, ToolResult
 from forge.durable.store import RunStore
@@ -40,14 +40,14 @@ def test_a_text_that_is_too_long_is_cut_and_whole_when_it_is_asked_for(store):
 
 
 def test_long_lists_are_cut_too():
-    entry = shown(1, "r", {"event": "tool_progress", "data": {"rows": list(range(100_000))}})
+    entry = build_entry(1, "r", {"event": "tool_progress", "data": {"rows": list(range(100_000))}})
     assert entry.clipped
     assert len(entry.line()) < 50_000
 
 
 def test_a_short_event_is_as_it_was():
     event = {"event": "text_delta", "ts": 1.5, "text": "a\u202eb\x1b[31m\x00</script>"}
-    assert shown(1, "r", event).event == event
+    assert build_entry(1, "r", event).event == event
 
 
 def test_an_attachment_that_is_not_in_the_event_says_where_it_is(store):
@@ -79,8 +79,8 @@ def test_attachments_are_named_and_their_bytes_are_apart(store):
 def test_a_call_that_waits_is_told_from_one_that_failed():
     waits = ToolResult.failed(Waiting("it waits", kind="approval"), during="t()").to_dict()
     failed = ToolResult.failed(ToolError("no"), during="t()").to_dict()
-    assert shown(1, "r", result_event(**waits)).event["waits"] is True
-    assert "waits" not in shown(1, "r", result_event(**failed)).event
+    assert build_entry(1, "r", result_event(**waits)).event["waits"] is True
+    assert "waits" not in build_entry(1, "r", result_event(**failed)).event
 
 
 def test_pieces_of_one_text_come_together_and_others_do_not(store):
@@ -100,7 +100,7 @@ def test_pieces_of_one_text_come_together_and_others_do_not(store):
 
 def test_arguments_that_are_text_are_read_where_they_can_be():
     def arguments(text: str) -> object:
-        return shown(1, "r", {"event": "tool_call_start", "call": {"id": "c", "arguments": text}}).event["call"]
+        return build_entry(1, "r", {"event": "tool_call_start", "call": {"id": "c", "arguments": text}}).event["call"]
 
     assert arguments('{"a": 1}')["arguments"] == {"a": 1}  # type: ignore[index]
     for broken in ('{"a": ', "[1]", "[" * 100_000):

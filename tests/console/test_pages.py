@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from forge.agent.session import SessionStore
-from forge.console.api.schedules import _next
+from forge.console.api.schedules import _next_time
 from forge.core.messages import Message
 from forge.durable.store.rows import NewRun
 from forge.schedules.cron import Cron
@@ -132,10 +132,10 @@ def test_a_time_that_has_gone_by_is_not_what_comes_next():
     """Workers plan in the database of runs, and leave the plan of the schedule's own store as it was."""
     rule = Cron.parse("0 3 * * *", "UTC")
     planned = Schedule(id="x", cron="0 3 * * *", task="t", next_fire=1_000.0)
-    assert _next(rule, planned, 999.0) == 1_000.0
-    assert _next(rule, planned, 100_000.0) == rule.next_after(100_000.0)
-    assert _next(rule, replace(planned, one_shot=True), 100_000.0) == 1_000.0
-    assert _next(rule, replace(planned, next_fire=None), 100_000.0) is None
+    assert _next_time(rule, planned, 999.0) == 1_000.0
+    assert _next_time(rule, planned, 100_000.0) == rule.next_after(100_000.0)
+    assert _next_time(rule, replace(planned, one_shot=True), 100_000.0) == 1_000.0
+    assert _next_time(rule, replace(planned, next_fire=None), 100_000.0) is None
 
 
 async def check_memory(console: Console) -> None:

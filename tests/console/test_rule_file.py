@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from forge.console.rule_file import RuleFile, _added
+from forge.console.rule_file import RuleFile, _add_rule
 from forge.core.errors import ToolError
 from forge.permissions.rule import PolicyError
 from forge.project.trust import accept, trust_state
@@ -26,7 +26,7 @@ FILES = {
 
 @pytest.mark.parametrize("text", FILES.values(), ids=FILES)
 def test_the_rule_comes_last_and_the_rest_stays(text):
-    made = _added(text, RULE)
+    made = _add_rule(text, RULE)
     before, after = yaml.safe_load(text) or {}, yaml.safe_load(made)
     assert after["permissions"]["rules"][-1] == RULE
     assert after["permissions"]["rules"][:-1] == (before.get("permissions") or {}).get("rules", [])
@@ -41,14 +41,14 @@ def test_the_rule_comes_last_and_the_rest_stays(text):
 )
 def test_what_cannot_be_added_to_safely_is_left_to_the_person(text):
     with pytest.raises(ToolError, match="cannot add to"):
-        _added(text, RULE)
+        _add_rule(text, RULE)
 
 
 def test_a_file_that_grows_when_it_is_read_is_refused():
     levels = "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
     with pytest.raises(ToolError, match="more than 20 aliases"):
-        _added(f"a0: &a0 [x]\n{levels}", RULE)
-    assert RULE in yaml.safe_load(_added("a0: &a0 [x]\nb: [*a0, *a0]\n", RULE))["permissions"]["rules"]
+        _add_rule(f"a0: &a0 [x]\n{levels}", RULE)
+    assert RULE in yaml.safe_load(_add_rule("a0: &a0 [x]\nb: [*a0, *a0]\n", RULE))["permissions"]["rules"]
 
 
 def test_a_change_is_shown_and_written_only_to_the_file_it_was_made_for(tmp_path):

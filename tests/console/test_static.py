@@ -23,7 +23,7 @@ def client(tmp_path, monkeypatch) -> httpx2.AsyncClient:
     (static / "link.js").symlink_to(tmp_path / "secret.js")
     monkeypatch.setattr(server, "STATIC", static)
     routes = [Route("/", server._index), Route("/static/{path:path}", server._static)]
-    app = Starlette(routes=routes, exception_handlers={HTTPException: server._missing})
+    app = Starlette(routes=routes, exception_handlers={HTTPException: server._not_found})
     return httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://x")
 
 

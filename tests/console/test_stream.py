@@ -10,7 +10,7 @@ import pytest
 
 from forge.console import hub as module
 from forge.console.entrance import new_key
-from forge.console.entries import numbered_after
+from forge.console.entries import entries_after
 from forge.console.hub import Hub
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -119,7 +119,7 @@ async def test_what_the_clock_began_is_news_for_the_schedules_too(store):
 async def test_numbers_that_come_late_are_not_missed(store, monkeypatch):
     """Postgres counts before it commits: another run's event may be seen first."""
     hidden: set[int] = {2}
-    real = numbered_after
+    real = entries_after
 
     def without_hidden(*arguments):
         return [one for one in real(*arguments) if one.number not in hidden]

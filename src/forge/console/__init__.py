@@ -1,1 +1,1 @@
-"""The web page for the person who is responsible for an agent: what ran, what it touched, what waits for them."""
+"""The web console for the person who is responsible for an agent: runs, changes and open questions."""

@@ -1,4 +1,4 @@
-"""Which rows of the store changed since the last look, and what a page is told of it."""
+"""Finds the rows of the store that changed since the last look, for notices to pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OPEN_QUESTIONS = (  # their names alone: what they are about may be long, and t
 
 @dataclass(slots=True)
 class Notice:
-    """What changed since a page was told last."""
+    """The changes since a page was last notified."""
 
     what: set[str] = field(default_factory=set)
     runs: set[str] = field(default_factory=set)
@@ -45,7 +45,7 @@ class Notice:
 
 
 class Changes:
-    """Since it was asked last. One at a time: it remembers what it saw."""
+    """Finds changes since the last call. Calls must not overlap: it remembers what it saw."""
 
     def __init__(self, store: RunStore, log: Path | None) -> None:
         self.waiting = 0  # how much waits for a person
@@ -56,7 +56,7 @@ class Changes:
         self._log_was: tuple[int, int] | None = None
 
     def of_runs(self, heard: Collection[str]) -> Notice:
-        """`heard`: runs that something happened in, which may be over already."""
+        """Returns changed runs; `heard` are runs with new events, which may be over already."""
         c = runs.c
         query = sa.select(c.id, c.status, c.segment, c.updated, c.cancelling, c.waits)
         query = query.where(c.status.not_in(OVER)).order_by(c.created.desc()).limit(MOST_OPEN)
@@ -65,14 +65,14 @@ class Changes:
         changed = {one for one, state in now.items() if self._open.get(one) != state}
         changed |= {one for one in self._open if one not in now}
         changed |= {one for one in heard if one not in now and one not in self._open}
-        asked = self._store.database.read(lambda connection: connection.execute(_OPEN_QUESTIONS).scalars().all())
+        request = self._store.database.read(lambda connection: connection.execute(_OPEN_QUESTIONS).scalars().all())
         words = sum(any(wait["kind"] == "question" for wait in row.waits) for row in rows if row.status == "waiting")
         notice = Notice({"runs"} if changed else set(), changed)
         if any(one.startswith(SCHEDULED) for one in changed):
             notice.what.add("schedules")
-        if frozenset(asked) != self._questions or len(asked) + words != self.waiting:
+        if frozenset(request) != self._questions or len(request) + words != self.waiting:
             notice.what.add("questions")
-        self._open, self._questions, self.waiting = now, frozenset(asked), len(asked) + words
+        self._open, self._questions, self.waiting = now, frozenset(request), len(request) + words
         return notice
 
     def of_others(self) -> Notice:

@@ -1,4 +1,4 @@
-"""What the console stands on: a project, its tools and policy, and its runs, with a worker that works on them."""
+"""The state of the console: a project, its tools and policy, its runs, and a worker."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ GRACE = 3.0  # seconds that runs have to come to the end of their turn when the 
 
 
 @dataclass(slots=True, kw_only=True)
-class Home:
-    """Made by `open_project`; `async with home.opened()` mounts the project's sources and begins to work."""
+class ConsoleState:
+    """Made by `open_project`; `async with console.opened()` mounts the project's sources and starts the worker."""
 
     project: Project
     agent: Agent
@@ -107,7 +107,7 @@ class Home:
         return is_own(self.database, self.workspace)
 
     def open_log(self, wanted: EventFilter | None = None) -> Log:
-        """The workspace's log of events, for one query."""
+        """Opens the workspace's log of events for one query."""
         return Log(state_directory(self.workspace) / LOG, wanted, index=self.event_index)
 
     def say(self, notes: Sequence[str]) -> None:
@@ -115,8 +115,8 @@ class Home:
             logger.warning("%s", note)
 
     @asynccontextmanager
-    async def opened(self, *, works: bool = True) -> AsyncIterator[Home]:
-        """`works`: runs are worked on here; otherwise by another worker of this process or elsewhere."""
+    async def opened(self, *, works: bool = True) -> AsyncIterator[ConsoleState]:
+        """Opens the console. With `works`, runs are processed here, otherwise by another worker."""
         async with AsyncExitStack() as stack:
             stack.callback(self.runs.close)
             await asyncio.to_thread(self.runs.store.prepare)
@@ -147,9 +147,9 @@ class Home:
                 await asyncio.to_thread(self._keep)
 
     def reload_policy(self) -> None:
-        """The rules as the files have them by now hold for every call that is made from here on.
+        """Applies the current rules of the files to every further call.
 
-        What was remembered as "always" is asked again. Raises `ToolError` or `PolicyError`.
+        Answers that were remembered as "always" are asked again. Raises `ToolError` or `PolicyError`.
         """
         fresh = Project(self.project.options)
         steps = fresh.agent(with_model=False, approve=make_approver()).steps
@@ -160,7 +160,7 @@ class Home:
             self.worker.agents.update({agent.name: agent for agent in self.agents})
 
     def begin(self, work: Any) -> None:
-        """Have something done that nobody waits for."""
+        """Starts work that no one waits for."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
         task.add_done_callback(self._ended)
@@ -172,11 +172,11 @@ class Home:
 
     @property
     def next_version(self) -> str:
-        """What a console that is started now would have: another one, once the project's file was changed."""
+        """The version of a console that starts now: another one, once the project's file has changed."""
         return self.version if self.is_version_fixed else project_version(self.configuration)
 
     def _keep(self) -> None:
-        """What ended is part of its session, whoever looked."""
+        """Stores finished runs in their sessions."""
         if not self.is_own_database:
             return
         try:
@@ -199,10 +199,10 @@ def open_project(
     version: str = "",
     notes: Sequence[str] = (),
     settings: Mapping[str, Any] | None = None,
-) -> Home:
-    """Without a model the rest works. `settings` are the worker's.
+) -> ConsoleState:
+    """Opens a project, also without a model. `settings` are the worker's.
 
-    Raises `ToolError` or `PolicyError` where something else cannot be used.
+    Raises `ToolError` or `PolicyError` for anything else that cannot be used.
     """
     check_installed()
     problems: list[str] = []
@@ -213,7 +213,7 @@ def open_project(
         make_own_file(project.workspace)
     runs = Runs(url)
     built = options.built
-    return Home(
+    return ConsoleState(
         project=project,
         agent=agent,
         model_problem=problem,
@@ -233,7 +233,7 @@ def open_project(
 
 
 def _agent(project: Project, model: str | None) -> tuple[Agent, str]:
-    """The project's agent, and why it has no model. A model that was asked for by name must be there."""
+    """Returns the project's agent, and why it has no model. A model that was named must exist."""
     try:
         return project.agent(model, approve=make_approver()), ""
     except ToolError as error:
@@ -244,7 +244,7 @@ def _agent(project: Project, model: str | None) -> tuple[Agent, str]:
 
 
 class NoModel:
-    """In the place of a model, where there is none: tools can be called all the same."""
+    """Stands for a missing model: tools can still be called."""
 
     window = 0
 

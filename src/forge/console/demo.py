@@ -1,4 +1,4 @@
-"""A small session that is always there to look at: how a run reads, before there is a model or a key."""
+"""A small demo session that is always there: it shows how a run reads, before there is a model or a key."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def info() -> dict[str, Any]:
 
 
 def events() -> list[dict[str, Any]]:
-    """As a log of events has them."""
-    told = _Told()
+    """Returns the events as a log has them."""
+    told = _DemoEvents()
     told.tell(0.0, "run_started", prompt=_PROMPT)
     told.say(0.6, "I look for the test and what it is about first.\n")
     told.call(1.1, "demo-1", "grep_search", {"pattern": "def parse"}, "parser.py:1:def parse(line):", title="1 match")
@@ -59,7 +59,7 @@ def messages() -> list[dict[str, Any]]:
     return [*said, {"role": "assistant", "text": _ANSWER}]
 
 
-class _Told:
+class _DemoEvents:
     """Writes events as Forge does."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Who may look: a link that works once becomes a cookie, and a token that only our own page can keep.
+"""Controls access: a link that works once becomes a cookie, beside a token that only the console's own page can keep.
 
 The cookie alone is not enough: a browser sends it to every server of this machine, whatever its port. Nothing is stored
 for both but one key, so that a page goes on after a restart of the server.
@@ -25,7 +25,7 @@ def new_key() -> str:
 
 
 class Entrance:
-    """`born` is another one at every start: links of an earlier server do not work."""
+    """Signs links, cookies and tokens; `born` differs at every start, so that earlier links do not work."""
 
     def __init__(self, key: str, born: str, clock: Clock = time.time) -> None:
         self._key = key.encode()
@@ -35,11 +35,11 @@ class Entrance:
         self._lock = threading.Lock()
 
     def new_link(self) -> str:
-        """A token for `/enter?token=…`."""
+        """Returns a token for `/enter?token=…`."""
         return self._signed(f"enter {self._born}", OPEN)
 
     def enter(self, token: str) -> str | None:
-        """The value of a cookie, for a token that is new and nobody used."""
+        """Returns the value of a cookie for a token that is new and unused."""
         if not self._holds(f"enter {self._born}", token):
             return None
         with self._lock:
@@ -54,11 +54,11 @@ class Entrance:
         return self._holds("cookie", cookie)
 
     def page_token(self, cookie: str) -> str:
-        """What the page sends with everything it asks; pages of other ports and sites cannot read it."""
+        """Returns the token that the page sends with every request; pages of other ports and sites cannot read it."""
         return self._mark("page", cookie)
 
     def look_key(self, cookie: str) -> str:
-        """The same in an address, where no header can be sent: for looking alone, since addresses are remembered."""
+        """Returns the key for addresses, where no header can be sent: for reading only, since addresses are stored."""
         return self._mark("look", cookie)
 
     def is_page_token(self, cookie: str, given: str) -> bool:

@@ -1,4 +1,4 @@
-"""Events as the page gets them: numbered, of one run or a whole family, with what is long cut and counted."""
+"""Renders events for the page: numbered, of one run or of a run and its children, with long texts cut."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _EVENT = sa.type_coerce(events.c.event, sa.Text)
 
 
 @dataclass(slots=True)
-class Entry:
-    """`text` is the event as JSON: most are passed on as they are stored, without being read."""
+class EventEntry:
+    """An event; `text` is its JSON: most events are passed on without being parsed."""
 
     number: int
     run: str
@@ -56,39 +56,39 @@ def newest_number(store: RunStore) -> int:
     return store.database.read(lambda connection: connection.execute(query).scalar()) or 0
 
 
-def numbered_after(store: RunStore, after: int, also: Collection[int], limit: int) -> list[Entry]:
-    """Of all runs, and those numbers that were missing before."""
+def entries_after(store: RunStore, after: int, also: Collection[int], limit: int) -> list[EventEntry]:
+    """Returns entries of all runs after a number, and those of numbers that were missing before."""
     c = events.c
     wanted = sa.or_(c.number > after, c.number.in_(list(also))) if also else c.number > after
     query = sa.select(c.number, c.run, _EVENT).where(wanted).order_by(c.number).limit(limit)
-    return [shown(*row) for row in store.database.read(lambda connection: connection.execute(query).all())]
+    return [build_entry(*row) for row in store.database.read(lambda connection: connection.execute(query).all())]
 
 
 def of_runs(
     store: RunStore, ids: Sequence[str], after: int, limit: int, longest: int = LONGEST
-) -> tuple[list[Entry], int | None]:
-    """The entries, and the number after which there are more; None at the end. Texts are cut at `longest`."""
+) -> tuple[list[EventEntry], int | None]:
+    """Returns the entries, and the number after which there are more; None at the end. Texts are cut at `longest`."""
     c = events.c
     query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
     rows = store.database.read(lambda connection: connection.execute(query.order_by(c.number).limit(limit)).all())
-    return joined([shown(row[0], row[1], row[2], longest) for row in rows]), rows[-1].number if len(
+    return joined([build_entry(row[0], row[1], row[2], longest) for row in rows]), rows[-1].number if len(
         rows
     ) == limit else None
 
 
-def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[Entry]:
+def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[EventEntry]:
     c = events.c
     query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids)).order_by(c.number.desc()).limit(limit)
     rows = store.database.read(lambda connection: connection.execute(query).all())
-    return joined([shown(*row) for row in reversed(rows)])
+    return joined([build_entry(*row) for row in reversed(rows)])
 
 
-def one_entry(store: RunStore, ids: Sequence[str], number: int, limit: int = LONGEST_WHOLE) -> Entry:
-    return shown(*_row(store, ids, number), limit)
+def one_entry(store: RunStore, ids: Sequence[str], number: int, limit: int = LONGEST_WHOLE) -> EventEntry:
+    return build_entry(*_row(store, ids, number), limit)
 
 
 def attachment(store: RunStore, ids: Sequence[str], number: int, index: int) -> tuple[str, bytes]:
-    """Name and bytes of what a result carries."""
+    """Returns the name and the bytes of a result's attachment."""
     wire = (from_json(_row(store, ids, number)[2]).get("result") or {}).get("attachments") or []
     if not 0 <= index < len(wire):
         raise ToolError(f"event {number} has no attachment {index}", ErrorKind.NOT_FOUND, "Load the run again.")
@@ -105,7 +105,7 @@ def span(store: RunStore, ids: Sequence[str]) -> dict[str, int]:
 
 
 def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
-    """The run and all below it, parents first."""
+    """Returns the run and all its descendants, parents first."""
     found, waiting = [run], [run]
     while waiting and len(found) < MOST_RUNS:
         children = store.list(parent=waiting.pop(0).id, limit=MOST_RUNS)[::-1]
@@ -114,18 +114,20 @@ def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
     return found[:MOST_RUNS]
 
 
-def shown(number: int, run: str, event: str | Mapping[str, Any], limit: int = LONGEST) -> Entry:
-    """What is long is cut, attachments are only named, and a call that waits is told from one that failed."""
+def build_entry(number: int, run: str, event: str | Mapping[str, Any], limit: int = LONGEST) -> EventEntry:
+    """Builds an entry: long texts are cut, attachments only named, and a waiting call is distinguished from a failed
+    one.
+    """
     if isinstance(event, str) and len(event) <= limit and not any(mark in event for mark in _LOOKED_AT):
-        return Entry(number, run, event)
+        return EventEntry(number, run, event)
     read: Mapping[str, Any] = from_json(event) if isinstance(event, str) else event
-    entry = Entry(number, run, "")
+    entry = EventEntry(number, run, "")
     entry.text = written(_cut(_plainer(read), limit, entry))
     return entry
 
 
 def written(value: Any) -> str:
-    """JSON for browsers: no NaN, and lone surrogates as escapes."""
+    """Writes JSON for browsers: no NaN, and lone surrogates as escapes."""
     try:
         return to_json(value, inf_nan_mode="null", fallback=str).decode()
     except (ValueError, UnicodeError):
@@ -145,7 +147,7 @@ def _plainer(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_arguments(arguments: str) -> Any:
-    """A model sends its arguments as text; what is no object stays as it was sent."""
+    """Parses the arguments, which a model sends as text; other values stay as they are."""
     try:
         found = from_json(arguments)
     except (ValueError, RecursionError):
@@ -153,10 +155,10 @@ def read_arguments(arguments: str) -> Any:
     return found if isinstance(found, dict) else arguments
 
 
-def joined(entries: list[Entry]) -> list[Entry]:
+def joined(entries: list[EventEntry]) -> list[EventEntry]:
     """Pieces of one text as one entry, with the number of the last."""
-    found: list[Entry] = []
-    pieces: list[Entry] = []
+    found: list[EventEntry] = []
+    pieces: list[EventEntry] = []
     read: list[dict[str, Any]] = []  # their events
     length = 0  # of their texts
     for one in entries:
@@ -173,11 +175,11 @@ def joined(entries: list[Entry]) -> list[Entry]:
     return [*found, _whole(pieces, read)] if pieces else found
 
 
-def _whole(pieces: list[Entry], read: list[dict[str, Any]]) -> Entry:
+def _whole(pieces: list[EventEntry], read: list[dict[str, Any]]) -> EventEntry:
     if len(pieces) == 1:
         return pieces[0]
     event = {**read[0], "text": "".join(one["text"] for one in read)}
-    return Entry(pieces[-1].number, pieces[-1].run, written(event), any(one.clipped for one in pieces))
+    return EventEntry(pieces[-1].number, pieces[-1].run, written(event), any(one.clipped for one in pieces))
 
 
 def _belong_together(first: Mapping[str, Any], event: Mapping[str, Any], length: int) -> bool:
@@ -204,7 +206,7 @@ def _named(attachments: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _cut(value: Any, limit: int, entry: Entry) -> Any:
+def _cut(value: Any, limit: int, entry: EventEntry) -> Any:
     if isinstance(value, str):
         if len(value) <= limit:
             return value

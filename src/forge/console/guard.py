@@ -1,4 +1,4 @@
-"""Refuses whoever is not meant to be here, before anything else looks at a request; and marks every answer as ours.
+"""Refuses foreign requests before anything else reads them, and adds security headers to every answer.
 
 The page is for one browser on this machine. Other sites in that browser can send requests here, or lead a name of
 theirs here: they have another Host, another Origin, or no cookie. Other servers of this machine are given the cookie by
@@ -61,7 +61,7 @@ _ELSEWHERE = "Open the console with the link that `forge console` printed, and u
 
 
 class Guard:
-    """`port` is the one we listen on: only names of this machine with exactly that port are answered."""
+    """Guards the application; `port` is the server's: only local names with exactly this port are answered."""
 
     def __init__(self, inside: ASGIApp, entrance: Entrance, port: int) -> None:
         self.inside, self.entrance = inside, entrance
@@ -75,7 +75,7 @@ class Guard:
             return
         if scope["type"] != "http":
             return  # no WebSockets here: uvicorn refuses what is not answered
-        marked = _marking(send)
+        marked = _add_headers(send)
         request = _Request(scope)
         if (refusal := self._refusal(request)) is not None:
             await _drain(receive)
@@ -89,7 +89,7 @@ class Guard:
             await self.inside({**scope, LOOK_KEY: key}, receive, marked)
 
     def _refusal(self, request: _Request) -> Refusal | None:
-        """Whose name it asks for comes first: a page that was led here must not learn that we exist."""
+        """Checks the host name first: a page that was led here must not learn that the console exists."""
         if request.one("host").lower() not in self.hosts:
             return 421, "this server does not answer to that Host", "security_error", _ELSEWHERE
         if any(not self._is_ours(one) for one in request.all("origin")):
@@ -116,7 +116,7 @@ class Guard:
         return self.entrance.is_look_key(cookie, request.query(LOOK_KEY))
 
     def _cookie(self, request: _Request) -> str:
-        """Ours, whatever else is in the jar: all programs of this machine share it, and may use our cookie's name."""
+        """Returns the console's cookie: all local programs share the jar and may use its name."""
         return next((one for one in request.cookies(self.cookie) if self.entrance.knows(one)), "")
 
     def _refused_change(self, request: _Request, cookie: str) -> Refusal | None:
@@ -136,7 +136,7 @@ class Guard:
         return scheme == "http" and host in self.hosts
 
     async def _enter(self, request: _Request, send: Send) -> None:
-        """A link works once. What only looks at it (HEAD, prefetching) does not use it up."""
+        """Uses up a link. Requests that only look (HEAD, prefetching) do not."""
         if request.method != "GET" or request.one("sec-purpose") or request.one("purpose"):
             way = "It is for a browser to open, once."
             await _refuse(send, (400, "the link was only looked at", "validation_error", way), request)
@@ -163,7 +163,7 @@ class Guard:
     async def _change(self, request: _Request, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(PATIENCE):
-                body = await _whole(receive)
+                body = await _read_body(receive)
         except TimeoutError:
             await _refuse(send, (408, "the request did not arrive in time", "timeout", "Try again."), request)
             return
@@ -179,7 +179,7 @@ class Guard:
 
 
 class _Request:
-    """What the guard looks at. A header that comes twice counts as none: who reads which of them is anybody's guess."""
+    """The parts of a request that the guard reads. A repeated header counts as none, because readers disagree."""
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
@@ -197,7 +197,7 @@ class _Request:
         return self._headers.get(name, [])
 
     def cookies(self, name: str) -> list[str]:
-        """Every value of that name. What other programs wrote beside it, however odd, does not matter."""
+        """Returns every value of that name, whatever other programs wrote beside it."""
         pairs = (one.partition("=") for one in ";".join(self.all("cookie")).split(";"))
         return [value.strip() for key, _, value in pairs if key.strip() == name]
 
@@ -206,7 +206,7 @@ class _Request:
         return found[0] if len(found) == 1 else ""
 
 
-def _marking(send: Send) -> Send:
+def _add_headers(send: Send) -> Send:
     ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
     async def marked(message: Message) -> None:
@@ -220,8 +220,8 @@ def _marking(send: Send) -> Send:
     return marked
 
 
-async def _whole(receive: Receive) -> bytes | None:
-    """None: it is too long. Who leaves in between sends an empty one."""
+async def _read_body(receive: Receive) -> bytes | None:
+    """Reads the body; None if it is too long. A client that disconnects sends an empty one."""
     body: bytes = b""
     while True:
         message = await receive()
@@ -235,7 +235,7 @@ async def _whole(receive: Receive) -> bytes | None:
 
 
 async def _drain(receive: Receive) -> None:
-    """A body that is not read makes the connection break, and with it the answer get lost: a short one is."""
+    """Reads a short body that is not used, because an unread body breaks the connection and loses the answer."""
     left = MOST_DRAINED
     try:
         async with asyncio.timeout(1.0):

@@ -1,4 +1,4 @@
-"""What happens in the store, looked for once for all pages: the newest events, and which rows changed."""
+"""Polls the store once for all pages: the newest events, and changed rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import sqlalchemy as sa
 
 from forge.console.changes import EVERYTHING, Changes, Notice
-from forge.console.entries import Entry, newest_number, numbered_after
+from forge.console.entries import EventEntry, entries_after, newest_number
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.store import RunStore
@@ -34,30 +34,32 @@ LATE = 10.0  # seconds that a number may be missing: Postgres counts before it c
 TURNING = ('{"event":"run_', '{"event":"permission_')  # events that come with another state of their run
 
 
-class Kept(NamedTuple):
+class BufferedEvent(NamedTuple):
+    """An event in the buffer."""
+
     place: int  # grows by one with each: the order in which they were seen
     number: int
     data: str
 
 
 class Listener:
-    """One page: where it is in what was kept, and what it must be told."""
+    """One page: its position in the buffer, and its pending notice."""
 
     def __init__(self, place: int) -> None:
         self.place = place
-        self.before: list[Kept] = []  # what it missed, and nobody else needs any more
+        self.before: list[BufferedEvent] = []  # what it missed, and nobody else needs any more
         self.notice = Notice(set(EVERYTHING))
         self.news = asyncio.Event()
         self.news.set()
 
 
 class Hub:
-    """Looks only while somebody listens. Whoever reads slowly is not waited for, and misses what is old."""
+    """Polls only while a page listens. Slow readers are not waited for and miss old events."""
 
     def __init__(self, store: RunStore, log: Path | None = None) -> None:
-        """`log`: of events, where what happens at a terminal is told."""
+        """`log` is the log of events, which has the events of terminals."""
         self.store = store
-        self.kept: deque[Kept] = deque()
+        self.kept: deque[BufferedEvent] = deque()
         self.place = 0  # of the next event
         self.last = 0  # the highest number seen
         self._holes: dict[int, float] = {}
@@ -73,7 +75,7 @@ class Hub:
 
     @property
     def waiting(self) -> int:
-        """How much waits for a person."""
+        """The number of questions that wait for a person."""
         return self._changes.waiting
 
     @property
@@ -98,37 +100,37 @@ class Hub:
                 await looking
 
     def close(self) -> None:
-        """Every stream ends, so that the server can."""
+        """Ends every stream, so that the server can end."""
         self._closing = True
         for listener in self._listeners:
             listener.news.set()
 
     def listen_to(self, engine: sa.Engine) -> None:
-        """Look at once when this process itself wrote something."""
+        """Polls at once when this process has written something."""
         sa.event.listen(engine, "commit", lambda connection: self.nudge())
 
     def nudge(self) -> None:
-        """Something may have happened. Safe from any thread."""
+        """Polls soon. Safe from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             with contextlib.suppress(RuntimeError):  # the loop is closing
                 self._loop.call_soon_threadsafe(self._nudged.set)
 
     def on_loop(self, work: Callable[[], object]) -> None:
-        """Have something done by the loop's thread; nobody waits for it."""
+        """Runs work on the loop's thread; no one waits for it."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(work)
 
     def tell(self, *what: str, runs: tuple[str, ...] = ()) -> None:
-        """Something that is not in the store changed. Safe from any thread."""
+        """Announces a change that is not in the store. Safe from any thread."""
         self.on_loop(lambda: self._spread(Notice(set(what), set(runs))))
 
     @asynccontextmanager
     async def listening(self, after: int | None) -> AsyncIterator[tuple[Listener, tuple[int, int] | None]]:
-        """A listener from after that number on, and the gap, if what came since is too much to be sent."""
+        """Yields a listener from that number on, and the gap, if too much has happened since."""
         if not self._listeners:
             await self._catch_up()
         listener, gap = Listener(self.place), None
-        found = self._place_after(after) if after is not None else self.place
+        found = self._position_after(after) if after is not None else self.place
         if found is not None:
             listener.place = found
         elif after is not None:
@@ -140,8 +142,8 @@ class Hub:
         finally:
             self._listeners.discard(listener)
 
-    def take(self, listener: Listener, most: int = 200) -> tuple[list[Kept], tuple[int, int] | None]:
-        """What is new for it, and the gap, if it was too slow."""
+    def take(self, listener: Listener, most: int = 200) -> tuple[list[BufferedEvent], tuple[int, int] | None]:
+        """Returns the new events of a listener, and the gap, if it was too slow."""
         if listener.before:
             found, listener.before = listener.before[:most], listener.before[most:]
             return found, None
@@ -159,7 +161,7 @@ class Hub:
         return found, gap
 
     async def _catch_up(self) -> None:
-        """Nobody looked meanwhile; what a page needs of that it asks for."""
+        """Skips events that happened while no one listened; pages request what they need."""
         newest = await in_thread(lambda: newest_number(self.store))
         if newest - self.last > MOST_AT_ONCE:
             self.kept.clear()
@@ -167,19 +169,21 @@ class Hub:
         await self._look()
 
     async def _send_again(self, listener: Listener, after: int) -> tuple[int, int] | None:
-        """What came after that number, from the store: after a restart, say. The gap, if it is too much."""
+        """Reads events after that number from the store, for example after a restart. Returns the gap if there are too
+        many.
+        """
         upto = self.kept[0].number if self.kept else self.last + 1
         listener.place = self.kept[0].place if self.kept else self.place
-        missed = await in_thread(lambda: numbered_after(self.store, after, (), MOST_KEPT + 1))
+        missed = await in_thread(lambda: entries_after(self.store, after, (), MOST_KEPT + 1))
         missed = [one for one in missed if one.number < upto]
         if len(missed) > MOST_KEPT:
             listener.place = self.place
             return after, self.last
-        listener.before = [Kept(0, one.number, one.line()) for one in missed]
+        listener.before = [BufferedEvent(0, one.number, one.line()) for one in missed]
         return None
 
-    def _place_after(self, number: int) -> int | None:
-        """Where to go on after the event of that number; None where that is not known any more."""
+    def _position_after(self, number: int) -> int | None:
+        """Returns the position after the event of that number; None if it is no longer known."""
         for one in reversed(self.kept):
             if one.number == number:
                 return one.place + 1
@@ -208,7 +212,7 @@ class Hub:
             self._nudged.clear()
 
     async def _look(self) -> bool:
-        """One at a time: two would keep the same events twice."""
+        """Polls. Calls must not overlap: two would buffer the same events twice."""
         async with self._looking:
             return await self._looked_around()
 
@@ -236,18 +240,18 @@ class Hub:
             listener.notice.merge(notice)
             listener.news.set()
 
-    def _keep(self, entry: Entry) -> None:
+    def _keep(self, entry: EventEntry) -> None:
         data = entry.line()
-        self.kept.append(Kept(self.place, entry.number, data))
+        self.kept.append(BufferedEvent(self.place, entry.number, data))
         self.place += 1
         self._size += len(data)
         while len(self.kept) > MOST_KEPT or (self._size > LARGEST_KEPT and len(self.kept) > 1):
             self._size -= len(self.kept.popleft().data)
 
-    def _new_entries(self) -> list[Entry]:
+    def _new_entries(self) -> list[EventEntry]:
         now = time.monotonic()
         self._holes = {number: until for number, until in self._holes.items() if until > now}
-        found = numbered_after(self.store, self.last, tuple(self._holes), MOST_AT_ONCE)
+        found = entries_after(self.store, self.last, tuple(self._holes), MOST_AT_ONCE)
         for entry in found:
             self._holes.pop(entry.number, None)
             if entry.number > self.last:

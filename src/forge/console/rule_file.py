@@ -1,4 +1,4 @@
-"""Adds a rule to a project's own file, as a person would: one line at the end of its list, all else as it was."""
+"""Adds a rule to a project's own file: one line at the end of its list; all else stays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from forge.console.console_state import Home
+from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.policy import load_rules
 from forge.permissions.rule import read_rule
@@ -22,6 +22,8 @@ from forge.workspace.state.replace_file import replace_file
 
 @dataclass(frozen=True, slots=True)
 class Change:
+    """A change of the file."""
+
     rule: str
     before: str
     after: str
@@ -34,7 +36,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class RuleFile:
-    """`why_not`: nothing can be written, and why."""
+    """The project's file; `why_not` says why it cannot be written."""
 
     path: Path | None
     why_not: str = ""
@@ -42,19 +44,19 @@ class RuleFile:
     workspace: Path = Path()
 
     @classmethod
-    def of(cls, home: Home) -> RuleFile:
-        config = home.project.options.config
-        if home.project.options.built is not None:
+    def of(cls, console: ConsoleState) -> RuleFile:
+        config = console.project.options.config
+        if console.project.options.built is not None:
             return cls(None, "what was built is run as it is")
         if config is None:
             return cls(None, "the project has no forge.yaml that is used")
         path = Path(config)
         if path.suffix not in (".yaml", ".yml"):
             return cls(path, f"{path.name} is no YAML file")
-        return cls(path, "", isinstance(config, FoundConfig), home.workspace)
+        return cls(path, "", isinstance(config, FoundConfig), console.workspace)
 
     def with_rule(self, rule: str) -> Change:
-        """Raises `PolicyError` for what is no rule, `ToolError` where the file is not as it should be."""
+        """Returns the change. Raises `PolicyError` for an invalid rule, `ToolError` for an unusable file."""
         if not rule.strip().isprintable():
             way = "Write it again by hand: something in it cannot be seen."
             raise ToolError("a rule is one line of characters that can be seen", ErrorKind.VALIDATION, way)
@@ -62,7 +64,7 @@ class RuleFile:
         read_rule(rule, "the new rule")
         assert self.path is not None
         before = self._read()
-        after = _added(before, rule)
+        after = _add_rule(before, rule)
         load_rules(f"{after}\n")
         shown = difflib.unified_diff(
             before.splitlines(keepends=True), after.splitlines(keepends=True), self.path.name, self.path.name
@@ -70,7 +72,7 @@ class RuleFile:
         return Change(rule, before, after, "".join(shown))
 
     def _read(self) -> str:
-        """A file that changed since it was accepted is not written: that would accept the other changes unseen."""
+        """Refuses a file that changed since it was accepted: writing it would accept the other changes unseen."""
         assert self.path is not None
         text = read_text(str(self.path))
         if self.is_found and text != read_accepted_text(FoundConfig(str(self.path))):
@@ -79,7 +81,7 @@ class RuleFile:
         return text
 
     def write(self, change: Change) -> None:
-        """All of it or nothing. What a person accepted by writing it here stays accepted."""
+        """Writes all or nothing. The new text counts as accepted."""
         assert self.path is not None
         if self._read() != change.before:
             raise ToolError(f"{self.path.name} was changed meanwhile", ErrorKind.USER, "Look at it again.")
@@ -95,8 +97,8 @@ class RuleFile:
             accept(self.workspace, change.after)
 
 
-def _added(text: str, rule: str) -> str:
-    """The document with one more rule; checked by reading it back."""
+def _add_rule(text: str, rule: str) -> str:
+    """Returns the document with one more rule, checked by reading it back."""
     quoted = json.dumps(rule, ensure_ascii=False)
     old = parse_yaml(text, "the file") or {}
     try:

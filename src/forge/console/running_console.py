@@ -1,7 +1,7 @@
-"""Where a running console is found again: its address and key, in a file that only its owner can read.
+"""Registers running consoles: their address and key, in a file that only its owner can read.
 
-It lies with the user's own data and not in the workspace, because an agent's tools can read that: whoever has the key
-can say yes to what the agent asks.
+The file is in the user's data directory, because an agent's tools can read the workspace: anyone with the key can
+approve the agent's requests.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _KEPT = ("born", "workspace", "port", "pid")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A console that runs."""
+class RunningConsole:
+    """A running console."""
 
     key: str
     born: str
@@ -49,25 +49,25 @@ def link(port: int, entrance: Entrance) -> str:
     return f"http://127.0.0.1:{port}/enter?token={entrance.new_link()}"
 
 
-def register_console(workspace: Path, port: int) -> Running:
-    """Write down that a console of this workspace runs here. The key stays, so that open pages go on."""
+def register_console(workspace: Path, port: int) -> RunningConsole:
+    """Registers a console of this workspace. The key stays, so that open pages continue to work."""
     path = _file(workspace)
     key, others = _read(path)
-    running = Running(
+    running = RunningConsole(
         key=key or new_key(), born=secrets.token_hex(8), workspace=str(workspace), port=port, pid=os.getpid()
     )
     _write(path, running.key, [*others, running])
     return running
 
 
-def find_console(workspace: Path) -> Running | None:
-    """The console of this workspace that was begun last, of those that run."""
+def find_console(workspace: Path) -> RunningConsole | None:
+    """Returns the running console of this workspace that was started last."""
     _, running = _read(_file(workspace))
     return running[-1] if running else None
 
 
-def unregister_console(running: Running) -> None:
-    """Its address goes; the key stays, and so do other consoles of the same workspace."""
+def unregister_console(running: RunningConsole) -> None:
+    """Removes the address; the key and other consoles of the workspace stay."""
     path = _file(Path(running.workspace))
     key, others = _read(path)
     if any(one.born == running.born for one in others):
@@ -82,8 +82,8 @@ def _file(workspace: Path) -> Path | None:
     return path
 
 
-def _read(path: Path | None) -> tuple[str, list[Running]]:
-    """The key, and the consoles that are alive; "" and none where there is no file that can be believed."""
+def _read(path: Path | None) -> tuple[str, list[RunningConsole]]:
+    """Returns the key and the running consoles; empty if there is no trustworthy file."""
     try:
         if path is None:
             return "", []
@@ -94,13 +94,13 @@ def _read(path: Path | None) -> tuple[str, list[Running]]:
                 return "", []  # somebody else may know the key
             told = json.loads(stream.read(LARGEST))
         key = str(told["key"])
-        running = [Running(key=key, **one) for one in told["running"]]
+        running = [RunningConsole(key=key, **one) for one in told["running"]]
     except (OSError, ValueError, TypeError, KeyError):
         return "", []
     return (key, [one for one in running if _is_alive(one.pid)]) if len(key) >= SHORTEST_KEY else ("", [])
 
 
-def _write(path: Path | None, key: str, running: list[Running]) -> None:
+def _write(path: Path | None, key: str, running: list[RunningConsole]) -> None:
     if path is None:
         return
     told = {"key": key, "running": [{name: getattr(one, name) for name in _KEPT} for one in running[-MOST:]]}
@@ -110,7 +110,7 @@ def _write(path: Path | None, key: str, running: list[Running]) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Of our own: whom we may not signal is somebody else's by now."""
+    """Tells whether a process of this user runs; one that may not be signalled belongs to another user."""
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError, TypeError):

@@ -1,4 +1,4 @@
-"""The console's server: which address is answered by what, and how it is served."""
+"""The console's server: its routes, and how they are served."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from forge.console.api import schedules as schedule_pages
 from forge.console.api import sessions as session_pages
 from forge.console.api import tools as tool_pages
 from forge.console.api import versions as version_pages
-from forge.console.api.asking import LOOK_AGAIN, Answering, answering, json_response
+from forge.console.api.asking import LOOK_AGAIN, Answering, json_response, make_endpoint
 from forge.console.api.streaming import Stream
-from forge.console.console_state import Home
+from forge.console.console_state import ConsoleState
 from forge.console.entrance import Entrance
 from forge.console.guard import Guard
 from forge.network.serve import serve_app
@@ -89,28 +89,28 @@ POST: dict[str, Answering] = {
 _METHODS = "What changes something is sent with POST, and looked at with GET."
 
 
-def make_app(home: Home, entrance: Entrance, port: int) -> ASGIApp:
-    """The guarded application. `home` must be open while it is used."""
+def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
+    """Returns the guarded application. The console must be open while it is used."""
     routes = [
         Route("/", _index),
         Route("/static/{path:path}", _static),
         Route("/favicon.ico", _icon),
-        Route("/api/stream", Stream(home.hub)),
+        Route("/api/stream", Stream(console.hub)),
     ]
-    routes += [Route(path, answering(home, answer), methods=["GET"]) for path, answer in GET.items()]
-    routes += [Route(path, answering(home, answer), methods=["POST"]) for path, answer in POST.items()]
-    inside = Starlette(routes=routes, exception_handlers={HTTPException: _missing})
+    routes += [Route(path, make_endpoint(console, answer), methods=["GET"]) for path, answer in GET.items()]
+    routes += [Route(path, make_endpoint(console, answer), methods=["POST"]) for path, answer in POST.items()]
+    inside = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
     return Guard(_Undecoded(inside), entrance, port)
 
 
-async def serve(app: ASGIApp, home: Home, listening: socket, ready: Callable[[], None]) -> None:
-    """Until this is cancelled; then everything ends within a few seconds."""
+async def serve(app: ASGIApp, console: ConsoleState, listening: socket, ready: Callable[[], None]) -> None:
+    """Serves until it is cancelled; then everything ends within a few seconds."""
     settings = {"date_header": False, "proxy_headers": False, "ws": "none", "lifespan": "off"}
-    await serve_app(app, listening, ready, home.hub.close, **settings)
+    await serve_app(app, listening, ready, console.hub.close, **settings)
 
 
 class _Undecoded:
-    """Addresses are taken apart as they were sent: a `/` in a name that was sent as %2F does not end it."""
+    """Routes undecoded addresses: a `/` that was sent as %2F does not end a name."""
 
     def __init__(self, inside: ASGIApp) -> None:
         self.inside = inside
@@ -133,7 +133,7 @@ async def _static(request: Request) -> Response:
 
 
 def _file(name: str) -> Response:
-    """Only files of ours, of types that are known, below our own folder."""
+    """Returns only the console's own files, of known types."""
     parts = name.split("/")
     kind = TYPES.get(Path(name).suffix)
     if kind is None or "\0" in name or "\\" in name or any(part.startswith(".") or not part for part in parts):
@@ -148,7 +148,7 @@ def _file(name: str) -> Response:
     return FileResponse(path, media_type=kind, headers={"cache-control": "no-cache"})
 
 
-async def _missing(request: Request, error: Exception) -> Response:
+async def _not_found(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 405:
         told = {"what": f"{request.method} is not for this address", "why": "validation_error", "next": _METHODS}

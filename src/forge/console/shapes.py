@@ -1,4 +1,4 @@
-"""Runs, questions and messages as the page gets them."""
+"""Renders runs, questions and messages for the page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.agent.wire import export_message
-from forge.console.console_state import Home
+from forge.console.console_state import ConsoleState
 from forge.core.errors import ToolError
 from forge.core.messages import Message
 from forge.durable.client import FINE
@@ -60,14 +60,14 @@ def _can(run: RunInfo) -> list[str]:
     return can
 
 
-def question_shape(home: Home, question: Question, runs: dict[str, RunInfo] | None = None) -> dict[str, Any]:
+def question_shape(console: ConsoleState, question: Question, runs: dict[str, RunInfo] | None = None) -> dict[str, Any]:
     runs = {} if runs is None else runs
-    run = found_run(home, question.run, runs)
-    root = root_of(home, run, runs)
-    asked = question.request
-    tool = home.registry.get(question.tool)
+    run = find_run(console, question.run, runs)
+    root = root_of(console, run, runs)
+    request = question.request
+    tool = console.registry.get(question.tool)
     try:
-        text = request_text(build_request(question, home.registry, home.scope))
+        text = request_text(build_request(question, console.registry, console.scope))
     except (ToolError, ValueError, TypeError) as error:  # of another version, say: the arguments are shown all the same
         text = f"{question.tool}: the question cannot be written out here ({error})"
     return {
@@ -75,24 +75,24 @@ def question_shape(home: Home, question: Question, runs: dict[str, RunInfo] | No
         "run": question.run,
         "root": root.id,
         "session": run.session,
-        "agent": str(asked.get("agent", run.agent)),
+        "agent": str(request.get("agent", run.agent)),
         "prompt": _brief(root.prompt),
         "call": question.call,
         "tool": question.tool,
-        "description": str(asked.get("description", "")),
+        "description": str(request.get("description", "")),
         "origin": tool.spec.origin if tool is not None else "",
-        "arguments": asked.get("arguments") or {},
-        "parts": [{"permission": one[0], "target": one[1]} for one in asked.get("parts") or ()],
-        **{name: str(asked.get(name, "")) for name in ("rule", "reason", "remember", "preview", "introduction")},
-        "question": str(asked.get("question", "")),
-        "editable": bool(asked.get("editable", False)),
-        "personal": bool(asked.get("personal", False)),
-        "form": asked.get("form"),
-        "result": asked.get("result"),
+        "arguments": request.get("arguments") or {},
+        "parts": [{"permission": one[0], "target": one[1]} for one in request.get("parts") or ()],
+        **{name: str(request.get(name, "")) for name in ("rule", "reason", "remember", "preview", "introduction")},
+        "question": str(request.get("question", "")),
+        "editable": bool(request.get("editable", False)),
+        "personal": bool(request.get("personal", False)),
+        "form": request.get("form"),
+        "result": request.get("result"),
         "schema": tool.spec.parameters if tool is not None else None,
         "shown": text,
         "asked": question.asked,
-        "waited": max(0.0, (question.answered or home.runs.store.now()) - question.asked),
+        "waited": max(0.0, (question.answered or console.runs.store.now()) - question.asked),
         "status": "answered" if question.answer is not None else "over" if run.is_over else "open",
         "answer": _answer(question),
     }
@@ -102,8 +102,8 @@ def _answer(question: Question) -> dict[str, Any] | None:
     return None if question.answer is None else {**question.answer, "at": question.answered, "by": question.by}
 
 
-def words_wanted(home: Home, run: RunInfo, runs: dict[str, RunInfo]) -> dict[str, Any]:
-    root = root_of(home, run, runs)
+def waiting_text(console: ConsoleState, run: RunInfo, runs: dict[str, RunInfo]) -> dict[str, Any]:
+    root = root_of(console, run, runs)
     text = next((str(wait.detail.get("text", "")) for wait in run.waits if wait.kind == "question"), "")
     return {
         "run": run.id,
@@ -116,22 +116,22 @@ def words_wanted(home: Home, run: RunInfo, runs: dict[str, RunInfo]) -> dict[str
     }
 
 
-def found_run(home: Home, run_id: str, runs: dict[str, RunInfo]) -> RunInfo:
+def find_run(console: ConsoleState, run_id: str, runs: dict[str, RunInfo]) -> RunInfo:
     if run_id not in runs:
-        runs[run_id] = home.runs.store.get(run_id)
+        runs[run_id] = console.runs.store.get(run_id)
     return runs[run_id]
 
 
-def root_of(home: Home, run: RunInfo, runs: dict[str, RunInfo]) -> RunInfo:
+def root_of(console: ConsoleState, run: RunInfo, runs: dict[str, RunInfo]) -> RunInfo:
     for _ in range(MOST_UP):
         if not run.parent:
             break
-        run = found_run(home, run.parent, runs)
+        run = find_run(console, run.parent, runs)
     return run
 
 
-def message_shape(home: Home, message: Message) -> dict[str, Any]:
-    """Without the bytes of attachments and without what providers keep for themselves."""
+def message_shape(console: ConsoleState, message: Message) -> dict[str, Any]:
+    """Renders a message without the bytes of attachments and without providers' private data."""
     wire = export_message(message)
     wire.pop("extra", None)
     wire["attachments"] = [
@@ -139,7 +139,7 @@ def message_shape(home: Home, message: Message) -> dict[str, Any]:
     ]
     if not wire["attachments"]:
         del wire["attachments"]
-    masked: dict[str, Any] = home.secrets.mask_everything(wire)
+    masked: dict[str, Any] = console.secrets.mask_everything(wire)
     masked["text"] = _brief(str(masked.get("text", "")), LONGEST)
     return masked
 

@@ -1,6 +1,6 @@
-"""The program that an MCP client starts: carries its standard streams to the test that serves it, and back.
+"""The program that an MCP client starts: connects its standard streams with the test that serves it.
 
-Run by path with nothing but the standard library, so that it starts at once.
+It runs by path and needs only the standard library, so that it starts fast.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which tools were called, with what, and what came back; and assertions that say what there was instead."""
+"""Finds tool calls with their arguments and results, and asserts on them."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RAW = "_raw"  # the one argument of a call whose arguments are no object
 
 
 class Called(NamedTuple):
-    """One call. `arguments` are those that were sent, before anything was repaired.
+    """One call. `arguments` are those that were sent, before any repair.
 
-    `result` is there where the calls were seen as they ran, on a bench, by a server or as events; a history holds only
+    `result` exists for calls that were seen as they ran: on a bench, by a server or as events. A history holds only
     the text.
     """
 
@@ -41,7 +41,7 @@ class Called(NamedTuple):
 
 
 class Calls(Sequence[Called]):
-    """Calls in their order. Grows, where it is that of something that is at work."""
+    """Calls in their order. The sequence grows while its source works."""
 
     def __init__(self, found: Iterable[Called] = ()) -> None:
         self._found = list(found)
@@ -50,7 +50,7 @@ class Calls(Sequence[Called]):
         self._found.append(called)
 
     def to(self, name: str, /, **arguments: Any) -> Calls:
-        """Those of a tool (`git__*` takes several) whose arguments are these; others may be beside them."""
+        """Returns the calls of a tool (`git__*` matches several) with these arguments, among others."""
         return Calls(one for one in self._found if fnmatchcase(one.name, name) and not _differences(one, arguments))
 
     @property
@@ -81,7 +81,7 @@ class Calls(Sequence[Called]):
 
 
 def calls_of(where: Any) -> Calls:
-    """The calls of a run's result, a history, a list of events, a bench or a server."""
+    """Returns the calls of a run's result, a history, a list of events, a bench or a server."""
     if isinstance(where, Calls):
         return where
     if isinstance(found := getattr(where, "calls", None), Calls):
@@ -100,7 +100,8 @@ def calls_of(where: Any) -> Calls:
 
 
 def assert_called(where: Any, name: str, /, **arguments: Any) -> Calls:
-    """That a tool was called with these arguments, among others. Returns the calls, so that they can be counted.
+    """Asserts that a tool was called with these arguments, among others. Returns the calls, so that they can be
+    counted.
 
     A value is compared; or it is a function that says whether it is right, a compiled regular expression that has to
     be found in it, or `...` for whatever it is. `git__*` means any tool whose name begins like that.
@@ -109,20 +110,20 @@ def assert_called(where: Any, name: str, /, **arguments: Any) -> Calls:
     found = calls_of(where)
     if matching := found.to(name, **arguments):
         return matching
-    raise AssertionError(_missed(found, name, arguments))
+    raise AssertionError(_explain_missing(found, name, arguments))
 
 
 def assert_not_called(where: Any, name: str, /, **arguments: Any) -> None:
-    """That no call of a tool had these arguments; without any, that it was not called at all."""
+    """Asserts that no call of a tool had these arguments; without arguments, that it was not called at all."""
     __tracebackhide__ = True
     found = calls_of(where)
     if matching := found.to(name, **arguments):
         times = "once" if len(matching) == 1 else f"{len(matching)} times"
-        raise AssertionError(f"{_wanted(name, arguments)} was called {times}:\n{_listed(matching)}")
+        raise AssertionError(f"{_describe_call(name, arguments)} was called {times}:\n{_list_calls(matching)}")
 
 
 def assert_called_in_order(where: Any, *expected: str | ToolCall) -> Calls:
-    """That these calls were made one after another, whatever was called between them. Returns them.
+    """Asserts that these calls were made one after another, with any calls between them. Returns them.
 
     Each is a name, or `calls(name, **arguments)` with values as in `assert_called`.
     """
@@ -165,7 +166,7 @@ def _difference(sent: Mapping[str, Any], key: str, wanted: Any) -> str:
     if key not in sent:
         hint = near(key, sent, 1)
         return f'{key}: not given; did you mean "{hint[0]}"?' if hint else f"{key}: not given"
-    return "" if _is_right(sent[key], wanted) else f"{key}: {_expected(wanted)}, got {brief(sent[key])}"
+    return "" if _is_right(sent[key], wanted) else f"{key}: {_describe_expected(wanted)}, got {brief(sent[key])}"
 
 
 def _is_right(value: Any, wanted: Any) -> bool:
@@ -179,7 +180,7 @@ def _is_right(value: Any, wanted: Any) -> bool:
     return is_same_kind and bool(value == wanted)
 
 
-def _expected(wanted: Any) -> str:
+def _describe_expected(wanted: Any) -> str:
     if isinstance(wanted, re.Pattern):
         return f"expected something with /{wanted.pattern}/"
     if callable(wanted):
@@ -187,40 +188,40 @@ def _expected(wanted: Any) -> str:
     return f"expected {brief(wanted)}"
 
 
-def _wanted(name: str, arguments: Mapping[str, Any]) -> str:
-    inside = ", ".join(f"{key}={'…' if value is ... else _shown(value)}" for key, value in arguments.items())
+def _describe_call(name: str, arguments: Mapping[str, Any]) -> str:
+    inside = ", ".join(f"{key}={'…' if value is ... else _shorten(value)}" for key, value in arguments.items())
     return f"{name}({inside})" if arguments else name
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     if isinstance(value, re.Pattern):
         return f"/{value.pattern}/"
     return getattr(value, "__name__", "…") if callable(value) else brief(value)
 
 
-def _missed(found: Calls, name: str, arguments: Mapping[str, Any]) -> str:
-    said = f"{_wanted(name, arguments)} was not called"
+def _explain_missing(found: Calls, name: str, arguments: Mapping[str, Any]) -> str:
+    said = f"{_describe_call(name, arguments)} was not called"
     if not found:
         return f"{said}: nothing was"
     if close := found.to(name):
         times = "once" if len(close) == 1 else f"{len(close)} times"
-        return f"{said}; {name} was, {times}:\n{_listed(close, arguments)}"
+        return f"{said}; {name} was, {times}:\n{_list_calls(close, arguments)}"
     hint = near(name, found.names, 1)
     meant = f'; did you mean "{hint[0]}"?' if hint else ""
-    return f"{said}{meant}\nCalled were:\n{_listed(found)}"
+    return f"{said}{meant}\nCalled were:\n{_list_calls(found)}"
 
 
 def _out_of_order(found: Calls, name: str, arguments: Mapping[str, Any], matched: list[Called]) -> str:
     if not matched:
-        return _missed(found, name, arguments)
-    said = f"{_wanted(name, arguments)} was not called after {matched[-1]}"
+        return _explain_missing(found, name, arguments)
+    said = f"{_describe_call(name, arguments)} was not called after {matched[-1]}"
     before = " (but before it)" if found.to(name, **arguments) else ""
     close = found.to(name)
-    why = f"\nCalls of {name}:\n{_listed(close, arguments)}" if arguments and close and not before else ""
-    return f"{said}{before}.{why}\nThe calls, in their order:\n{_listed(found)}"
+    why = f"\nCalls of {name}:\n{_list_calls(close, arguments)}" if arguments and close and not before else ""
+    return f"{said}{before}.{why}\nThe calls, in their order:\n{_list_calls(found)}"
 
 
-def _listed(found: Calls, arguments: Mapping[str, Any] | None = None) -> str:
+def _list_calls(found: Calls, arguments: Mapping[str, Any] | None = None) -> str:
     lines = []
     for number, one in enumerate(found[:SHOWN], 1):
         wrong = "; ".join(_differences(one, arguments)) if arguments else ""

@@ -1,4 +1,4 @@
-"""Time that passes only when a test says so: for schedules, memory, and all that waits on an event loop."""
+"""A clock that moves only when a test says so: for schedules, memory, and everything that waits on an event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STUCK = 10.0  # real seconds in which nothing happened although somebody waits f
 
 
 class Clock:
-    """What takes a clock takes one of its methods: `ScheduleStore(path, clock.time, clock.steady)`,
+    """A clock for tests. Pass its methods: `ScheduleStore(path, clock.time, clock.steady)`,
     `Runner(store, run, wait=clock.wait)`, `Memory(path, clock=clock.now)`.
 
     `advance` and `set` move it. What waits on an event loop follows it inside `clock.run(…)`: there `asyncio.sleep`,
@@ -35,19 +35,19 @@ class Clock:
         self._waiting: list[tuple[float, asyncio.Future[None]]] = []
 
     def time(self) -> float:
-        """What time it is, in seconds since 1970; `set` changes it."""
+        """Returns the time in seconds since 1970; `set` changes it."""
         return self._wall
 
     def steady(self) -> float:
-        """Seconds that only ever go on."""
+        """Returns seconds that only increase."""
         return self._steady
 
     def now(self) -> datetime:
-        """What time it is, in the clock's zone."""
+        """Returns the time in the clock's zone."""
         return datetime.fromtimestamp(self._wall, self.zone)
 
     def advance(self, seconds: float | timedelta) -> None:
-        """So much time passes, all at once. Those who wait are woken by `let_pass` only."""
+        """Lets time pass at once. Only `let_pass` wakes waiting tasks."""
         length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
         if length < 0:
             raise ValueError(f"advance({length:g}): time does not go back; somebody may `set` the clock back")
@@ -55,11 +55,11 @@ class Clock:
         self._steady += length
 
     def set(self, moment: str | datetime) -> None:
-        """As somebody sets a clock, such as `clock.set("2026-03-29 01:59")`: no time passes."""
+        """Sets the clock, as in `clock.set("2026-03-29 01:59")`: no time passes."""
         self._wall = self._moment(moment)
 
     async def wait(self, seconds: float) -> None:
-        """Until so much time has passed; to be given to whoever else would sleep."""
+        """Waits until so much time has passed; a replacement for sleeping."""
         if isinstance(asyncio.get_running_loop(), _StillLoop):
             await asyncio.sleep(seconds)
             return
@@ -68,7 +68,7 @@ class Clock:
         await future
 
     async def let_pass(self, seconds: float | timedelta) -> None:
-        """Time passes, step by step: whoever waits goes on at their moment, before it passes further."""
+        """Lets time pass step by step: every waiting task continues at its moment."""
         length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
         end = self._steady + length
         loop = asyncio.get_running_loop()
@@ -83,9 +83,9 @@ class Clock:
         self.advance(max(end - self._steady, 0.0))
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
-        """Like `asyncio.run`, with time that stands still unless `let_pass` is awaited.
+        """Runs like `asyncio.run`; time stands still unless `let_pass` is awaited.
 
-        Raises `RuntimeError` where everything waits for time to pass and nobody lets it.
+        Raises `RuntimeError` if everything waits for time and no one lets it pass.
         """
         with asyncio.Runner(loop_factory=lambda: _StillLoop(self)) as runner:
             return runner.run(main)
@@ -104,7 +104,7 @@ class Clock:
 
 
 class _StillLoop(asyncio.SelectorEventLoop):
-    """Its time is the clock's."""
+    """An event loop with the clock's time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -115,7 +115,7 @@ class _StillLoop(asyncio.SelectorEventLoop):
 
 
 class _StillSelector(selectors.DefaultSelector):
-    """Asked to wait for time, it lets it pass as far as the test allows, or waits for something to happen."""
+    """Lets time pass as far as the test allows instead of waiting, or waits for an event."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Somebody to ask, in a test: gives the answers they were told to give, and notes what they were asked."""
+"""A person for tests: gives prepared answers and records the questions."""
 
 from __future__ import annotations
 
@@ -23,9 +23,8 @@ _WORDS = {"yes": Answer.ONCE, "once": Answer.ONCE, "always": Answer.ALWAYS, "no"
 class Person:
     """An approver: `Agent(model, approve=Person("yes", "no"))`.
 
-    Answers in turn, then `otherwise`. Where nothing is left to say the answer is no, and `check` complains about it, as
-    about answers that nobody asked for; `with` checks at the end. `questions` are the requests, `asked` is the same
-    in words.
+    Gives the answers in turn, then `otherwise`. Without an answer left it says no, and `check` fails; `check` fails
+    for unused answers, too; `with` checks at the end. `questions` are the requests, `asked` has them as texts.
     """
 
     def __init__(self, *answers: Said, otherwise: Said | None = None) -> None:
@@ -43,10 +42,10 @@ class Person:
         if said is None:
             self._unanswered.append(_words(request))
             return Answer.no("the person of this test has no answer left", by="person")
-        answer = await self._given(said, request)
+        answer = await self._give(said, request)
         return answer if answer.by else replace(answer, by="person")
 
-    async def _given(self, said: Said, request: PermissionRequest) -> Answer:
+    async def _give(self, said: Said, request: PermissionRequest) -> Answer:
         if not callable(said):
             return _answer(said)
         try:
@@ -58,11 +57,11 @@ class Person:
 
     @property
     def asked(self) -> list[str]:
-        """The questions in words: `file_write: write notes.txt`."""
+        """The questions as texts: `file_write: write notes.txt`."""
         return [_words(request) for request in self.questions]
 
     def check(self) -> None:
-        """Raise `AssertionError` for a question without an answer, and for an answer without a question."""
+        """Raises `AssertionError` for a question without an answer, and for an answer without a question."""
         __tracebackhide__ = True
         if self._unanswered:
             raise AssertionError(

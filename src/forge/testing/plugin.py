@@ -1,4 +1,4 @@
-"""The fixtures of `forge.testing`, for pytest. Nothing of Forge is loaded before a test asks for one."""
+"""The fixtures of `forge.testing` for pytest. Forge is imported only when a test uses one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHECKS = pytest.StashKey[list[Callable[[], None]]]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """After a test that passed: what its scripts and persons were not asked is a failure of the test."""
+    """Fails a passed test with unused turns of a script or unused answers of a person."""
     yield
     for check in item.stash.get(_CHECKS, ()):
         check()
@@ -39,12 +39,12 @@ def forge_project(tmp_path: Path) -> Project:
 
 @pytest.fixture
 def forge_model(request: pytest.FixtureRequest) -> Callable[..., Scripted]:
-    """Makes a scripted model: `forge_model(calls("add", a=1), says("Done."))`. What it was not asked fails the test."""
+    """Makes a scripted model: `forge_model(calls("add", a=1), says("Done."))`. Unused turns fail the test."""
     from forge.models.scripted import Scripted
 
     def make(*turns: Any) -> Scripted:
         model = Scripted(*turns)
-        _checked(request, model.check)
+        _check_at_end(request, model.check)
         return model
 
     return make
@@ -52,12 +52,12 @@ def forge_model(request: pytest.FixtureRequest) -> Callable[..., Scripted]:
 
 @pytest.fixture
 def forge_person(request: pytest.FixtureRequest) -> Callable[..., Person]:
-    """Makes somebody to ask: `forge_person("yes", "no")`. A question too many or too few fails the test."""
+    """Makes a person to ask: `forge_person("yes", "no")`. A question too many or too few fails the test."""
     from forge.testing.person import Person
 
     def make(*answers: Any, **settings: Any) -> Person:
         person = Person(*answers, **settings)
-        _checked(request, person.check)
+        _check_at_end(request, person.check)
         return person
 
     return make
@@ -79,7 +79,7 @@ def forge_bench(forge_project: Project) -> Callable[..., Bench]:
 
 @pytest.fixture
 def forge_mcp(tmp_path: Path) -> Iterator[Callable[..., ToolServer]]:
-    """Starts an MCP server for as long as the test runs: `forge_mcp(add, over="http").source()`."""
+    """Starts an MCP server for the test: `forge_mcp(add, over="http").source()`."""
     from forge.testing.serving import mcp_server
 
     with ExitStack() as stack:
@@ -95,5 +95,5 @@ def forge_tape(request: pytest.FixtureRequest) -> Step:
     return tape(request.path.parent / "tapes" / f"{request.path.stem}.{name}.ndjson")
 
 
-def _checked(request: pytest.FixtureRequest, check: Callable[[], None]) -> None:
+def _check_at_end(request: pytest.FixtureRequest, check: Callable[[], None]) -> None:
     request.node.stash.setdefault(_CHECKS, []).append(check)

@@ -1,4 +1,4 @@
-"""Tapes: what tools answered once is kept in a file beside the test, and answered again from it."""
+"""Tapes: a file beside the test stores the results of tools, and replays them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Mode = Literal["auto", "record", "replay"]
 
 
 def tape(path: str | os.PathLike[str], mode: Mode | None = None, *, secrets: Secrets | None = None) -> Step:
-    """A step that answers from the file, or makes it where there is none ("auto").
+    """Returns a step that answers from the file, or makes the file if there is none ("auto").
 
-    "record" makes it anew; "replay" never runs a tool, and fails where there is no file. Without a mode, the variable
+    "record" makes a new one; "replay" never runs a tool, and fails without a file. Without a mode, the variable
     FORGE_TAPE says which: `FORGE_TAPE=record pytest`. Registered secrets are masked in the file.
     """
     chosen = mode or os.environ.get(VARIABLE) or "auto"

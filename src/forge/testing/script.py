@@ -1,4 +1,4 @@
-"""What a scripted model says, written as it reads: `Scripted(calls("file_read", path="a.txt"), says("Done."))`."""
+"""Writes the turns of a scripted model: `Scripted(calls("file_read", path="a.txt"), says("Done."))`."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def fails(
     passing: bool = False,
     status: int = 0,
 ) -> ProviderError:
-    """A turn in which the model cannot be asked. `passing`: another try may work; `status`: the HTTP one."""
+    """A turn in which the model cannot be reached. `passing`: a retry may succeed; `status`: the HTTP status."""
     return ProviderError(message, kind, passing=passing, status=status)

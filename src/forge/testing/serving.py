@@ -72,7 +72,7 @@ class ToolServer:
 
     @property
     def command(self) -> list[str]:
-        """The program and its arguments, for whatever client starts servers."""
+        """The program and its arguments, for any client that starts servers."""
         self._check("stdio")
         return [sys.executable, "-I", "-S", str(RELAY), self._address]
 
@@ -84,7 +84,7 @@ class ToolServer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What requests over HTTP have to carry."""
+        """The headers that requests over HTTP must have."""
         return {"Authorization": f"Bearer {self.token}"}
 
     @property
@@ -96,14 +96,14 @@ class ToolServer:
         return {"command": program, "args": arguments}
 
     def source(self, **options: Any) -> McpServer:
-        """The server as a source of tools, with the options of `forge.mcp`."""
+        """Returns the server as a source of tools, with the options of `forge.mcp`."""
         from forge.sources.mcp import mcp
 
         options = {"name": self.name, **options}
         return mcp(self.command, **options) if self.over == "stdio" else mcp(self.url, headers=self.headers, **options)
 
     def crash(self) -> None:
-        """Every program that is connected ends, as if it had crashed; the next one is served again."""
+        """Ends every connected program, as if it had crashed; the next one is served again."""
         self._check("stdio")
         for connection in tuple(self._connections):
             with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Tools on a bench: everything is allowed, every call is noted, and nothing but its directory is touched."""
+"""Runs tools on a bench: everything is allowed, every call is recorded, and only its directory is touched."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class Bench:
         )
         if tape is not None:
             steps.insert(1, tape if callable(tape) else tape_step(tape))  # outside everything but `trace`
-        self.executor = Noting(self.registry, steps, ActivityStream(hidden), hidden)
+        self.executor = RecordingExecutor(self.registry, steps, ActivityStream(hidden), hidden)
         self._sources: list[ToolSource] = []
         self._turns = count(1)
         self._runner: asyncio.Runner | None = None
-        self._held: _Held | None = None
+        self._held: _OpenSources | None = None
         for item in _flat(tools):
             if isinstance(item, AbstractAsyncContextManager):
                 self._sources.append(item)
@@ -97,7 +97,7 @@ class Bench:
         return self.executor.calls
 
     def call(self, name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> ToolResult:
-        """Run one call to its result. In `async def` tests: `await bench.execute(…)`."""
+        """Runs one call to its result. In `async def` tests: `await bench.execute(…)`."""
         if _is_inside_a_loop():
             raise RuntimeError(
                 f"bench.call({name!r}, …) inside an event loop: write `await bench.execute({name!r}, …)`"
@@ -107,7 +107,7 @@ class Bench:
         return asyncio.run(self.execute(name, arguments, **named))
 
     async def execute(self, name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> ToolResult:
-        """The same for those who can wait."""
+        """Async version of `call`."""
         if self._sources and self._held is None:
             raise RuntimeError(
                 "this bench has sources, which are open only inside `with bench:` or `async with bench:`"
@@ -116,7 +116,7 @@ class Bench:
         return await self.executor.execute(call_of(name, arguments, **named), scope)
 
     def text(self, name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> str:
-        """What the model reads after a call that must succeed."""
+        """Returns the text for the model of a call that must succeed."""
         __tracebackhide__ = True
         result = self.call(name, arguments, **named)
         if result.failure is not None:
@@ -124,7 +124,7 @@ class Bench:
         return result.for_llm
 
     def failure(self, name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> Failure:
-        """How a call failed that must fail: `message`, `kind`, `suggestion`."""
+        """Returns the failure of a call that must fail: `message`, `kind`, `suggestion`."""
         __tracebackhide__ = True
         result = self.call(name, arguments, **named)
         if result.failure is None:
@@ -133,7 +133,7 @@ class Bench:
         return result.failure
 
     def completed(self, seconds: float = 10.0) -> list[ToolResult]:
-        """Wait for the work that calls left in the background; how it ended. Only inside `with`."""
+        """Waits for background work of calls; returns its results. Only inside `with`."""
         if self._runner is None:
             raise RuntimeError(
                 "without `with bench:` each call has its own event loop, and background work ends with it"
@@ -162,7 +162,7 @@ class Bench:
             self._runner = None
 
     async def __aenter__(self) -> Self:
-        self._held = _Held(self.registry, self._sources)
+        self._held = _OpenSources(self.registry, self._sources)
         await self._held.open()
         return self
 
@@ -176,8 +176,8 @@ class Bench:
         return f"<Bench of {len(self.registry)} tools, {len(self.calls)} calls>"
 
 
-class Noting(ToolExecutor):
-    """Keeps every call with its result."""
+class RecordingExecutor(ToolExecutor):
+    """Records every call with its result."""
 
     def __init__(self, *settings: Any) -> None:
         super().__init__(*settings)
@@ -189,8 +189,8 @@ class Noting(ToolExecutor):
         return result
 
 
-class _Held:
-    """Sources, held open by a task of its own: they must be closed by whoever opened them, and fixtures are not."""
+class _OpenSources:
+    """Keeps sources open in one task: the task that opened them must close them, and fixtures use several."""
 
     def __init__(self, registry: ToolRegistry, sources: list[ToolSource]) -> None:
         self.registry = registry
@@ -230,7 +230,7 @@ def _flat(tools: Iterable[Any]) -> Iterable[Any]:
 
 
 def _directory(owner: object) -> Path:
-    """A new one, which is gone with its owner, at the latest at the end of the process."""
+    """Returns a new directory, removed with its owner, at the latest when the process ends."""
     made = Path(tempfile.mkdtemp(prefix="forge-bench-")).resolve()
     weakref.finalize(owner, shutil.rmtree, made, ignore_errors=True)
     return made

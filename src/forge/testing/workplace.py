@@ -1,4 +1,4 @@
-"""A project for a test: files in a directory of its own, and `forge` run in it as a user would."""
+"""A project for a test: files in its own directory, and `forge` run in it as a user would."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def project(files: Mapping[str, Content] | None = None, /, **more: Content) -> I
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """How a program ended."""
+    """The result of a program."""
 
     code: int
     output: str
@@ -60,7 +60,7 @@ class Finished:
 
 
 class Project:
-    """A directory with files. `home` is what programs started in it take for the home directory."""
+    """A directory with files. `home` is the home directory of programs that run in it."""
 
     def __init__(self, path: Path, home: Path | None = None) -> None:
         self.path = path.resolve()
@@ -70,7 +70,7 @@ class Project:
         self._before: dict[str, bytes] = {}
 
     def write(self, files: Mapping[str, Content]) -> None:
-        """Write files; directories are made. From here on `changes` counts anew."""
+        """Writes files and creates directories. `changes` counts from here."""
         for name, content in files.items():
             file = self.path / _inside(name)
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ class Project:
         return (self.path / _inside(name)).read_text(encoding="utf-8")
 
     def changes(self) -> dict[str, str]:
-        """Files that are "added", "changed" or "removed" since the last `write`; Forge's own state does not count."""
+        """Returns files that were "added", "changed" or "removed" since the last `write`, without Forge's own state."""
         before, after = self._before, self._content()
         found = {name: "removed" for name in before if name not in after}
         found |= {
@@ -90,15 +90,15 @@ class Project:
         return dict(sorted(found.items()))
 
     def scope(self, session_id: str = "test") -> Scope:
-        """For `agent.run(prompt, scope=project.scope())`."""
+        """Returns the scope for `agent.run(prompt, scope=project.scope())`."""
         return Scope(session_id=session_id, workspace=self.path)
 
     def bench(self, *tools: Any, **settings: Any) -> Bench:
-        """Tools at work in this project."""
+        """Returns a bench with tools in this project."""
         return Bench(*tools, workspace=self.path, **settings)
 
     def script(self, *turns: Any) -> str:
-        """A model that says these turns, by a name for `--model` and `forge.yaml`. Texts, calls and failures only."""
+        """Returns the `--model` name of a model with these turns. Texts, calls and failures only."""
         file = self.home / f"script-{len(list(self.home.glob('script-*.json'))) + 1}.json"
         file.write_text(json.dumps([_turn(turn) for turn in turns]), encoding="utf-8")
         return f"scripted:{file}"
@@ -106,8 +106,7 @@ class Project:
     def forge(
         self, *arguments: str, input: str = "", environment: Mapping[str, str] | None = None, timeout: float = 60.0
     ) -> Finished:
-        """Run `forge` here, in a process of its own: without a terminal, without the keys and settings of whoever runs
-        the test."""
+        """Runs `forge` here in its own process: without a terminal, and without the user's keys and settings."""
         passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
         done = subprocess.run(
             [sys.executable, "-P", "-m", "forge", *arguments],  # -P: files of the project are not our modules
@@ -168,9 +167,9 @@ def _turn(turn: Any) -> Any:
     if not all(isinstance(part, str | ToolCall) for part in parts):
         raise TypeError(f"script({turn!r}): a file holds texts, calls and failures; use Scripted(…) in the process")
     text = "".join(part for part in parts if isinstance(part, str))
-    made = [{"call": part.name, "arguments": _sent(part)} for part in parts if isinstance(part, ToolCall)]
+    made = [{"call": part.name, "arguments": _call_entry(part)} for part in parts if isinstance(part, ToolCall)]
     return {**({"text": text} if text or not made else {}), **({"calls": made} if made else {})}
 
 
-def _sent(call: ToolCall) -> Any:
+def _call_entry(call: ToolCall) -> Any:
     return call.arguments if isinstance(call.arguments, str) else dict(call.arguments)

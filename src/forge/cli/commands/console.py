@@ -17,8 +17,8 @@ from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # an extra, and slow to import
-    from forge.console.console_state import Home
-    from forge.console.running_console import Running
+    from forge.console.console_state import ConsoleState
+    from forge.console.running_console import RunningConsole
 
 PORT = 8485
 HOST = "127.0.0.1"
@@ -102,7 +102,9 @@ def check_installed() -> None:
         raise ToolError(words, ErrorKind.CONFIG, "pip install 'forge-tools[console]'")
 
 
-async def _serve_until_closed(state: Home, listening: socket.socket, *, prompt: str, session: str, opens: bool) -> None:
+async def _serve_until_closed(
+    state: ConsoleState, listening: socket.socket, *, prompt: str, session: str, opens: bool
+) -> None:
     from forge.console.api.runs import begin
     from forge.console.running_console import register_console, unregister_console
     from forge.console.server import make_app, serve
@@ -122,7 +124,7 @@ async def _serve_until_closed(state: Home, listening: socket.socket, *, prompt: 
             unregister_console(running)
 
 
-def _print_greeting(state: Home, running: Running, run: str, *, opens: bool) -> None:
+def _print_greeting(state: ConsoleState, running: RunningConsole, run: str, *, opens: bool) -> None:
     link = running.url + (f"&run={run}" if run else "")
     click.echo(f"forge: the console of {state.workspace} is at", err=True)
     click.echo(link)

@@ -1,1 +1,1 @@
-"""The console's HTTP interface: one file a page."""
+"""The console's HTTP interface, one file per page."""

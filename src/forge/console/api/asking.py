@@ -1,4 +1,4 @@
-"""A request as those who answer it see it, and how their answers and errors are written."""
+"""Reads requests of the page, and writes answers and errors."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-from forge.console.console_state import Home
-from forge.console.entries import Entry, written
+from forge.console.console_state import ConsoleState
+from forge.console.entries import EventEntry, written
 from forge.console.guard import LOOK_KEY
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of
@@ -49,11 +49,11 @@ NEXT = {  # where whoever raised an error does not say it
 }
 LOOK_AGAIN = "Load the page again: it shows what is there now."
 
-Answering = Callable[[Home, "Asked"], Any]
+Answering = Callable[[ConsoleState, "ApiRequest"], Any]
 
 
-class Refused(ToolError):
-    """An error with something beside it that the page needs."""
+class ApiError(ToolError):
+    """An error with further fields for the page."""
 
     def __init__(self, error: ToolError, status: int, **beside: Any) -> None:
         super().__init__(error.message, error.kind, error.suggestion)
@@ -61,7 +61,7 @@ class Refused(ToolError):
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StatusAnswer:
     """An answer with another status than 200."""
 
     status: int
@@ -70,7 +70,7 @@ class Made:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """Something to be saved, never shown: whoever made its content does not choose its type."""
+    """Content to be saved, never shown: its author does not choose its type."""
 
     name: str
     content: bytes
@@ -78,19 +78,19 @@ class Download:
 
 @dataclass(frozen=True, slots=True)
 class Events:
-    """A page of them, which is long: it is put together without being read."""
+    """A page of events; it is long, so it is joined without being parsed."""
 
-    entries: Sequence[Entry]
+    entries: Sequence[EventEntry]
     following: int | None
     more: str = ""
 
-    def written(self) -> str:
+    def to_text(self) -> str:
         lines = ",".join(one.line() for one in self.entries)
         return f'{{"events":[{lines}],"next":{"null" if self.following is None else self.following}{self.more}}}'
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ApiRequest:
     path: Mapping[str, Any]
     query: Mapping[str, str]
     body: Mapping[str, Any]
@@ -112,8 +112,8 @@ class Asked:
             raise ToolError(words, ErrorKind.VALIDATION, f"Use a whole number from {least:,} to {most:,}.")
         return max(least, min(int(value), most))
 
-    def said(self, name: str, *, needed: bool = True, most: int = LONGEST_TEXT) -> str:
-        """A text of the body."""
+    def body_text(self, name: str, *, needed: bool = True, most: int = LONGEST_TEXT) -> str:
+        """Returns a text of the body."""
         value = self.body.get(name)
         if value is None and not needed:
             return ""
@@ -124,8 +124,8 @@ class Asked:
             raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Say it shorter.")
         return value
 
-    def given(self, name: str, *, needed: bool = True) -> dict[str, Any] | None:
-        """An object of the body."""
+    def body_object(self, name: str, *, needed: bool = True) -> dict[str, Any] | None:
+        """Returns an object of the body."""
         value = self.body.get(name)
         if value is None and not needed:
             return None
@@ -135,18 +135,18 @@ class Asked:
         return value
 
 
-def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
-    """An endpoint. A plain function runs in a thread: stores block."""
+def make_endpoint(console: ConsoleState, answer: Answering) -> Callable[[Request], Any]:
+    """Returns an endpoint. A plain function runs in a thread, because stores block."""
 
     async def endpoint(request: Request) -> Response:
         try:
             key = request.scope.get(LOOK_KEY, "")
             path = {name: unquote(one) if isinstance(one, str) else one for name, one in request.path_params.items()}
-            asked = Asked(path, dict(request.query_params), await _body(request), key)
+            asked = ApiRequest(path, dict(request.query_params), await _body(request), key)
             if inspect.iscoroutinefunction(answer):
-                return _response(await answer(home, asked))
-            return _response(await run_in_threadpool(answer, home, asked))
-        except Refused as error:
+                return _response(await answer(console, asked))
+            return _response(await run_in_threadpool(answer, console, asked))
+        except ApiError as error:
             return _error(error.status, error, error.beside)
         except ToolError as error:
             return _error(STATUS[error.kind], error)
@@ -155,7 +155,7 @@ def answering(home: Home, answer: Answering) -> Callable[[Request], Any]:
             return _error(400, ToolError(str(error), ErrorKind.VALIDATION, way))
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
-            words = home.secrets.mask_all(f"this should not happen: {type(error).__name__}: {text_of(error)}"[:500])
+            words = console.secrets.mask_all(f"this should not happen: {type(error).__name__}: {text_of(error)}"[:500])
             return _error(500, ToolError(words, ErrorKind.SYSTEM, "The log of `forge console --debug` says where."))
 
     return endpoint
@@ -181,15 +181,15 @@ async def _body(request: Request) -> Mapping[str, Any]:
 
 def _response(value: Any) -> Response:
     if isinstance(value, Download):
-        return _saved(value)
-    if isinstance(value, Made):
+        return _download_response(value)
+    if isinstance(value, StatusAnswer):
         return json_response(value.value, value.status)
     if isinstance(value, Events):
-        return Response(value.written(), media_type="application/json")
+        return Response(value.to_text(), media_type="application/json")
     return json_response(value)
 
 
-def _saved(value: Download) -> Response:
+def _download_response(value: Download) -> Response:
     plain_name = "".join(one if one.isascii() and (one.isalnum() or one in "._-") else "_" for one in value.name)[-100:]
     named = f"attachment; filename=\"{plain_name or 'file'}\"; filename*=UTF-8''{quote(value.name[-100:], safe='')}"
     return Response(value.content, media_type="application/octet-stream", headers={"content-disposition": named})

@@ -1,4 +1,4 @@
-"""A run to take away: its events line by line, or a text that reads well."""
+"""Exports a run: its events line by line, or as readable Markdown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forge.console.entries import LONGEST_WHOLE, Entry, of_runs
+from forge.console.entries import LONGEST_WHOLE, EventEntry, of_runs
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 
@@ -18,9 +18,9 @@ LEFT_OUT = "export_ends"  # in place of what does not fit
 
 
 def as_ndjson(store: RunStore, ids: Sequence[str]) -> bytes:
-    """As `forge run --json` writes them, with the number and the run."""
+    """Writes events as `forge run --json` does, with their number and run."""
     lines = []
-    for entry in _all(store, ids):
+    for entry in _all_entries(store, ids):
         cut = {"clipped": True} if entry.clipped else {}
         lines.append(json.dumps({**entry.event, "run": entry.run, "n": entry.number, **cut}, ensure_ascii=False))
     return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
@@ -28,13 +28,13 @@ def as_ndjson(store: RunStore, ids: Sequence[str]) -> bytes:
 
 def as_markdown(store: RunStore, run: RunInfo, ids: Sequence[str]) -> bytes:
     lines = [f"# {_line(run.prompt) or run.id}", "", f"`{run.id}` · {run.agent} · {run.status}", ""]
-    for entry in _all(store, ids):
-        lines += _written(entry, run.id)
+    for entry in _all_entries(store, ids):
+        lines += _render_entry(entry, run.id)
     return "\n".join(lines).encode("utf-8", "backslashreplace")
 
 
-def _all(store: RunStore, ids: Sequence[str]) -> Iterator[Entry]:
-    """Whole, up to what a file may hold; then one that says that there is more."""
+def _all_entries(store: RunStore, ids: Sequence[str]) -> Iterator[EventEntry]:
+    """Yields whole events up to the limit of a file, then one that says that there is more."""
     after: int | None = 0
     count = size = 0
     while after is not None:
@@ -43,32 +43,32 @@ def _all(store: RunStore, ids: Sequence[str]) -> Iterator[Entry]:
             count, size = count + 1, size + len(entry.text)
             yield entry
             if count >= MOST or size >= LARGEST:
-                yield Entry(entry.number, entry.run, json.dumps({"event": LEFT_OUT, "after": entry.number}))
+                yield EventEntry(entry.number, entry.run, json.dumps({"event": LEFT_OUT, "after": entry.number}))
                 return
 
 
-def _written(entry: Entry, main: str) -> list[str]:
+def _render_entry(entry: EventEntry, main: str) -> list[str]:
     event: dict[str, Any] = entry.event
     who = "" if entry.run == main else f" ({_line(str(event.get('agent', '')))})"
     match event.get("event"):
         case "run_started":
-            return [f"## Asked{who}", "", *_quoted(str(event.get("prompt", ""))), ""]
+            return [f"## Asked{who}", "", *_quote(str(event.get("prompt", ""))), ""]
         case "text_delta":
-            return [*_quoted(str(event.get("text", ""))), ""]
+            return [*_quote(str(event.get("text", ""))), ""]
         case "tool_call_start":
             call = event.get("call") or {}
             arguments = json.dumps(call.get("arguments"), ensure_ascii=False, indent=2)
-            return [f"### {_line(str(call.get('name', '')))}{who}", "", *_fenced(arguments, "json"), ""]
+            return [f"### {_line(str(call.get('name', '')))}{who}", "", *_fence(arguments, "json"), ""]
         case "permission_answered":
             return [f"Answered: {_line(str(event.get('answer', '')))}, by {_line(str(event.get('by', '')))}", ""]
         case "tool_call_end":
             result = event.get("result") or {}
             if event.get("waits"):
                 return ["It waits.", ""]
-            return [*_fenced(str(result.get("for_user") or result.get("for_llm") or "")), ""]
+            return [*_fence(str(result.get("for_user") or result.get("for_llm") or "")), ""]
         case "run_finished":
             ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
-            return [ended, "", *_quoted(str(event.get("text") or event.get("error") or "")), ""]
+            return [ended, "", *_quote(str(event.get("text") or event.get("error") or "")), ""]
         case "export_ends":
             return [f"The rest is left out: what comes after event {entry.number} is too much for one file.", ""]
     return []
@@ -78,12 +78,12 @@ def _line(text: str) -> str:
     return " ".join(text.split())[:200].replace("`", "'")
 
 
-def _quoted(text: str) -> list[str]:
-    """What somebody said is no markup of ours."""
+def _quote(text: str) -> list[str]:
+    """Quotes a text, so that it is not read as markup."""
     return [f"    {line}" for line in text[:LONGEST_WHOLE].splitlines()]
 
 
-def _fenced(text: str, kind: str = "") -> list[str]:
-    """Behind a fence that is longer than any in it."""
+def _fence(text: str, kind: str = "") -> list[str]:
+    """Puts a text behind a fence that is longer than any inside it."""
     fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
     return [f"{fence}{kind}", text, fence]

@@ -1,4 +1,4 @@
-"""The policy: which rules hold and who said so, what was refused, and a narrower rule with one click."""
+"""The policy page: the rules and their origins, refusals, and a narrower rule with one click."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import Asked, Refused
-from forge.console.api.versions import changed_version
-from forge.console.console_state import Home
+from forge.console.api.asking import ApiError, ApiRequest
+from forge.console.api.versions import version_change
+from forge.console.console_state import ConsoleState
 from forge.console.entries import WAITS, read_arguments
 from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
@@ -28,13 +28,13 @@ DAY = 86_400
 LONGEST_RULE = 2_000
 
 
-def show_policy(home: Home, asked: Asked) -> dict[str, Any]:
-    configuration = home.configuration
-    file = RuleFile.of(home)
+def show_policy(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    configuration = console.configuration
+    file = RuleFile.of(console)
     origins = configuration.origins
     egress = project_egress(configuration)
     return {
-        "layers": [_layer(home, name, rules) for name, rules in home.policy.layers],
+        "layers": [_layer(console, name, rules) for name, rules in console.policy.layers],
         "defaults": [
             {"text": "allow read", "why": "reading in the workspace is allowed where no rule says otherwise"},
             {"text": "ask write", "why": "whatever changes something asks where no rule says otherwise"},
@@ -47,17 +47,17 @@ def show_policy(home: Home, asked: Asked) -> dict[str, Any]:
             "private": list(egress.private) if egress is not None else [],
             "where": origins.get("egress.mode", "") or origins.get("egress", "") or "defaults",
         },
-        "sandbox": _sandbox(home),
+        "sandbox": _sandbox(console),
         "can_write": not file.why_not,
         "file": str(file.path) if file.path is not None else None,
         "why_not": file.why_not,
     }
 
 
-def _layer(home: Home, name: str, rules: Rules) -> dict[str, Any]:
-    where = next((layer.name for layer in home.configuration.layers if layer.kind == name), "")
-    if name == "session" and home.project.options.policy is not None:
-        where = home.project.options.policy
+def _layer(console: ConsoleState, name: str, rules: Rules) -> dict[str, Any]:
+    where = next((layer.name for layer in console.configuration.layers if layer.kind == name), "")
+    if name == "session" and console.project.options.policy is not None:
+        where = console.project.options.policy
     return {"name": name, "where": where, "rules": [_rule(rule) for rule in rules.rules]}
 
 
@@ -66,11 +66,11 @@ def _rule(rule: Rule) -> dict[str, Any]:
     return {"decision": str(rule.decision), "permission": str(rule.permission or ""), **more}
 
 
-def _sandbox(home: Home) -> dict[str, Any]:
+def _sandbox(console: ConsoleState) -> dict[str, Any]:
     from forge.process.sandbox import choose_tier, report_tiers  # tries what there is, once a process
 
-    wanted = home.configuration.sandbox
-    where = home.configuration.origins.get("sandbox", "defaults")
+    wanted = console.configuration.sandbox
+    where = console.configuration.origins.get("sandbox", "defaults")
     notes = [f"{one['tier']}: {one['detail']}" for one in report_tiers()]
     try:
         tier = str(choose_tier(wanted))
@@ -79,13 +79,13 @@ def _sandbox(home: Home) -> dict[str, Any]:
     return {"wanted": str(wanted), "tier": tier, "where": where, "notes": notes}
 
 
-def show_denials(home: Home, asked: Asked) -> dict[str, Any]:
-    """From the log of events, and from the store's runs; whichever tells of a call first counts."""
+def show_denials(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    """Lists refusals from the log of events and from the stored runs; the first report of a call counts."""
     since = time.time() - asked.number("since", DAY, 60, 30 * DAY)
-    log = home.open_log(EventFilter(events=("tool_call_end",), since=since, denied=True))
+    log = console.open_log(EventFilter(events=("tool_call_end",), since=since, denied=True))
     found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
-    home.say(log.notes)
-    found += list(_stored(home, since))
+    console.say(log.notes)
+    found += list(_stored_denials(console, since))
     told: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run, event in sorted(found, key=lambda one: -float(one[1].get("ts") or 0)):
         one = _denial(run, event)
@@ -93,11 +93,11 @@ def show_denials(home: Home, asked: Asked) -> dict[str, Any]:
         if key not in told or run:
             told[key] = {**told.get(key, {}), **one}
     newest = sorted(told.values(), key=lambda one: -one["at"])[:MOST]
-    return {"denials": [{**one, **_narrower(home, one)} for one in newest], "unreadable": log.unreadable}
+    return {"denials": [{**one, **_narrower_rule(console, one)} for one in newest], "unreadable": log.unreadable}
 
 
-def _stored(home: Home, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    c, store = events.c, home.runs.store
+def _stored_denials(console: ConsoleState, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    c, store = events.c, console.runs.store
     text = sa.type_coerce(c.event, sa.Text)
     kinds = sa.or_(text.contains('"error_type":"permission_error"'), text.contains('"error_type":"security_error"'))
     newest = sa.select(sa.func.coalesce(sa.func.max(c.number), 0) - LOOKED_AT).scalar_subquery()
@@ -108,7 +108,7 @@ def _stored(home: Home, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]
 
 
 def _is_denial(event: dict[str, Any]) -> bool:
-    """What waits for a yes is no refusal."""
+    """Tells whether a call was refused; one that waits for an answer was not."""
     waits = (event.get("result") or {}).get("suggestion") == WAITS
     return is_refusal(event) and not waits and isinstance(event.get("call"), dict)
 
@@ -134,14 +134,14 @@ def _denial(run: str, event: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _narrower(home: Home, denial: Mapping[str, Any]) -> dict[str, str]:
-    """A rule that would allow exactly this and no more, where the project may say so."""
-    tool = home.registry.get(denial["tool"])
+def _narrower_rule(console: ConsoleState, denial: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a rule that allows exactly this call, if the project may have such a rule."""
+    tool = console.registry.get(denial["tool"])
     if tool is None or denial["error_type"] != "permission_error":
         return {"suggestion": ""}
     try:
         parsed = tool.parse(denial["arguments"])
-        wants = [one for one in explain_call(home.policy, tool, parsed, home.scope) if not one.optional]
+        wants = [one for one in explain_call(console.policy, tool, parsed, console.scope) if not one.optional]
     except (ToolError, ValueError):
         return {"suggestion": ""}
     refused = [one for one in wants if one.ruling.decision is not Decision.ALLOW]
@@ -149,25 +149,25 @@ def _narrower(home: Home, denial: Mapping[str, Any]) -> dict[str, str]:
         return {"suggestion": ""}
     one = refused[0]
     call = ToolCall(tool.spec.name, parsed)
-    request = PermissionRequest(tool.spec, call, parsed, one.permission, one.target, home.scope)
+    request = PermissionRequest(tool.spec, call, parsed, one.permission, one.target, console.scope)
     rule = request.remember
     return {"suggestion": rule if rule.startswith("allow ") else f"allow {rule}" if rule else ""}
 
 
-def add_rule(home: Home, asked: Asked) -> dict[str, Any]:
-    """Shown first: `was` says which file the difference is about, and only that one is written."""
-    file = RuleFile.of(home)
+def add_rule(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    """Shows the difference first; `was` names the file's version, and only that version is written."""
+    file = RuleFile.of(console)
     if file.why_not or file.path is None:
         raise ToolError(f"no rule can be written here: {file.why_not}", ErrorKind.CONFIG, "forge init writes a file.")
-    change = file.with_rule(asked.said("rule", most=LONGEST_RULE))
+    change = file.with_rule(asked.body_text("rule", most=LONGEST_RULE))
     told = {"rule": change.rule, "file": str(file.path), "diff": change.diff, "was": change.was}
-    told |= changed_version(home)
+    told |= version_change(console)
     if asked.body.get("write") is not True:
         return {**told, "written": False}
-    if asked.said("was", most=100) != change.was:
+    if asked.body_text("was", most=100) != change.was:
         words = f"{file.path.name} is another one by now"
-        raise Refused(ToolError(words, ErrorKind.USER, "Look at the difference again."), 409, **told)
+        raise ApiError(ToolError(words, ErrorKind.USER, "Look at the difference again."), 409, **told)
     file.write(change)
-    home.reload_policy()
-    home.hub.tell("policy")
-    return {**told, **changed_version(home), "written": True}
+    console.reload_policy()
+    console.hub.tell("policy")
+    return {**told, **version_change(console), "written": True}

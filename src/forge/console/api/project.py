@@ -1,4 +1,4 @@
-"""The project itself: what it is, its memory, the workers on its runs."""
+"""The project page: its facts, its memory, the workers on its runs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import Asked
+from forge.console.api.asking import ApiRequest
 from forge.console.api.schedules import schedules_of
 from forge.console.api.sessions import session_infos
-from forge.console.api.versions import left_shape
-from forge.console.console_state import Home
+from forge.console.api.versions import abandoned_shape
+from forge.console.console_state import ConsoleState
 from forge.console.demo import NAME as DEMO
 from forge.console.entries import newest_number
 from forge.core.execution.threads import in_thread
@@ -23,49 +23,49 @@ from forge.project.version import version
 LONGEST_QUERY = 1_000
 
 
-def show_me(home: Home, asked: Asked) -> dict[str, Any]:
-    configuration = home.configuration
-    main = home.scope.agent
+def show_me(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    configuration = console.configuration
+    main = console.scope.agent
     return {
-        "key": asked.look_key,
+        "key": request.look_key,
         "version": version(),
-        "project": configuration.agent.id or home.workspace.name,
-        "workspace": str(home.workspace),
-        "model": home.agent.model or None,
-        "model_problem": home.model_problem,
+        "project": configuration.agent.id or console.workspace.name,
+        "workspace": str(console.workspace),
+        "model": console.agent.model or None,
+        "model_problem": console.model_problem,
         "agents": [main, *(f"{main}/{name}" for name in configuration.agents)],
-        "database": home.runs.store.label,
-        "is_own_database": home.is_own_database,
-        "worker": home.worker.id if home.worker is not None else None,
+        "database": console.runs.store.label,
+        "is_own_database": console.is_own_database,
+        "worker": console.worker.id if console.worker is not None else None,
         "read_only": False,
-        "trusted": home.project.options.config is not None,
-        "notes": list(home.notes),
+        "trusted": console.project.options.config is not None,
+        "notes": list(console.notes),
         "demo": DEMO,
-        "now": home.runs.store.now(),
+        "now": console.runs.store.now(),
     }
 
 
-def show_overview(home: Home, asked: Asked) -> dict[str, Any]:
-    store = home.runs.store
+def show_overview(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    store = console.runs.store
     statuses = ("queued", "running", "waiting", "finished", "failed", "cancelled")
     words = [run for run in store.list(status="waiting", limit=1_000) if any(w.kind == "question" for w in run.waits)]
-    with closing(schedules_of(home)) as schedules:
+    with closing(schedules_of(console)) as schedules:
         count = len(schedules.list())
     return {
         "counts": {**dict.fromkeys(statuses, 0), **store.counts()},
         "waiting": len(store.questions()) + len(words),
-        "tools": len(home.registry),
+        "tools": len(console.registry),
         "schedules": count,
         "workers": sum(one.state == "working" for one in list_workers(store.database)),
-        "sessions": len(session_infos(home)),
+        "sessions": len(session_infos(console)),
         "last": newest_number(store),
-        "left_alone": left_shape(home),
+        "left_alone": abandoned_shape(console),
     }
 
 
-def show_workers(home: Home, asked: Asked) -> dict[str, Any]:
-    store = home.runs.store
-    own = home.worker.id if home.worker is not None else ""
+def show_workers(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    store = console.runs.store
+    own = console.worker.id if console.worker is not None else ""
     names = "id host pid started age state version concurrency running".split()
     workers = [
         {
@@ -91,11 +91,11 @@ def show_workers(home: Home, asked: Asked) -> dict[str, Any]:
     return {"workers": workers, "queues": [queues[name] for name in sorted(queues)]}
 
 
-async def search_memory(home: Home, asked: Asked) -> dict[str, Any]:
-    configuration = home.configuration
-    query = asked.text("q").strip()[:LONGEST_QUERY]
-    limit = asked.number("limit", 10, 1, 100)
-    memory = await in_thread(lambda: memory_of(configuration, home.workspace, writes=home.scope.writes))
+async def search_memory(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    configuration = console.configuration
+    query = request.text("q").strip()[:LONGEST_QUERY]
+    limit = request.number("limit", 10, 1, 100)
+    memory = await in_thread(lambda: memory_of(configuration, console.workspace, writes=console.scope.writes))
     with closing(memory):
         found = await memory.search(query, limit) if query else None
         return {
@@ -107,7 +107,7 @@ async def search_memory(home: Home, asked: Asked) -> dict[str, Any]:
         }
 
 
-def show_note(home: Home, asked: Asked) -> dict[str, Any]:
-    name = asked.text("name")
-    with closing(memory_of(home.configuration, home.workspace, writes=home.scope.writes)) as memory:
+def show_note(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    name = request.text("name")
+    with closing(memory_of(console.configuration, console.workspace, writes=console.scope.writes)) as memory:
         return {"name": name, "text": memory.read(name)}

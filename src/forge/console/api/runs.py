@@ -1,4 +1,4 @@
-"""Runs: listed, looked at, begun, stopped, told something, taken back."""
+"""The runs page: lists, shows, starts, stops, answers and undoes runs."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import Asked, Download, Events, Made
+from forge.console.api.asking import ApiRequest, Download, Events, StatusAnswer
 from forge.console.api.exporting import as_markdown, as_ndjson
-from forge.console.console_state import SESSION, UNDOER, Home
+from forge.console.console_state import SESSION, UNDOER, ConsoleState
 from forge.console.entries import attachment, family, of_runs, one_entry, span, tail_of_runs
 from forge.console.shapes import message_shape, question_shape, run_shape
 from forge.core.errors import ErrorKind, ToolError
@@ -37,36 +37,36 @@ MOST_MESSAGES = 1_000
 MOST_CHANGES = 200
 
 
-def list_runs(home: Home, asked: Asked) -> dict[str, Any]:
-    limit = asked.number("limit", 50, 1, MOST)
+def list_runs(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    limit = request.number("limit", 50, 1, MOST)
     query = sa.select(*COLUMNS).where(runs.c.parent == "").order_by(runs.c.created.desc(), runs.c.id.desc())
-    for condition in _conditions(asked):
+    for condition in _conditions(request):
         query = query.where(condition)
-    rows = home.runs.store.database.read(lambda connection: connection.execute(query.limit(limit + 1)).all())
+    rows = console.runs.store.database.read(lambda connection: connection.execute(query.limit(limit + 1)).all())
     found = [run_info(row) for row in rows[:limit]]
     following = f"{found[-1].created!r} {found[-1].id}" if len(rows) > limit else ""
     names = sa.select(runs.c.agent).distinct().limit(100)
-    agents = home.runs.store.database.read(lambda connection: sorted(connection.execute(names).scalars()))
+    agents = console.runs.store.database.read(lambda connection: sorted(connection.execute(names).scalars()))
     return {"runs": [run_shape(run) for run in found], "next": following, "agents": agents}
 
 
-def _conditions(asked: Asked) -> list[sa.ColumnElement[bool]]:
+def _conditions(request: ApiRequest) -> list[sa.ColumnElement[bool]]:
     c = runs.c
     made: list[sa.ColumnElement[bool]] = []
-    if statuses := [one for one in asked.text("status").split(",") if one]:
+    if statuses := [one for one in request.text("status").split(",") if one]:
         made.append(c.status.in_(statuses))
-    made += [c[name] == asked.text(name) for name in ("agent", "session") if asked.text(name)]
-    if kind := asked.text("kind"):
+    made += [c[name] == request.text(name) for name in ("agent", "session") if request.text(name)]
+    if kind := request.text("kind"):
         is_call = sa.type_coerce(c.scope, sa.Text).contains(f'"{ONLY}":true')
         made.append(is_call if kind == "call" else sa.not_(is_call))
-    if text := asked.text("text").strip():
+    if text := request.text("text").strip():
         newest = sa.select(c.id).where(c.parent == "").order_by(c.created.desc()).limit(SEARCHED)
         places = (c.prompt, c.id, c.session, sa.func.coalesce(sa.type_coerce(c.result, sa.Text), ""))
         made += [
             c.id.in_(newest),
             sa.or_(*(sa.type_coerce(one, sa.Text).icontains(text, autoescape=True) for one in places)),
         ]
-    if before := asked.text("before"):
+    if before := request.text("before"):
         created, _, name = before.partition(" ")
         try:
             moment = float(created)
@@ -77,148 +77,152 @@ def _conditions(asked: Asked) -> list[sa.ColumnElement[bool]]:
     return made
 
 
-def show_run(home: Home, asked: Asked) -> dict[str, Any]:
-    store = home.runs.store
-    run, *below = family(store, store.get(asked.path["id"]))
+def show_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    store = console.runs.store
+    run, *below = family(store, store.get(request.path["id"]))
     ids = [run.id, *(one.id for one in below)]
     known = {one.id: one for one in (run, *below)}
     questions = [one for run_id in ids for one in store.questions(run_id, open=False)]
     return {
         **run_shape(run, whole=True),
         "children": [run_shape(one) for one in below],
-        "questions": [question_shape(home, one, known) for one in questions],
+        "questions": [question_shape(console, one, known) for one in questions],
         "files": [{"run": run_id, "name": name, "size": size} for run_id in ids for name, size in store.files(run_id)],
-        "undoable": _undoable(home, run),
+        "undoable": _undoable(console, run),
         **span(store, ids),
     }
 
 
-def show_events(home: Home, asked: Asked) -> Events:
-    ids = _ids(home, asked)
-    if tail := asked.number("tail", 0, 0, MOST_EVENTS):
-        return Events(tail_of_runs(home.runs.store, ids, tail), None)
-    limit = asked.number("limit", 1_000, 1, MOST_EVENTS)
-    return Events(*of_runs(home.runs.store, ids, asked.number("after", 0, 0, 2**62), limit))
+def show_events(console: ConsoleState, request: ApiRequest) -> Events:
+    ids = _ids(console, request)
+    if tail := request.number("tail", 0, 0, MOST_EVENTS):
+        return Events(tail_of_runs(console.runs.store, ids, tail), None)
+    limit = request.number("limit", 1_000, 1, MOST_EVENTS)
+    return Events(*of_runs(console.runs.store, ids, request.number("after", 0, 0, 2**62), limit))
 
 
-def show_event(home: Home, asked: Asked) -> dict[str, Any]:
-    return one_entry(home.runs.store, _ids(home, asked), asked.path["number"]).to_dict()
+def show_event(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    return one_entry(console.runs.store, _ids(console, request), request.path["number"]).to_dict()
 
 
-def show_attachment(home: Home, asked: Asked) -> Download:
-    ids = _ids(home, asked)
-    return Download(*attachment(home.runs.store, ids, asked.path["number"], asked.path["index"]))
+def show_attachment(console: ConsoleState, request: ApiRequest) -> Download:
+    ids = _ids(console, request)
+    return Download(*attachment(console.runs.store, ids, request.path["number"], request.path["index"]))
 
 
-def show_messages(home: Home, asked: Asked) -> dict[str, Any]:
-    messages = home.runs.messages(asked.path["id"])
-    limit = asked.number("limit", MOST_MESSAGES, 1, MOST_MESSAGES)
-    shown = [message_shape(home, one) for one in messages[-limit:]]
+def show_messages(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    messages = console.runs.messages(request.path["id"])
+    limit = request.number("limit", MOST_MESSAGES, 1, MOST_MESSAGES)
+    shown = [message_shape(console, one) for one in messages[-limit:]]
     return {"messages": shown, "left_out": max(0, len(messages) - limit)}
 
 
-def export_run(home: Home, asked: Asked) -> Download:
-    run = home.runs.get(asked.path["id"])
-    form = asked.text("as", "ndjson")
+def export_run(console: ConsoleState, request: ApiRequest) -> Download:
+    run = console.runs.get(request.path["id"])
+    form = request.text("as", "ndjson")
     if form not in ("ndjson", "markdown"):
         words = f"a run is exported as ndjson or markdown, not as {brief(form)}"
         raise ToolError(words, ErrorKind.VALIDATION, "Add ?as=ndjson or ?as=markdown.")
-    ids = [one.id for one in family(home.runs.store, run)]
+    ids = [one.id for one in family(console.runs.store, run)]
     if form == "ndjson":
-        return Download(f"{run.id}.ndjson", as_ndjson(home.runs.store, ids))
-    return Download(f"{run.id}.md", as_markdown(home.runs.store, run, ids))
+        return Download(f"{run.id}.ndjson", as_ndjson(console.runs.store, ids))
+    return Download(f"{run.id}.md", as_markdown(console.runs.store, run, ids))
 
 
-def show_file(home: Home, asked: Asked) -> Download:
-    name = asked.path["name"]
-    return Download(name, home.runs.store.file(home.runs.get(asked.path["id"]).id, name))
+def show_file(console: ConsoleState, request: ApiRequest) -> Download:
+    name = request.path["name"]
+    return Download(name, console.runs.store.file(console.runs.get(request.path["id"]).id, name))
 
 
-def begin_run(home: Home, asked: Asked) -> Made:
-    run = begin(home, asked.said("prompt"), asked.said("session", needed=False, most=200))
-    return _begun(home, run)
+def begin_run(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
+    run = begin(console, request.body_text("prompt"), request.body_text("session", needed=False, most=200))
+    return _started_response(console, run)
 
 
-def begin(home: Home, prompt: str, session: str = "") -> RunInfo:
-    """A new run of the project's agent, in a session of its own or in one that is there. Raises `ToolError`."""
-    if not home.has_model:
-        raise ToolError("there is no model to chat with", ErrorKind.CONFIG, home.model_problem)
+def begin(console: ConsoleState, prompt: str, session: str = "") -> RunInfo:
+    """Starts a run of the project's agent, in a new or an existing session. Raises `ToolError`."""
+    if not console.has_model:
+        raise ToolError("there is no model to chat with", ErrorKind.CONFIG, console.model_problem)
     run_id = new_run_id()
-    history = _history(home, session) if session else []
-    return home.runs.submit(
+    history = _history(console, session) if session else []
+    return console.runs.submit(
         prompt,
-        agent=home.agent.name,
+        agent=console.agent.name,
         session=session or run_id,
-        version=home.version,
+        version=console.version,
         run_id=run_id,
-        messages=home.agent.begin(prompt, list(history), session).messages,
-        scope={INITIAL_MESSAGES: len(history), **({MODEL: home.asked_model} if home.asked_model else {})},
+        messages=console.agent.begin(prompt, list(history), session).messages,
+        scope={INITIAL_MESSAGES: len(history), **({MODEL: console.asked_model} if console.asked_model else {})},
     )
 
 
-def _history(home: Home, session: str) -> list[Message]:
-    store = home.runs.store
+def _history(console: ConsoleState, session: str) -> list[Message]:
+    store = console.runs.store
     for run in store.list(session=session, parent="", limit=20)[::-1]:
         if not run.is_over and not run.scope.get(ONLY):
             words = f"run {run.id} of the session {brief(session)} is {run.status}"
             raise ToolError(words, ErrorKind.USER, "Wait until it is over, answer it, or stop it first.")
-    with session_store(home.workspace) as sessions:
+    with session_store(console.workspace) as sessions:
         for run in store.list(session=session, parent="", status=OVER, limit=20)[::-1]:
             if not run.scope.get(ONLY):
                 store_in_session(run, store, sessions)
         return sessions.open(session).messages
 
 
-def call_tool(home: Home, name: str, arguments: Mapping[str, Any], *, session: str = "", agent: str = "") -> Made:
-    """One call as a run of its own, through the same steps and policy as an agent's."""
+def call_tool(
+    console: ConsoleState, name: str, arguments: Mapping[str, Any], *, session: str = "", agent: str = ""
+) -> StatusAnswer:
+    """Makes one call as a run of its own, through the same steps and policy as an agent's."""
     call = ToolCall(name, dict(arguments))
-    run = home.runs.submit(
+    run = console.runs.submit(
         f"{name} {brief(dict(arguments))}" if arguments else name,
-        agent=agent or home.scope.agent,
+        agent=agent or console.scope.agent,
         session=session or SESSION,
-        version=home.version,
+        version=console.version,
         messages=(Message("assistant", tool_calls=(call,)),),
         scope={ONLY: True, "message_id": uuid4().hex[:12]},
     )
-    return _begun(home, run)
+    return _started_response(console, run)
 
 
-def cancel_run(home: Home, asked: Asked) -> dict[str, Any]:
-    run = home.runs.cancel(home.runs.get(asked.path["id"]).id)
-    for one in family(home.runs.store, run):
+def cancel_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    run = console.runs.cancel(console.runs.get(request.path["id"]).id)
+    for one in family(console.runs.store, run):
         if (attempt := ATTEMPTS.get(one.id)) is not None:
-            home.hub.on_loop(attempt.stop)  # here at once; elsewhere at the next tick
-    return _told(home, run)
+            console.hub.on_loop(attempt.stop)  # here at once; elsewhere at the next tick
+    return _run_state(console, run)
 
 
-def resume_run(home: Home, asked: Asked) -> dict[str, Any]:
-    run = home.runs.get(asked.path["id"])
-    if run.version != home.version:
-        words = f"run {run.id} belongs to version {run.version} of the project, and this is {home.version}"
+def resume_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    run = console.runs.get(request.path["id"])
+    if run.version != console.version:
+        words = f"run {run.id} belongs to version {run.version} of the project, and this is {console.version}"
         raise ToolError(words, ErrorKind.USER, f"Give it to this one: forge runs migrate {run.id}")
-    say = asked.said("say", needed=False)
-    return _told(home, home.runs.resume(run.id, say or None))
+    say = request.body_text("say", needed=False)
+    return _run_state(console, console.runs.resume(run.id, say or None))
 
 
-def answer_run(home: Home, asked: Asked) -> dict[str, Any]:
-    return _told(home, home.runs.answer(home.runs.get(asked.path["id"]).id, asked.said("text"), by="console"))
+def answer_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    return _run_state(
+        console, console.runs.answer(console.runs.get(request.path["id"]).id, request.body_text("text"), by="console")
+    )
 
 
-def show_changes(home: Home, asked: Asked) -> dict[str, Any]:
-    return {"changes": _changes(home, home.runs.get(asked.path["id"]))}
+def show_changes(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    return {"changes": _changes(console, console.runs.get(request.path["id"]))}
 
 
-def undo_run(home: Home, asked: Asked) -> Made:
-    run = home.runs.get(asked.path["id"])
-    call, turn = asked.said("call", needed=False, most=200), asked.said("turn", needed=False, most=200)
+def undo_run(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
+    run = console.runs.get(request.path["id"])
+    call, turn = request.body_text("call", needed=False, most=200), request.body_text("turn", needed=False, most=200)
     wanted = {"action": "apply", "call_id": call, "turn": turn}
     arguments = {name: value for name, value in wanted.items() if value}
-    agent = "" if "undo" in home.registry else UNDOER  # other workers know the project's agent alone
-    return call_tool(home, "undo", arguments, session=run.session or run.id, agent=agent)
+    agent = "" if "undo" in console.registry else UNDOER  # other workers know the project's agent alone
+    return call_tool(console, "undo", arguments, session=run.session or run.id, agent=agent)
 
 
-def _changes(home: Home, run: RunInfo) -> list[dict[str, Any]]:
-    undo = SessionState(home.workspace).undo
+def _changes(console: ConsoleState, run: RunInfo) -> list[dict[str, Any]]:
+    undo = SessionState(console.workspace).undo
     return [
         {
             "call": one.call_id,
@@ -232,25 +236,25 @@ def _changes(home: Home, run: RunInfo) -> list[dict[str, Any]]:
     ]
 
 
-def _undoable(home: Home, run: RunInfo) -> int:
+def _undoable(console: ConsoleState, run: RunInfo) -> int:
     try:
-        return sum(not one["undone"] for one in _changes(home, run))
+        return sum(not one["undone"] for one in _changes(console, run))
     except ToolError as error:  # the disk is full, say: the run can be looked at all the same
         log.warning("%s", error.message)
         return 0
 
 
-def _ids(home: Home, asked: Asked) -> list[str]:
-    run = home.runs.store.get(asked.path["id"])
-    if asked.text("family", "1") == "0":
+def _ids(console: ConsoleState, request: ApiRequest) -> list[str]:
+    run = console.runs.store.get(request.path["id"])
+    if request.text("family", "1") == "0":
         return [run.id]
-    return [one.id for one in family(home.runs.store, run)]
+    return [one.id for one in family(console.runs.store, run)]
 
 
-def _begun(home: Home, run: RunInfo) -> Made:
-    return Made(201, _told(home, run))
+def _started_response(console: ConsoleState, run: RunInfo) -> StatusAnswer:
+    return StatusAnswer(201, _run_state(console, run))
 
 
-def _told(home: Home, run: RunInfo) -> dict[str, Any]:
-    home.hub.nudge()
+def _run_state(console: ConsoleState, run: RunInfo) -> dict[str, Any]:
+    console.hub.nudge()
     return {"run": run_shape(run)}

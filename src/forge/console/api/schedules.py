@@ -1,4 +1,4 @@
-"""Schedules: when each runs next, how it went, and what a person does about it."""
+"""The schedules page: next times, history, and actions."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import Asked, Made
-from forge.console.console_state import Home
+from forge.console.api.asking import ApiRequest, StatusAnswer
+from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.client import new_run_id
@@ -30,69 +30,69 @@ LOOK = 0.3  # seconds between two looks at a schedule's run
 MOST = 10  # runs of a history
 
 
-def list_schedules(home: Home, asked: Asked) -> dict[str, Any]:
-    with closing(schedules_of(home)) as store:
+def list_schedules(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    with closing(schedules_of(console)) as store:
         found = store.list()
-        fires = home.worker is not None and home.has_model
-        return {"schedules": [_schedule(home, store, one) for one in found], "runner": fires}
+        fires = console.worker is not None and console.has_model
+        return {"schedules": [_schedule(console, store, one) for one in found], "runner": fires}
 
 
-def pause_schedule(home: Home, asked: Asked) -> dict[str, Any]:
-    return _switched(home, asked.path["id"], on=False)
+def pause_schedule(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    return _switch(console, request.path["id"], on=False)
 
 
-def resume_schedule(home: Home, asked: Asked) -> dict[str, Any]:
-    return _switched(home, asked.path["id"], on=True)
+def resume_schedule(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    return _switch(console, request.path["id"], on=True)
 
 
-async def run_schedule(home: Home, asked: Asked) -> Made:
-    """Now, as a run like any other: what it asks, a person is asked here. Its end is kept with the schedule."""
-    name = str(asked.path["id"])
-    if not home.has_model:
-        raise ToolError("there is no model to run a schedule with", ErrorKind.CONFIG, home.model_problem)
+async def run_schedule(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
+    """Runs the schedule now. A person answers its questions here; its end is stored with the schedule."""
+    name = str(request.path["id"])
+    if not console.has_model:
+        raise ToolError("there is no model to run a schedule with", ErrorKind.CONFIG, console.model_problem)
 
     def check() -> None:
-        with closing(schedules_of(home)) as store:
+        with closing(schedules_of(console)) as store:
             store.get(name)
             if any(run.status is Status.RUNNING for run in store.history(name, 5)):
                 raise ToolError(f"{name} is running already", ErrorKind.USER, "Wait until it is over.")
 
     await in_thread(check)
-    home.begin(_run_now(home, name))
-    return Made(202, {"started": True})
+    console.begin(_run_now(console, name))
+    return StatusAnswer(202, {"started": True})
 
 
-async def _run_now(home: Home, name: str) -> None:
-    with closing(schedules_of(home)) as store:
+async def _run_now(console: ConsoleState, name: str) -> None:
+    with closing(schedules_of(console)) as store:
         try:
-            await Runner(store, lambda schedule: _as_run(home, schedule)).now(name)
+            await Runner(store, lambda schedule: _as_run(console, schedule)).now(name)
         finally:
-            home.hub.tell("schedules")
+            console.hub.tell("schedules")
 
 
-async def _as_run(home: Home, schedule: Schedule) -> Outcome:
-    assert home.has_model
+async def _as_run(console: ConsoleState, schedule: Schedule) -> Outcome:
+    assert console.has_model
     prompt, run_id = scheduled_prompt(schedule), new_run_id()
-    messages = home.agent.begin(prompt).messages
+    messages = console.agent.begin(prompt).messages
     session = f"{schedule.id}-{run_id.removeprefix('run-')}"
-    home.hub.tell("schedules")
+    console.hub.tell("schedules")
 
     def begin() -> None:
-        home.runs.submit(
+        console.runs.submit(
             prompt,
-            agent=home.scope.agent,
+            agent=console.scope.agent,
             session=session,
-            version=home.version,
+            version=console.version,
             run_id=run_id,
             messages=messages,
             scope={INITIAL_MESSAGES: 0, "channel": "schedule"},
         )
 
     await in_thread(begin)
-    run: RunInfo = await in_thread(lambda: home.runs.get(run_id))
+    run: RunInfo = await in_thread(lambda: console.runs.get(run_id))
     while not run.is_over:
         await asyncio.sleep(LOOK)
-        run = await in_thread(lambda: home.runs.get(run_id))
+        run = await in_thread(lambda: console.runs.get(run_id))
     result = run.result or {}
     error = (result.get("error") or {}).get("message", "") if run.status != "finished" else ""
     success = run.status == "finished"
@@ -104,8 +104,8 @@ async def _as_run(home: Home, schedule: Schedule) -> Outcome:
     )
 
 
-def _switched(home: Home, name: str, *, on: bool) -> dict[str, Any]:
-    with closing(schedules_of(home)) as store:
+def _switch(console: ConsoleState, name: str, *, on: bool) -> dict[str, Any]:
+    with closing(schedules_of(console)) as store:
         found = store.get(name)
         if found.source is Source.CONFIG or found.origin:
             words = f"{name} is declared in {found.origin or 'the configuration'}"
@@ -122,16 +122,16 @@ def _switched(home: Home, name: str, *, on: bool) -> dict[str, Any]:
             enabled=on,
             by=Source.PERSON,
         )
-        home.hub.tell("schedules")
-        return {"schedule": _schedule(home, store, replace(changed, origin=found.origin))}
+        console.hub.tell("schedules")
+        return {"schedule": _schedule(console, store, replace(changed, origin=found.origin))}
 
 
-def _schedule(home: Home, store: ScheduleStore, one: Schedule) -> dict[str, Any]:
-    history = _history(home, store, one.id)
+def _schedule(console: ConsoleState, store: ScheduleStore, one: Schedule) -> dict[str, Any]:
+    history = _history(console, store, one.id)
     begun = [row["due"] for row in history if row["status"] != Status.SKIPPED]
     try:
         rule = Cron.parse(one.cron, one.timezone)
-        explained, following = rule.explain(), _next(rule, one, home.runs.store.now())
+        explained, following = rule.explain(), _next_time(rule, one, console.runs.store.now())
     except ToolError as error:
         explained, following = error.message, None
     return {
@@ -145,25 +145,25 @@ def _schedule(home: Home, store: ScheduleStore, one: Schedule) -> dict[str, Any]
     }
 
 
-def _next(rule: Cron, one: Schedule, now: float) -> float | None:
-    """Workers plan by the database of runs and leave the schedule's own plan as it is: a time gone by says nothing."""
+def _next_time(rule: Cron, one: Schedule, now: float) -> float | None:
+    """Computes the next time. Workers plan in the database of runs, so a past time of the schedule means nothing."""
     if one.next_fire is None or one.next_fire > now or one.one_shot:
         return one.next_fire
     return rule.next_after(now, one.next_fire)
 
 
-def _history(home: Home, store: ScheduleStore, name: str) -> list[dict[str, Any]]:
-    """What workers began by the clock, and what was begun by hand or by `forge schedule run`; the newest first."""
+def _history(console: ConsoleState, store: ScheduleStore, name: str) -> list[dict[str, Any]]:
+    """Returns runs of workers and those started by hand or by `forge schedule run`, the newest first."""
     kept = store.history(name, MOST)
-    by_hand = _runs_of(home, [one.session for one in kept if one.session])
+    by_hand = _runs_of(console, [one.session for one in kept if one.session])
     found = [replace(one, run_id=by_hand.get(one.session, "")) for one in kept]
-    found += list_scheduled(home.runs.store, name, MOST)
+    found += list_scheduled(console.runs.store, name, MOST)
     return [_row(one) for one in sorted(found, key=lambda one: -(one.started or one.due))[:MOST]]
 
 
-def _runs_of(home: Home, sessions: Sequence[str]) -> dict[str, str]:
+def _runs_of(console: ConsoleState, sessions: Sequence[str]) -> dict[str, str]:
     query = sa.select(runs.c.session, runs.c.id).where(runs.c.session.in_(sessions), runs.c.parent == "")
-    found = home.runs.store.database.read(lambda connection: connection.execute(query).all()) if sessions else []
+    found = console.runs.store.database.read(lambda connection: connection.execute(query).all()) if sessions else []
     return {row.session: row.id for row in found}
 
 
@@ -173,5 +173,5 @@ def _row(one: Run) -> dict[str, Any]:
     return {**told, "run": one.run_id, "status": str(one.status), "result": one.result[:LONGEST_RESULT]}
 
 
-def schedules_of(home: Home) -> ScheduleStore:
-    return open_schedule_store(home.configuration, home.workspace)
+def schedules_of(console: ConsoleState) -> ScheduleStore:
+    return open_schedule_store(console.configuration, console.workspace)

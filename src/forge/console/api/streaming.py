@@ -1,4 +1,4 @@
-"""The stream of everything that happens, as server-sent events that a page can resume."""
+"""Streams everything that happens as server-sent events that a page can resume."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RETRY = 1_000  # milliseconds after which a browser connects again
 
 
 class Stream:
-    """One page's stream, as an application of its own, so that sending can be given up."""
+    """One page's stream, as its own application, so that sending can be cancelled."""
 
     def __init__(self, hub: Hub) -> None:
         self.hub = hub
@@ -43,14 +43,14 @@ class Stream:
             return
         self._open += 1
         try:
-            await self._served(receive, send, _after(request))
+            await self._serve(receive, send, _after(request))
         finally:
             self._open -= 1
 
-    async def _served(self, receive: Receive, send: Send, after: int | None) -> None:
+    async def _serve(self, receive: Receive, send: Send, after: int | None) -> None:
         headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
         sending = asyncio.ensure_future(self._send(send, headers, after))
-        leaving = asyncio.ensure_future(_left(receive))
+        leaving = asyncio.ensure_future(_wait_for_disconnect(receive))
         try:
             await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -92,7 +92,7 @@ class Stream:
                     left = noticed + PAUSE - loop.time()
                     if left <= 0:
                         noticed = loop.time()
-                        yield self._changed(listener)
+                        yield self._render_changes(listener)
                     else:
                         wait_for_news = left
                 if entries:
@@ -100,7 +100,7 @@ class Stream:
                 if not await _news(listener, wait_for_news) and wait_for_news == BEAT:
                     yield ": still here\n\n"
 
-    def _changed(self, listener: Listener) -> str:
+    def _render_changes(self, listener: Listener) -> str:
         notice, listener.notice = listener.notice, Notice()
         return f"event: changed\ndata: {json.dumps(notice.to_dict(self.hub.waiting))}\n\n"
 
@@ -124,6 +124,6 @@ def _after(request: Request) -> int | None:
     return int(given) if given.isdecimal() and len(given) < 19 else None
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,4 +1,4 @@
-"""Tools: what each is and costs, what a call of it would be allowed, and the call itself."""
+"""The tools page: facts and costs, previews of calls, and the call itself."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.tokens import estimate
-from forge.console.api.asking import Asked, Made
+from forge.console.api.asking import ApiRequest, StatusAnswer
 from forge.console.api.runs import call_tool as call_as_run
-from forge.console.console_state import Home
+from forge.console.console_state import ConsoleState
 from forge.core.arguments.checks import near
 from forge.core.arguments.example import example_arguments
 from forge.core.errors import ErrorKind, ToolError
@@ -22,13 +22,13 @@ from forge.project.preview_call import preview_call
 from forge.project.trust import FoundConfig
 
 
-def list_tools(home: Home, asked: Asked) -> dict[str, Any]:
-    tools = [_facts(tool) for _, tool in sorted(home.registry.items())]
-    return {"tools": tools, "problems": [home.secrets.mask_all(one) for one in home.problems]}
+def list_tools(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    tools = [_facts(tool) for _, tool in sorted(console.registry.items())]
+    return {"tools": tools, "problems": [console.secrets.mask_all(one) for one in console.problems]}
 
 
-def show_tool(home: Home, asked: Asked) -> dict[str, Any]:
-    tool = _named(home, asked.path["name"])
+def show_tool(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    tool = _find_tool(console, asked.path["name"])
     spec = tool.spec
     example = example_arguments(spec.parameters)
     return {
@@ -43,43 +43,45 @@ def show_tool(home: Home, asked: Asked) -> dict[str, Any]:
         "example": example,
         "definition": spec.to_function(),
         "pin": _pin(tool),
-        "copy": _copies(home, spec, example),
+        "copy": _copies(console, spec, example),
     }
 
 
-def call_tool(home: Home, asked: Asked) -> Made:
-    tool = _named(home, asked.path["name"])
-    arguments = asked.given("arguments") or {}
+def call_tool(console: ConsoleState, asked: ApiRequest) -> StatusAnswer:
+    tool = _find_tool(console, asked.path["name"])
+    arguments = asked.body_object("arguments") or {}
     tool.parse(arguments)
-    return call_as_run(home, tool.spec.name, arguments, session=asked.said("session", needed=False, most=200))
+    return call_as_run(console, tool.spec.name, arguments, session=asked.body_text("session", needed=False, most=200))
 
 
-def check_call(home: Home, asked: Asked) -> dict[str, Any]:
-    return judged(home, asked.path["name"], asked.given("arguments") or {})
+def check_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    return preview_tool_call(console, asked.path["name"], asked.body_object("arguments") or {})
 
 
-def copy_call(home: Home, asked: Asked) -> dict[str, Any]:
-    return _copies(home, _named(home, asked.path["name"]).spec, asked.given("arguments") or {})
+def copy_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    return _copies(console, _find_tool(console, asked.path["name"]).spec, asked.body_object("arguments") or {})
 
 
-def explain_call(home: Home, asked: Asked) -> dict[str, Any]:
-    agent = asked.said("agent", needed=False, most=200)
-    return judged(home, asked.said("tool", most=200), asked.given("arguments") or {}, agent)
+def explain_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
+    agent = asked.body_text("agent", needed=False, most=200)
+    return preview_tool_call(console, asked.body_text("tool", most=200), asked.body_object("arguments") or {}, agent)
 
 
-def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "") -> dict[str, Any]:
-    """What would happen to a call, without making it."""
-    tool = _named(home, name)
+def preview_tool_call(
+    console: ConsoleState, name: str, arguments: Mapping[str, Any], agent: str = ""
+) -> dict[str, Any]:
+    """Previews a call without making it."""
+    tool = _find_tool(console, name)
     told: dict[str, Any] = {"tool": tool.spec.name, "problems": [], "arguments": arguments, "decision": "", "wants": []}
     try:
         parsed = tool.parse(arguments)
     except ToolError as error:
-        return {**told, "problems": [_in_words(error)]}
-    scope = replace(home.scope, agent=agent) if agent else home.scope
+        return {**told, "problems": [_error_text(error)]}
+    scope = replace(console.scope, agent=agent) if agent else console.scope
     try:
-        seen = preview_call(home.configuration, home.policy, tool, parsed, scope)
+        seen = preview_call(console.configuration, console.policy, tool, parsed, scope)
     except ToolError as error:  # what it would do cannot be told: it has not been set up, say
-        return {**told, "arguments": parsed, "problems": [_in_words(error)]}
+        return {**told, "arguments": parsed, "problems": [_error_text(error)]}
     wants = [
         {
             "permission": str(permission) if permission else "",
@@ -95,15 +97,15 @@ def judged(home: Home, name: str, arguments: Mapping[str, Any], agent: str = "")
     return {**told, "arguments": parsed, "decision": str(seen.decision), "wants": wants}
 
 
-def _in_words(error: ToolError) -> str:
+def _error_text(error: ToolError) -> str:
     return "\n".join(filter(None, (error.message, error.suggestion)))
 
 
-def _named(home: Home, name: str) -> Tool:
-    tool = home.registry.find(name)
-    if tool.spec.name in home.registry:
+def _find_tool(console: ConsoleState, name: str) -> Tool:
+    tool = console.registry.find(name)
+    if tool.spec.name in console.registry:
         return tool
-    hints = " or ".join(near(name, list(home.registry)))
+    hints = " or ".join(near(name, list(console.registry)))
     way = f"Did you mean {hints}?" if hints else "The list shows all there are."
     raise ToolError(f"there is no tool {name[:80]!r}", ErrorKind.NOT_FOUND, way)
 
@@ -144,29 +146,29 @@ def _pin(tool: Tool) -> dict[str, Any] | None:
     }
 
 
-def _copies(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """The same call of the same project from elsewhere; nothing in the arguments can end what quotes them."""
+def _copies(console: ConsoleState, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the same call of the same project for other programs; arguments cannot end their quotes."""
     text = json.dumps(arguments, ensure_ascii=False)
     request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
-    config = home.project.options.config
-    words = ["forge", "tool", "call", spec.name, text, "--workspace", str(home.workspace)]
+    config = console.project.options.config
+    words = ["forge", "tool", "call", spec.name, text, "--workspace", str(console.workspace)]
     if config is not None and not isinstance(config, FoundConfig):  # one that is found is found again
         words += ["--config", str(Path(config).absolute())]
     return {
         "cli": shlex.join(words),
-        "python": _python(home, spec, arguments),
+        "python": _python(console, spec, arguments),
         "mcp": json.dumps(request, ensure_ascii=False, indent=2),
     }
 
 
-def _python(home: Home, spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    """With the project's own tools, sources and rules: a registry of the built-in ones would lack most tools."""
-    config = home.project.options.config
+def _python(console: ConsoleState, spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
+    """Uses the project's own tools, sources and rules: a registry of built-in tools would lack most tools."""
+    config = console.project.options.config
     named = f", config={str(Path(config).absolute())!r}" if config is not None else ""
     return (
         "import asyncio\n\n"
         "from forge import load_project\n\n"
-        f"agent = load_project({str(home.workspace)!r}{named}).agent(with_model=False)\n\n\n"
+        f"agent = load_project({str(console.workspace)!r}{named}).agent(with_model=False)\n\n\n"
         "async def main() -> None:\n"
         "    async with agent:\n"
         f"        print((await agent.call({spec.name!r}, {dict(arguments)!r})).for_llm)\n\n\n"

@@ -1,4 +1,4 @@
-"""Runs that another version of the project began: who works on them, and how they are given to this one."""
+"""Runs of another version of the project: their workers, and their migration to this version."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import Asked
-from forge.console.console_state import Home
+from forge.console.api.asking import ApiRequest
+from forge.console.console_state import ConsoleState
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import OVER, RunInfo
 from forge.durable.store.tables import runs
@@ -16,31 +16,37 @@ from forge.durable.store.tables import runs
 MOST = 1_000  # runs that are given at once
 
 
-class Left(NamedTuple):
-    """A run that nobody goes on with."""
+class AbandonedRun(NamedTuple):
+    """A run that no worker continues."""
 
     id: str
     version: str
 
 
-def left_alone(home: Home) -> Sequence[Left]:
-    """Runs that are not over, of versions for which no worker is up: what they wait for may come in vain."""
-    workers = list_workers(home.runs.store.database)
+def abandoned_runs(console: ConsoleState) -> Sequence[AbandonedRun]:
+    """Returns unfinished runs of versions for which no worker is up: they may wait forever."""
+    workers = list_workers(console.runs.store.database)
     c = runs.c
-    query = sa.select(c.id, c.version, c.queue).where(c.status.not_in(OVER), c.parent == "", c.version != home.version)
+    query = sa.select(c.id, c.version, c.queue).where(
+        c.status.not_in(OVER), c.parent == "", c.version != console.version
+    )
     query = query.order_by(c.created.desc()).limit(MOST)
-    rows = home.runs.store.database.read(lambda connection: connection.execute(query).all())
-    return [Left(row.id, row.version) for row in rows if not any(one.takes(row.version, row.queue) for one in workers)]
+    rows = console.runs.store.database.read(lambda connection: connection.execute(query).all())
+    return [
+        AbandonedRun(row.id, row.version)
+        for row in rows
+        if not any(one.takes(row.version, row.queue) for one in workers)
+    ]
 
 
-def left_shape(home: Home) -> dict[str, Any]:
-    left = left_alone(home)
-    return {"runs": len(left), "versions": sorted({one.version for one in left})[:20], "version": home.version}
+def abandoned_shape(console: ConsoleState) -> dict[str, Any]:
+    left = abandoned_runs(console)
+    return {"runs": len(left), "versions": sorted({one.version for one in left})[:20], "version": console.version}
 
 
-def goes_on(home: Home, run: RunInfo) -> str:
-    """Why an answer does not reach its run yet; "" where it does."""
-    if run.is_over or run.version == home.version or home.runs.is_attended(run):
+def why_not_continued(console: ConsoleState, run: RunInfo) -> str:
+    """Returns why an answer does not reach its run yet; empty if it does."""
+    if run.is_over or run.version == console.version or console.runs.is_attended(run):
         return ""
     return (
         f"The answer is kept, and {run.id} goes on when a worker of its version ({run.version}) is up, or when it is "
@@ -48,30 +54,30 @@ def goes_on(home: Home, run: RunInfo) -> str:
     )
 
 
-def migrate_runs(home: Home, asked: Asked) -> dict[str, Any]:
-    """Give them to this version, as `forge runs migrate` does. Those that some worker is up for stay as they are."""
-    moved = [home.runs.migrate(one.id, home.version).id for one in left_alone(home)]
-    home.hub.nudge()
-    return {"migrated": moved, "version": home.version, "left": len(left_alone(home))}
+def migrate_runs(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    """Gives runs to this version, as `forge runs migrate` does; runs with a worker stay."""
+    moved = [console.runs.migrate(one.id, console.version).id for one in abandoned_runs(console)]
+    console.hub.nudge()
+    return {"migrated": moved, "version": console.version, "left": len(abandoned_runs(console))}
 
 
-def changed_version(home: Home) -> dict[str, Any]:
-    """What a change of the project's file means for the runs there are; `note` is "" where it means nothing."""
-    told: dict[str, Any] = {"version": home.version, "next_version": home.next_version, "runs": 0, "note": ""}
-    if home.is_version_fixed:
+def version_change(console: ConsoleState) -> dict[str, Any]:
+    """Describes the effect of a changed project file on existing runs; `note` is empty if there is none."""
+    told: dict[str, Any] = {"version": console.version, "next_version": console.next_version, "runs": 0, "note": ""}
+    if console.is_version_fixed:
         return told
     c = runs.c
-    query = sa.select(sa.func.count()).where(c.status.not_in(OVER), c.parent == "", c.version == home.version)
-    count = home.runs.store.database.read(lambda connection: connection.execute(query).scalar_one())
+    query = sa.select(sa.func.count()).where(c.status.not_in(OVER), c.parent == "", c.version == console.version)
+    count = console.runs.store.database.read(lambda connection: connection.execute(query).scalar_one())
     if count:
         note = (
-            f"This makes another version of the project. {_runs(count)} that are not over belong to the present one: "
-            "this console goes on with them until it ends. After its next start they are given to the new version "
+            f"This makes another version of the project. {_count_runs(count)} that are not over belong to the present"
+            " one: this console goes on with them until it ends. After its next start they are given to the new version "
             "from its first page, or with `forge runs migrate --all`."
         )
         told |= {"runs": count, "note": note}
     return told
 
 
-def _runs(count: int) -> str:
+def _count_runs(count: int) -> str:
     return f"{count} run{'s' if count != 1 else ''}"
