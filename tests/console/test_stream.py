@@ -44,7 +44,7 @@ async def taken(hub: Hub, listener, count: int) -> list[int]:
 
 async def test_every_listener_gets_every_event_once_and_in_order(store):
     hub = Hub(store)
-    async with hub.opened(), hub.listening(None) as (one, _), hub.listening(None) as (two, _):
+    async with hub.opened(), hub.listener(None) as (one, _), hub.listener(None) as (two, _):
         await asyncio.to_thread(tell, store, 300)
         assert await taken(hub, one, 300) == list(range(1, 301))
         assert await taken(hub, two, 300) == list(range(1, 301))
@@ -55,14 +55,14 @@ async def test_a_page_that_comes_back_gets_what_it_missed(store):
     tell(store, 50)
     hub = Hub(store)
     async with hub.opened():
-        async with hub.listening(20) as (listener, gap):
+        async with hub.listener(20) as (listener, gap):
             assert gap is None
             assert await taken(hub, listener, 30) == list(range(21, 51))
             await asyncio.to_thread(tell, store, 10)
             assert await taken(hub, listener, 10) == list(range(51, 61))
-        async with hub.listening(55) as (listener, gap):
+        async with hub.listener(55) as (listener, gap):
             assert await taken(hub, listener, 5) == list(range(56, 61))
-        async with hub.listening(60) as (listener, gap):
+        async with hub.listener(60) as (listener, gap):
             assert (hub.take(listener), gap) == (([], None), None)
 
 
@@ -70,14 +70,14 @@ async def test_a_page_that_was_away_for_too_long_is_told_so(store, monkeypatch):
     monkeypatch.setattr("forge.console.hub.MOST_KEPT", 20)
     tell(store, 50)
     hub = Hub(store)
-    async with hub.opened(), hub.listening(5) as (_, gap):
+    async with hub.opened(), hub.listener(5) as (_, gap):
         assert gap == (5, 50)
 
 
 async def test_a_page_that_reads_too_slowly_holds_nobody_up_and_costs_nothing(store, monkeypatch):
     monkeypatch.setattr("forge.console.hub.MOST_KEPT", 20)
     hub = Hub(store)
-    async with hub.opened(), hub.listening(None) as (slow, _), hub.listening(None) as (quick, _):
+    async with hub.opened(), hub.listener(None) as (slow, _), hub.listener(None) as (quick, _):
         for _ in range(5):
             await asyncio.to_thread(tell, store, 15)
             await taken(hub, quick, 15)
@@ -91,7 +91,7 @@ async def test_what_happens_at_a_terminal_is_noticed(store, tmp_path, monkeypatc
     monkeypatch.setattr("forge.console.hub.OTHERS", 0.0)
     log = tmp_path / "audit.ndjson"
     hub = Hub(store, log)
-    async with hub.opened(), hub.listening(None) as (listener, _):
+    async with hub.opened(), hub.listener(None) as (listener, _):
         await hub._look()
         listener.notice.what.clear()
         log.write_text("{}")
@@ -103,7 +103,7 @@ async def test_what_happens_at_a_terminal_is_noticed(store, tmp_path, monkeypatc
 
 async def test_what_the_clock_began_is_news_for_the_schedules_too(store):
     hub = Hub(store)
-    async with hub.opened(), hub.listening(None) as (listener, _):
+    async with hub.opened(), hub.listener(None) as (listener, _):
         await hub._look()
         for run, is_scheduled in (("run-1", False), ("sched-nightly-20260101T030000Z", True)):
             listener.notice.what.clear()

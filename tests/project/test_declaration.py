@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.project.config import Configuration, read_configuration
 from forge.project.config.agent import AgentEntry
 from forge.project.config.declaration import known_variables, variables_set
-from forge.project.config.kinds import Choice, FilePath, Listed, Named, Text, Whole
+from forge.project.config.kinds import Choice, FilePath, ListOf, MappingOf, Text, WholeNumber
 from forge.project.config.schema import config_schema
 from forge.project.config.section import ExactlyOne, Section, key, section_of
 from forge.project.effective import effective_values
@@ -23,7 +23,7 @@ from scripts.reference.configuration import configuration_page
 class Retries(Section, example={"most": 3}):
     """How often a call that failed is tried again."""
 
-    most: int = key(Whole(1), "So many times.", 3, default=2, unset=2)
+    most: int = key(WholeNumber(1), "So many times.", 3, default=2, unset=2)
     pause: str = key(Choice("short", "long"), "Between two of them.", "long")
 
 
@@ -102,9 +102,9 @@ def test_a_declared_key_is_on_the_reference_page():
 
 
 def test_a_declared_key_is_shown_and_explained():
-    unsaid = {one.place: one for one in effective_values(read("{}"))}
+    unsaid = {one.key_path: one for one in effective_values(read("{}"))}
     assert unsaid["retries.most"] == ("retries.most", 2, "defaults", "So many times.")
-    said = {one.place: one for one in effective_values(read("retries: {most: 7}"))}
+    said = {one.key_path: one for one in effective_values(read("retries: {most: 7}"))}
     assert (said["retries.most"].value, said["retries.most"].description) == (7, "So many times.")
 
 
@@ -127,7 +127,7 @@ def test_every_key_says_what_it_is_and_shows_how_it_is_written():
         for name, one in section.keys.items():
             at = f"{place}.{name}"
             inner: Any = one.kind
-            while isinstance(inner, Listed | Named):
+            while isinstance(inner, ListOf | MappingOf):
                 inner = inner.of
             if (below := section_of(inner)) is not None:
                 found += undescribed(below, at)

@@ -330,7 +330,7 @@ mcpServers:
     assert shown["mcpServers"]["a"]["env"] == {"A": HIDDEN, "B": "${PETS}"}
     assert shown["mcpServers"]["b"]["headers_env"] == {"Y": "PETS"}
     assert shown["permissions"]["rules"] == {"organisation": ["deny tool:x"]}
-    origins: dict[str, Any] = {one.place: one.origin for one in values}
+    origins: dict[str, Any] = {one.key_path: one.origin for one in values}
     assert origins["sandbox"].startswith("user file")
     assert origins["agent.model"].startswith("project file")
     assert origins["limits.turns"] == "defaults"

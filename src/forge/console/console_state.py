@@ -163,9 +163,9 @@ class ConsoleState:
         """Starts work that no one waits for."""
         task = asyncio.ensure_future(work)
         self.tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._report_failure)
 
-    def _ended(self, task: asyncio.Task[Any]) -> None:
+    def _report_failure(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("what was begun from the page failed: %s", self.secrets.mask_all(text_of(error)))

@@ -36,7 +36,7 @@ class Entrance:
 
     def new_link(self) -> str:
         """Returns a token for `/enter?token=…`."""
-        return self._signed(f"enter {self._born}", OPEN)
+        return self._sign(f"enter {self._born}", OPEN)
 
     def enter(self, token: str) -> str | None:
         """Returns the value of a cookie for a token that is new and unused."""
@@ -48,7 +48,7 @@ class Entrance:
             if token in self._used or len(self._used) >= MOST_USED:
                 return None
             self._used[token] = now + OPEN
-        return self._signed("cookie", STAYS)
+        return self._sign("cookie", STAYS)
 
     def knows(self, cookie: str) -> bool:
         return self._holds("cookie", cookie)
@@ -67,7 +67,7 @@ class Entrance:
     def is_look_key(self, cookie: str, given: str) -> bool:
         return hmac.compare_digest(self.look_key(cookie).encode(), given.encode("utf-8", "replace"))
 
-    def _signed(self, purpose: str, lasting: float) -> str:
+    def _sign(self, purpose: str, lasting: float) -> str:
         body = f"{int(self._clock() + lasting)}.{secrets.token_urlsafe(24)}"
         return f"{body}.{self._mark(purpose, body)}"
 

@@ -71,7 +71,7 @@ def of_runs(
     c = events.c
     query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
     rows = store.database.read(lambda connection: connection.execute(query.order_by(c.number).limit(limit)).all())
-    return joined([build_entry(row[0], row[1], row[2], longest) for row in rows]), rows[-1].number if len(
+    return join_pieces([build_entry(row[0], row[1], row[2], longest) for row in rows]), rows[-1].number if len(
         rows
     ) == limit else None
 
@@ -80,7 +80,7 @@ def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[EventE
     c = events.c
     query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids)).order_by(c.number.desc()).limit(limit)
     rows = store.database.read(lambda connection: connection.execute(query).all())
-    return joined([build_entry(*row) for row in reversed(rows)])
+    return join_pieces([build_entry(*row) for row in reversed(rows)])
 
 
 def one_entry(store: RunStore, ids: Sequence[str], number: int, limit: int = LONGEST_WHOLE) -> EventEntry:
@@ -122,11 +122,11 @@ def build_entry(number: int, run: str, event: str | Mapping[str, Any], limit: in
         return EventEntry(number, run, event)
     read: Mapping[str, Any] = from_json(event) if isinstance(event, str) else event
     entry = EventEntry(number, run, "")
-    entry.text = written(_cut(_plainer(read), limit, entry))
+    entry.text = dump_json(_cut_texts(_plainer(read), limit, entry))
     return entry
 
 
-def written(value: Any) -> str:
+def dump_json(value: Any) -> str:
     """Writes JSON for browsers: no NaN, and lone surrogates as escapes."""
     try:
         return to_json(value, inf_nan_mode="null", fallback=str).decode()
@@ -140,7 +140,7 @@ def _plainer(event: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(call, dict) and isinstance(call.get("arguments"), str):
         made["call"] = {**call, "arguments": read_arguments(call["arguments"])}
     if isinstance(result, dict):
-        made["result"] = {**result, "attachments": _named(result.get("attachments"))}
+        made["result"] = {**result, "attachments": _describe_attachments(result.get("attachments"))}
         if result.get("is_error") and result.get("suggestion") == WAITS:
             made["waits"] = True
     return made
@@ -155,8 +155,8 @@ def read_arguments(arguments: str) -> Any:
     return found if isinstance(found, dict) else arguments
 
 
-def joined(entries: list[EventEntry]) -> list[EventEntry]:
-    """Pieces of one text as one entry, with the number of the last."""
+def join_pieces(entries: list[EventEntry]) -> list[EventEntry]:
+    """Joins pieces of one text into one entry, with the number of the last."""
     found: list[EventEntry] = []
     pieces: list[EventEntry] = []
     read: list[dict[str, Any]] = []  # their events
@@ -179,7 +179,7 @@ def _whole(pieces: list[EventEntry], read: list[dict[str, Any]]) -> EventEntry:
     if len(pieces) == 1:
         return pieces[0]
     event = {**read[0], "text": "".join(one["text"] for one in read)}
-    return EventEntry(pieces[-1].number, pieces[-1].run, written(event), any(one.clipped for one in pieces))
+    return EventEntry(pieces[-1].number, pieces[-1].run, dump_json(event), any(one.clipped for one in pieces))
 
 
 def _belong_together(first: Mapping[str, Any], event: Mapping[str, Any], length: int) -> bool:
@@ -192,7 +192,7 @@ def _call(event: Mapping[str, Any]) -> Any:
     return (event.get("call") or {}).get("id")
 
 
-def _named(attachments: Any) -> list[dict[str, Any]]:
+def _describe_attachments(attachments: Any) -> list[dict[str, Any]]:
     return [
         {
             "name": str(one.get("name", "")),
@@ -206,20 +206,20 @@ def _named(attachments: Any) -> list[dict[str, Any]]:
     ]
 
 
-def _cut(value: Any, limit: int, entry: EventEntry) -> Any:
+def _cut_texts(value: Any, limit: int, entry: EventEntry) -> Any:
     if isinstance(value, str):
         if len(value) <= limit:
             return value
         entry.clipped = True
         return f"{value[:limit]}… [{len(value) - limit:,} more characters]"
     if isinstance(value, dict):
-        return {str(key)[:limit]: _cut(one, limit, entry) for key, one in value.items()}
+        return {str(key)[:limit]: _cut_texts(one, limit, entry) for key, one in value.items()}
     if not isinstance(value, list):
         return value
     if len(value) > MOST_ITEMS:
         entry.clipped = True
         value = [*value[:MOST_ITEMS], f"… [{len(value) - MOST_ITEMS:,} more]"]
-    return [_cut(one, limit, entry) for one in value]
+    return [_cut_texts(one, limit, entry) for one in value]
 
 
 def _row(store: RunStore, ids: Sequence[str], number: int) -> tuple[int, str, str]:

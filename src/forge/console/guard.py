@@ -75,18 +75,18 @@ class Guard:
             return
         if scope["type"] != "http":
             return  # no WebSockets here: uvicorn refuses what is not answered
-        marked = _add_headers(send)
+        send_with_headers = _add_headers(send)
         request = _Request(scope)
         if (refusal := self._refusal(request)) is not None:
             await _drain(receive)
-            await _refuse(marked, refusal, request)
+            await _refuse(send_with_headers, refusal, request)
         elif request.path == ENTER:
-            await self._enter(request, marked)
+            await self._enter(request, send_with_headers)
         elif request.method == "POST":
-            await self._change(request, receive, marked)
+            await self._change(request, receive, send_with_headers)
         else:
             key = self.entrance.look_key(self._cookie(request))
-            await self.inside({**scope, LOOK_KEY: key}, receive, marked)
+            await self.inside({**scope, LOOK_KEY: key}, receive, send_with_headers)
 
     def _refusal(self, request: _Request) -> Refusal | None:
         """Checks the host name first: a page that was led here must not learn that the console exists."""
@@ -107,7 +107,7 @@ class Guard:
         if not cookie:
             return _CLOSED
         if request.method == "POST":
-            return self._refused_change(request, cookie)
+            return self._check_change(request, cookie)
         return _NO_TOKEN if request.path.startswith("/api/") and not self._may_look(request, cookie) else None
 
     def _may_look(self, request: _Request, cookie: str) -> bool:
@@ -119,7 +119,7 @@ class Guard:
         """Returns the console's cookie: all local programs share the jar and may use its name."""
         return next((one for one in request.cookies(self.cookie) if self.entrance.knows(one)), "")
 
-    def _refused_change(self, request: _Request, cookie: str) -> Refusal | None:
+    def _check_change(self, request: _Request, cookie: str) -> Refusal | None:
         if not self.entrance.is_page_token(cookie, request.one(PAGE_TOKEN)):
             return _NO_TOKEN
         kind = request.one("content-type").partition(";")[0].strip().lower()
@@ -209,7 +209,7 @@ class _Request:
 def _add_headers(send: Send) -> Send:
     ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
 
-    async def marked(message: Message) -> None:
+    async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
             kept = [(name, value) for name, value in message.get("headers", ()) if name.lower().decode() not in HEADERS]
             if not any(name.lower() == b"cache-control" for name, _ in kept):
@@ -217,7 +217,7 @@ def _add_headers(send: Send) -> Send:
             message = {**message, "headers": [*kept, *ours]}
         await send(message)
 
-    return marked
+    return send_with_headers
 
 
 async def _read_body(receive: Receive) -> bytes | None:

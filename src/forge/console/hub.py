@@ -122,10 +122,10 @@ class Hub:
 
     def tell(self, *what: str, runs: tuple[str, ...] = ()) -> None:
         """Announces a change that is not in the store. Safe from any thread."""
-        self.on_loop(lambda: self._spread(Notice(set(what), set(runs))))
+        self.on_loop(lambda: self._notify_listeners(Notice(set(what), set(runs))))
 
     @asynccontextmanager
-    async def listening(self, after: int | None) -> AsyncIterator[tuple[Listener, tuple[int, int] | None]]:
+    async def listener(self, after: int | None) -> AsyncIterator[tuple[Listener, tuple[int, int] | None]]:
         """Yields a listener from that number on, and the gap, if too much has happened since."""
         if not self._listeners:
             await self._catch_up()
@@ -222,7 +222,7 @@ class Hub:
             self._keep(entry)
             self._heard.add(entry.run)
         if entries:
-            self._spread(Notice())  # at once: what else changed is read from more tables
+            self._notify_listeners(Notice())  # at once: what else changed is read from more tables
         notice = Notice()
         if time.monotonic() - self._looked > ROWS or any(one.text.startswith(TURNING) for one in entries):
             self._looked = time.monotonic()
@@ -232,10 +232,10 @@ class Hub:
             self._looked_at_others = time.monotonic()
             notice.merge(await in_thread(self._changes.of_others))
         if notice:
-            self._spread(notice)
+            self._notify_listeners(notice)
         return bool(entries or notice)
 
-    def _spread(self, notice: Notice) -> None:
+    def _notify_listeners(self, notice: Notice) -> None:
         for listener in self._listeners:
             listener.notice.merge(notice)
             listener.news.set()

@@ -22,7 +22,7 @@ _REFERENCE = re.compile(r"[^$]*\$\{\w+(:-[^}]*)?\}")
 class Value(NamedTuple):
     """An effective value."""
 
-    place: str
+    key_path: str
     value: Any
     origin: str
     description: str = ""  # of the key

@@ -23,7 +23,7 @@ def trust_summary(text: str, name: str) -> list[TrustItem]:
     """Returns the items. Raises `ToolError` if the configuration cannot be read."""
     said = read_configuration(text, name)
     mask = Secrets().mask_all
-    found = [*_program_items(said), *_rule_items(said), *_reached_items(said), *_harmless_items(said)]
+    found = [*_program_items(said), *_rule_items(said), *_connection_items(said), *_harmless_items(said)]
     return [one._replace(detail=mask(one.detail)) for one in found]
 
 
@@ -60,7 +60,7 @@ def _rule_items(said: Configuration) -> Iterator[TrustItem]:
             yield TrustItem("allows without asking", words, risky=words.split() != ["allow", "read"])
 
 
-def _reached_items(said: Configuration) -> Iterator[TrustItem]:
+def _connection_items(said: Configuration) -> Iterator[TrustItem]:
     if said.sandbox == "off":
         yield TrustItem("switches off", "the sandbox: programs can do all that you can")
     if said.egress is None or said.egress.mode == "open":

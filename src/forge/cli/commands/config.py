@@ -68,8 +68,8 @@ def show(options: Options, explain: bool) -> None:
         document: dict[str, object] = {"values": nest_values(values)}
         if explain:
             document |= {
-                "origins": {one.place: one.origin for one in values},
-                "descriptions": {one.place: one.description for one in values if one.description},
+                "origins": {one.key_path: one.origin for one in values},
+                "descriptions": {one.key_path: one.description for one in values if one.description},
                 "notes": [*configuration.notes],
             }
         click.echo(json.dumps(document, ensure_ascii=False, default=str))
@@ -80,7 +80,7 @@ def show(options: Options, explain: bool) -> None:
 def _print_values(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
     from forge.project.config.key_paths import on_one_line
 
-    lines = [harmless(f"{one.place}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
+    lines = [harmless(f"{one.key_path}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
     clipped = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
     width = min(max(map(len, clipped)), 60)
     for line, one in zip(clipped, values, strict=True):

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forge.console.console_state import ConsoleState
-from forge.console.entries import EventEntry, written
+from forge.console.entries import EventEntry, dump_json
 from forge.console.guard import LOOK_KEY
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of
@@ -162,7 +162,7 @@ def make_endpoint(console: ConsoleState, answer: Answering) -> Callable[[Request
 
 
 def json_response(value: Any, status: int = 200) -> Response:
-    return Response(written(value), status, media_type="application/json")
+    return Response(dump_json(value), status, media_type="application/json")
 
 
 async def _body(request: Request) -> Mapping[str, Any]:

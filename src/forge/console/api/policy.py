@@ -85,7 +85,7 @@ def show_denials(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     log = console.open_log(EventFilter(events=("tool_call_end",), since=since, denied=True))
     found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
     console.say(log.notes)
-    found += list(_stored_denials(console, since))
+    found += list(_find_stored_denials(console, since))
     told: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run, event in sorted(found, key=lambda one: -float(one[1].get("ts") or 0)):
         one = _denial(run, event)
@@ -96,7 +96,7 @@ def show_denials(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     return {"denials": [{**one, **_narrower_rule(console, one)} for one in newest], "unreadable": log.unreadable}
 
 
-def _stored_denials(console: ConsoleState, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _find_stored_denials(console: ConsoleState, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
     c, store = events.c, console.runs.store
     text = sa.type_coerce(c.event, sa.Text)
     kinds = sa.or_(text.contains('"error_type":"permission_error"'), text.contains('"error_type":"security_error"'))

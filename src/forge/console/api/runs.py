@@ -136,7 +136,7 @@ def show_file(console: ConsoleState, request: ApiRequest) -> Download:
 
 def begin_run(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
     run = begin(console, request.body_text("prompt"), request.body_text("session", needed=False, most=200))
-    return _started_response(console, run)
+    return _answer_started(console, run)
 
 
 def begin(console: ConsoleState, prompt: str, session: str = "") -> RunInfo:
@@ -182,7 +182,7 @@ def call_tool(
         messages=(Message("assistant", tool_calls=(call,)),),
         scope={ONLY: True, "message_id": uuid4().hex[:12]},
     )
-    return _started_response(console, run)
+    return _answer_started(console, run)
 
 
 def cancel_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
@@ -251,7 +251,7 @@ def _ids(console: ConsoleState, request: ApiRequest) -> list[str]:
     return [one.id for one in family(console.runs.store, run)]
 
 
-def _started_response(console: ConsoleState, run: RunInfo) -> StatusAnswer:
+def _answer_started(console: ConsoleState, run: RunInfo) -> StatusAnswer:
     return StatusAnswer(201, _run_state(console, run))
 
 

@@ -8,7 +8,7 @@ from forge.agent.session import SessionInfo
 from forge.console import demo
 from forge.console.api.asking import ApiRequest, Events
 from forge.console.console_state import ConsoleState
-from forge.console.entries import build_entry, joined
+from forge.console.entries import build_entry, join_pieces
 from forge.console.shapes import message_shape, run_shape
 from forge.core.errors import ToolError
 from forge.project.runs.stored_conversation import session_store
@@ -58,7 +58,7 @@ def show_session_events(console: ConsoleState, request: ApiRequest) -> Events:
         log = console.open_log()
         page, following = log.page(name, after, limit)
         console.say(log.notes)
-    return Events(joined([build_entry(number, f"session:{name}", event) for number, event in page]), following)
+    return Events(join_pieces([build_entry(number, f"session:{name}", event) for number, event in page]), following)
 
 
 def show_session_messages(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:

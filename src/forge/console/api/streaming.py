@@ -75,7 +75,7 @@ class Stream:
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _pieces(self, after: int | None) -> AsyncGenerator[str, None]:
-        async with self.hub.listening(after) as (listener, gap):
+        async with self.hub.listener(after) as (listener, gap):
             yield f"retry: {RETRY}\n\n"
             if gap is not None:
                 yield _gap(*gap)

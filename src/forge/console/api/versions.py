@@ -72,8 +72,8 @@ def version_change(console: ConsoleState) -> dict[str, Any]:
     if count:
         note = (
             f"This makes another version of the project. {_count_runs(count)} that are not over belong to the present"
-            " one: this console goes on with them until it ends. After its next start they are given to the new version "
-            "from its first page, or with `forge runs migrate --all`."
+            " one: this console goes on with them until it ends. After its next start they are given to the new"
+            " version from its first page, or with `forge runs migrate --all`."
         )
         told |= {"runs": count, "note": note}
     return told

@@ -94,5 +94,5 @@ def _read_variable(configuration: Configuration, entry: ChannelEntry, variable: 
     value = os.environ.get(variable, "")
     if not value:
         problem = f"the environment variable {variable} is not set; set it before Forge starts"
-        raise configuration.error(entry.place, problem)
+        raise configuration.error(entry.key_path, problem)
     return value

@@ -65,7 +65,9 @@ def report_unmatched(configuration: Configuration, registry: ToolRegistry, repor
     """Reports patterns under `tools:` that match no tool. This is no error: a source may add one later."""
     for entry in configuration.tools or ():
         if _is_pattern(entry) and not any(_matches(entry, tool.spec) for tool in registry.values()):
-            report(f"{configuration.name}: {entry.place}.name: no tool matches {entry.name!r}; see `forge tool list`")
+            report(
+                f"{configuration.name}: {entry.key_path}.name: no tool matches {entry.name!r}; see `forge tool list`"
+            )
 
 
 def tools_of_sections(configuration: Configuration) -> frozenset[str]:
@@ -82,7 +84,7 @@ def apply_settings(tool: Tool, configuration: Configuration) -> Tool:
         for key, value in entry.config.items():
             if key not in TRAITS:
                 problem = f"{tool.spec.name} is not built in, and has no setting {key!r}"
-                raise configuration.error(f"{entry.place}.config.{key}", problem, key, TRAITS)
+                raise configuration.error(f"{entry.key_path}.config.{key}", problem, key, TRAITS)
             traits[key] = _trait(key, value)
     if "permissions" in traits:
         traits["permissions"] = {*traits["permissions"], *_permissions_denied_above(tool.spec, configuration)}
@@ -131,12 +133,14 @@ def _check_entry(entry: ToolEntry, known: list[Tool], configuration: Configurati
     """Refuses a name that no tool has; a pattern may wait for tools that come later."""
     if entry.group:
         if entry.group not in GROUPS:
-            raise configuration.error(f"{entry.place}.group", f"there is no group {entry.group!r}", entry.group, GROUPS)
+            raise configuration.error(
+                f"{entry.key_path}.group", f"there is no group {entry.group!r}", entry.group, GROUPS
+            )
     elif entry.name == TASK or _is_pattern(entry):
         return
     elif not any(_matches(entry, tool.spec) for tool in known):
         names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]
-        raise configuration.error(f"{entry.place}.name", f"there is no tool {entry.name!r}", entry.name, names)
+        raise configuration.error(f"{entry.key_path}.name", f"there is no tool {entry.name!r}", entry.name, names)
 
 
 def _apply_entries(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
@@ -150,7 +154,7 @@ def _apply_entries(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry,
                 # a project cannot declare fewer permissions: others' rules need them
                 traits[key] = tool.spec.permissions | set(value) if key == "permissions" else _trait(key, value)
             else:
-                _check_setting(tool, f"{entry.place}.config.{key}", key, value, configuration)
+                _check_setting(tool, f"{entry.key_path}.config.{key}", key, value, configuration)
                 settings[key] = value
     _tighten(tool, settings, traits, configuration)
     if settings:

@@ -248,7 +248,7 @@ def _build_webhooks(configuration: Configuration) -> list[Tool]:
             )
         except DefinitionError as error:
             raise ToolError(
-                f"{configuration.name}: {entry.place}: {error}", ErrorKind.CONFIG, "Fix this entry."
+                f"{configuration.name}: {entry.key_path}: {error}", ErrorKind.CONFIG, "Fix this entry."
             ) from None
     return made
 

@@ -20,7 +20,7 @@ def project_scope(requested: str | None, configuration: Configuration, session: 
     cap = _directory(os.environ[CAP], CAP) if os.environ.get(CAP) else None
     roots = []
     for entry in configuration.roots:
-        path = _directory(str(entry.path), f"{configuration.name}: {entry.place}.path")
+        path = _directory(str(entry.path), f"{configuration.name}: {entry.key_path}.path")
         _check_cap(path, cap)
         roots.append(Root(path, entry.writable))
     return Scope(

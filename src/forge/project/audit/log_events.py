@@ -31,7 +31,7 @@ class EventFilter(NamedTuple):
 
     @property
     def is_narrow(self) -> bool:
-        """Whether few events may match, so that an index pays off; a pattern of kinds matches many."""
+        """True if few events may match, so that an index pays off; a pattern of kinds matches many."""
         kinds = bool(self.events) and not any("*" in one for one in self.events)
         names = bool(self.tools or self.sessions or self.agents)
         return kinds or names or self.denied or self.errors or self.since > 0.0 or self.until != float("inf")

@@ -54,7 +54,7 @@ class Built:
 
     @property
     def dev(self) -> bool:
-        """Whether development tools were built in."""
+        """True if development tools were built in."""
         return bool(self.manifest["counts"]["dev"])
 
     def sources(self, workspace: Path) -> BuiltSources:

@@ -59,11 +59,11 @@ def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]
     name = entry.name or entry.group
     sandbox = entry.config.get("sandbox", True)
     if sandbox is False or str(sandbox).strip().lower() == "off":
-        yield Problem(f"{entry.place}.config.sandbox is off for {name}", _SANDBOX)
+        yield Problem(f"{entry.key_path}.config.sandbox is off for {name}", _SANDBOX)
     elif sandbox not in (None, True, *SANDBOXES):
-        yield Problem(f"{entry.place}.config.sandbox is {sandbox!r:.60} for {name}, which is none", _SANDBOX)
+        yield Problem(f"{entry.key_path}.config.sandbox is {sandbox!r:.60} for {name}, which is none", _SANDBOX)
     if nowhere and entry.config.get("network"):
-        problem = f"{entry.place}.config.network opens the network to {name}, and egress.mode is deny-all"
+        problem = f"{entry.key_path}.config.network opens the network to {name}, and egress.mode is deny-all"
         yield Problem(problem, _NETWORK)
 
 

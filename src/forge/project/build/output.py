@@ -62,7 +62,7 @@ def check_output(output: Path) -> None:
         raise unusable_output(output, error.strerror or str(error)) from None
     if not stat.S_ISDIR(kind):
         raise unusable_output(output, "it is a link" if stat.S_ISLNK(kind) else "it is no directory")
-    known = _listed_files(output)
+    known = _read_listed_files(output)
     ours = {MANIFEST, *known} if known is not None else set()
     try:  # one is enough: it may be a whole home directory
         other = next((one for one in files_below(output) if one not in ours), None)
@@ -100,7 +100,7 @@ def unusable_output(output: Path, problem: str) -> ToolError:
     )
 
 
-def _listed_files(output: Path) -> set[str] | None:
+def _read_listed_files(output: Path) -> set[str] | None:
     """Returns the files that the manifest there lists; None if no build wrote one."""
     try:
         return set(read_manifest(output)[1].files)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
-from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, Listed, Schema, Text
+from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, ListOf, Schema, Text
 from forge.project.config.reader import Reader
 from forge.project.config.section import Section, key
 
@@ -28,17 +28,17 @@ class RootEntry(Section, alone="path"):
 
 
 class WorkspaceEntry(Section, example={"root": ".", "roots": [{"path": "../lib", "access": "read"}]}):
-    """Where tools work."""
+    """The directories in which tools work."""
 
     root: Path | None = key(FilePath(), "The directory that tools work in; relative to this file.", ".")
     roots: tuple[RootEntry, ...] = key(
-        Listed(RootEntry), "Directories beside it.", [{"path": "../lib", "access": "read"}]
+        ListOf(RootEntry), "Directories beside it.", [{"path": "../lib", "access": "read"}]
     )
     writes: bool = key(Flag(), "Whether anything may be written at all.", False, default=True, unset=True)
 
 
 class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.example.com", "*.example.org"]}):
-    """Where tools may connect to."""
+    """The addresses that tools may connect to."""
 
     mode: Literal["open", "allowlist", "deny-all"] = key(
         Choice(*MODES),
@@ -49,18 +49,18 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
         variable="FORGE_EGRESS",
     )
     domains: tuple[str, ...] = key(
-        Listed(Text()),
+        ListOf(Text()),
         "Hosts, *.host for subdomains, with :port or without.",
         ["api.example.com", "*.example.org"],
     )
     private: tuple[str, ...] = key(
-        Listed(Text()), "Hosts, addresses or ranges that are not public and may be reached.", ["127.0.0.1:8080"]
+        ListOf(Text()), "Hosts, addresses or ranges that are not public and may be reached.", ["127.0.0.1:8080"]
     )
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         mode = "allowlist" if "domains" in values else "open"
-        return super().from_keys(reader, {"mode": mode, **values}, place)
+        return super().from_keys(reader, {"mode": mode, **values}, key_path)
 
 
 class _Rule(AsWritten):
@@ -84,10 +84,10 @@ class _Rule(AsWritten):
 
 
 class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute rm *"]}):
-    """What is allowed, asked and denied."""
+    """Rules that allow, ask or deny."""
 
     rules: tuple[Any, ...] = key(
-        Listed(_Rule()),
+        ListOf(_Rule()),
         "ACTION PERMISSION|tool:GLOB|* [TARGET]. The last that matches decides; a deny of the user or the organisation"
         " stays.",
         ["allow read", "ask write src/**", "deny execute rm *", {"action": "allow", "tool": "http_*"}],
@@ -95,8 +95,8 @@ class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute r
 
 
 class _HomePath(FilePath):
-    def read(self, reader: Reader, value: Any, place: str) -> Path:
-        return reader.path(os.path.expanduser(reader.text(value, place)))
+    def read(self, reader: Reader, value: Any, key_path: str) -> Path:
+        return reader.path(os.path.expanduser(reader.text(value, key_path)))
 
 
 class SecretFile(Section):

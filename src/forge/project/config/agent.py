@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.core.spec import Permission
-from forge.project.config.kinds import NOTHING, AsWritten, Choice, Flag, Listed, Number, Text, Whole
+from forge.project.config.kinds import NOTHING, AsWritten, Choice, Flag, ListOf, Number, Text, WholeNumber
 from forge.project.config.reader import Reader
 from forge.project.config.section import ExactlyOne, Needs, PlainSection, Section, key
 
@@ -16,7 +16,7 @@ _NO_CONFIG = "a sub-agent's tools have the settings of the agent's own; write th
 
 
 class PriceEntry(PlainSection, example={"input": 3, "output": 15}):
-    """What a million tokens cost."""
+    """The price of a million tokens."""
 
     input: float = key(Number(), "Tokens that are sent.", 3, required=True)
     output: float = key(Number(), "Tokens that the model writes.", 15, required=True)
@@ -26,9 +26,11 @@ class PriceEntry(PlainSection, example={"input": 3, "output": 15}):
 class LimitsEntry(PlainSection, checks=[Needs("cost", "price", _NO_PRICE)], example={"turns": 50, "calls": 200}):
     """As `forge.agent.limits.Limits` takes them."""
 
-    turns: int = key(Whole(1, "a number"), "How often the model may be asked.", 50, unset=50, variable="FORGE_TURNS")
-    calls: int = key(Whole(0, "a number"), "Calls of tools.", 200)
-    tokens: int = key(Whole(0, "a number"), "Tokens, in and out.", 100_000)
+    turns: int = key(
+        WholeNumber(1, "a number"), "How often the model may be asked.", 50, unset=50, variable="FORGE_TURNS"
+    )
+    calls: int = key(WholeNumber(0, "a number"), "Calls of tools.", 200)
+    tokens: int = key(WholeNumber(0, "a number"), "Tokens, in and out.", 100_000)
     cost: float = key(Number(zero=True), "In the currency of `price`.", 2.5)
     seconds: float = key(Number(zero=True), "From beginning to end.", 600)
     price: PriceEntry = key(PriceEntry)
@@ -51,11 +53,11 @@ class AgentEntry(
 
 
 class RateEntry(PlainSection, example={"calls": 10, "seconds": 60}):
-    """How often it may be called."""
+    """A limit on how often the tool may be called."""
 
-    calls: int = key(Whole(), "So many calls …", 10)
+    calls: int = key(WholeNumber(), "So many calls …", 10)
     seconds: float = key(Number(), "… in so many seconds.", 60)
-    max_calls: int = key(Whole(), "In one run.", 100)
+    max_calls: int = key(WholeNumber(), "In one run.", 100)
 
 
 class ToolConfig(PlainSection, is_open=True, example={"timeout": 30}):
@@ -63,7 +65,7 @@ class ToolConfig(PlainSection, is_open=True, example={"timeout": 30}):
 
     timeout: float | None = key(Number(nullable=True), "Seconds.", 30)
     confirm: bool = key(Flag(), "Ask before each call, whatever the rules say.", True)
-    permissions: Any = key(Listed(Choice(*Permission)), "What it needs, instead of what it declares.", ["read"])
+    permissions: Any = key(ListOf(Choice(*Permission)), "What it needs, instead of what it declares.", ["read"])
     rate: RateEntry = key(RateEntry)
 
 
@@ -86,9 +88,9 @@ class _ToolName(ToolEntry, example={"group": "read"}):
     config: Mapping[str, Any] = key(AsWritten({"type": "object", "maxProperties": 0}), "Nothing.", {})
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         if values.get("config"):
-            raise reader.error(f"{place}.config", _NO_CONFIG)
+            raise reader.error(f"{key_path}.config", _NO_CONFIG)
         return values.get("name") or values["group"]
 
 
@@ -98,6 +100,6 @@ class SubAgentEntry(Section, example={"prompt": "Look things up.", "tools": [{"g
     prompt: str = key(Text(blank=True), "What it is told.", "Look things up; change nothing.")
     model: str = key(Text(), "Its model; the agent's own by default.", "anthropic:MODEL")
     tools: tuple[str, ...] = key(
-        Listed(_ToolName), "Its tools; the agent's own by default.", [{"group": "read"}, "math_calculate"]
+        ListOf(_ToolName), "Its tools; the agent's own by default.", [{"group": "read"}, "math_calculate"]
     )
     limits: Mapping[str, Any] = key(LimitsEntry, "How far it may go.", default=NOTHING)

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from forge.core.errors import ToolError
 from forge.project.config.access import SANDBOXES, EgressEntry, PermissionsEntry, RootEntry, SecretFile, WorkspaceEntry
 from forge.project.config.agent import AgentEntry, LimitsEntry, SubAgentEntry, ToolEntry
-from forge.project.config.kinds import NOTHING, Choice, Either, Listed, Named, Variable
+from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Variable
 from forge.project.config.reader import Reader, config_error, file_of
-from forge.project.config.section import Key, Later, Section, key, section_of
+from forge.project.config.section import DeferredSection, Key, Section, key, section_of
 from forge.project.layers import Layer
 
 if TYPE_CHECKING:  # most projects have none
@@ -28,30 +28,31 @@ _SOURCE = (  # how a source is named
 
 
 class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "tools": [{"group": "read"}]}):
-    """What a Forge project is: its agent, its tools, and what they may do.
+    """A Forge project: its agent, its tools, and their permissions.
 
-    Without a file it says nothing, which means every built-in tool and the default policy.
+    Without a file, the project has every built-in tool and the default policy.
     """
 
     agent: AgentEntry = key(AgentEntry, default=AgentEntry())
     agents: Mapping[str, SubAgentEntry] = key(
-        Named(SubAgentEntry, "researcher"), "Kinds of sub-agents, by the name that the tool `task` takes."
+        MappingOf(SubAgentEntry, "researcher"), "Kinds of sub-agents, by the name that the tool `task` takes."
     )
     channels: Mapping[str, ChannelEntry] = key(
-        Named(Later("knowledge", "ChannelEntry"), "team"), "Where messages and the results of schedules are delivered."
+        MappingOf(DeferredSection("knowledge", "ChannelEntry"), "team"),
+        "Where messages and the results of schedules are delivered.",
     )
-    durable: DurableEntry | None = key(Later("durable", "DurableEntry"))
+    durable: DurableEntry | None = key(DeferredSection("durable", "DurableEntry"))
     egress: EgressEntry | None = key(EgressEntry, said_by=_ALL)
-    guardrails: Mapping[str, Any] = key(Later("knowledge", "GuardrailsEntry"), default=NOTHING, said_by=_ALL)
+    guardrails: Mapping[str, Any] = key(DeferredSection("knowledge", "GuardrailsEntry"), default=NOTHING, said_by=_ALL)
     limits: Mapping[str, Any] = key(LimitsEntry, "How far a run may go; 0 is no limit.", default=NOTHING)
     servers: Mapping[str, McpEntry] = key(
-        Named(Later("sources", "McpEntry"), "git", *_SOURCE),
+        MappingOf(DeferredSection("sources", "McpEntry"), "git", *_SOURCE),
         "MCP servers, in the shape that other clients use.",
         name="mcpServers",
     )
-    memory: MemoryEntry | None = key(Later("knowledge", "MemoryEntry"))
+    memory: MemoryEntry | None = key(DeferredSection("knowledge", "MemoryEntry"))
     openapi: Mapping[str, OpenApiEntry] = key(
-        Named(Later("sources", "OpenApiEntry"), "pets", *_SOURCE), "OpenAPI documents."
+        MappingOf(DeferredSection("sources", "OpenApiEntry"), "pets", *_SOURCE), "OpenAPI documents."
     )
     permissions: PermissionsEntry = key(PermissionsEntry, default=PermissionsEntry(), said_by=_ALL)
     sandbox: str = key(
@@ -64,19 +65,19 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         said_by=_ALL,
     )
     schedules: tuple[Mapping[str, Any], ...] | None = key(
-        Listed(Later("knowledge", "ScheduleEntry")),
+        ListOf(DeferredSection("knowledge", "ScheduleEntry")),
         "What the agent does by the clock; `forge schedule run` does it.",
         default=None,
         said_by="project",
     )
     secrets: tuple[str, ...] = key(
-        Listed(Either(Variable(), SecretFile)),
+        ListOf(Either(Variable(), SecretFile)),
         "Whose values are masked wherever they appear: names of environment variables, or files. Never values.",
         ["GITHUB_TOKEN", {"file": "~/.secrets/github"}],
     )
-    skills: SkillsEntry | None = key(Later("knowledge", "SkillsEntry"))
+    skills: SkillsEntry | None = key(DeferredSection("knowledge", "SkillsEntry"))
     tools: tuple[ToolEntry, ...] | None = key(
-        Listed(ToolEntry),
+        ListOf(ToolEntry),
         "The tools of the agent. Absent: every built-in one. Present: these, the conversation tools, and what the"
         " project's servers, documents, webhooks and scripts offer.",
         [{"group": "read"}, {"name": "bash", "config": {"timeout": 30}}, "math_calculate"],
@@ -84,18 +85,18 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         unset="every built-in one",
     )
     webhooks: Mapping[str, WebhookEntry] = key(
-        Named(Later("sources", "WebhookEntry"), "notify"), "URLs that take JSON, each a tool."
+        MappingOf(DeferredSection("sources", "WebhookEntry"), "notify"), "URLs that take JSON, each a tool."
     )
     workspace: WorkspaceEntry = key(WorkspaceEntry, default=WorkspaceEntry(), said_by="project")
 
     name: str = NAME  # of the file
     secret_files: tuple[Path, ...] = ()
     variables: tuple[str, ...] = ()  # of the environment, that must be set
-    unset: Mapping[str, ToolError] = NOTHING  # entries that lack one of them, by place: left out above
+    unset: Mapping[str, ToolError] = NOTHING  # entries that lack one of them, by key path: left out above
     layers: tuple[Layer, ...] = ()  # what it was made of
     document: Mapping[str, Any] = NOTHING  # all of them together, as they were written
-    origins: Mapping[str, str] = NOTHING  # of a place in the document, who said it
-    files: Mapping[str, str] = NOTHING  # of a place, the file; `name` where nothing is said
+    origins: Mapping[str, str] = NOTHING  # of a key path in the document, who said it
+    files: Mapping[str, str] = NOTHING  # of a key path, the file; `name` where nothing is said
     notes: tuple[str, ...] = ()  # values that a stricter layer overruled
 
     @property
@@ -116,7 +117,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         return self.workspace.writes
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         secrets = values.pop("secrets", ())
         agent: AgentEntry = values.pop("agent", cls.agent)
         return cls(
@@ -131,18 +132,18 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
 
     def check_set(self, *sections: str) -> None:
         """Raises `ToolError` where an entry lacks a variable; of these sections only, where some are named."""
-        for place, error in self.unset.items():
-            if not sections or place.startswith(tuple(f"{section}." for section in sections)):
+        for key_path, error in self.unset.items():
+            if not sections or key_path.startswith(tuple(f"{section}." for section in sections)):
                 raise error
 
-    def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        file = file_of(place, self.files, self.name)
+    def error(self, key_path: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
+        file = file_of(key_path, self.files, self.name)
         text = next((layer.text for layer in self.layers if layer.name == file), "")
-        return config_error(file, place, problem, written, known, text, within=type(self))
+        return config_error(file, key_path, problem, written, known, text, within=type(self))
 
 
 def keys_of(declaration: type[Section] = Configuration) -> Iterator[tuple[str, Key]]:
-    """Yields every key of the document and of its sections, by its place."""
+    """Yields every key of the document and of its sections, by its key path."""
     for name, one in declaration.keys.items():
         yield name, one
         if (section := section_of(one.kind)) is not None:
@@ -155,15 +156,15 @@ def keys_said_by(layer: str) -> tuple[str, ...]:
 
 
 def known_variables() -> dict[str, str]:
-    """Returns the variables of the environment that say something, and the places they are about."""
-    return {one.variable: place for place, one in keys_of() if one.variable}
+    """Returns the variables of the environment that say something, and the key paths they are about."""
+    return {one.variable: key_path for key_path, one in keys_of() if one.variable}
 
 
 def variables_set(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns those of them that are set."""
     if not any(name.startswith("FORGE_") for name in environment):  # as they all do: the sections need not be loaded
         return {}
-    return {name: place for name, place in known_variables().items() if environment.get(name)}
+    return {name: key_path for name, key_path in known_variables().items() if environment.get(name)}
 
 
 KEYS = tuple(sorted(Configuration.keys))

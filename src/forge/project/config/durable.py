@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ToolError
-from forge.project.config.kinds import Named, Number, Text, Whole
+from forge.project.config.kinds import MappingOf, Number, Text, WholeNumber
 from forge.project.config.reader import VARIABLE, Reader, config_error
 from forge.project.config.section import PlainSection, Section, key
 
@@ -22,31 +22,31 @@ _REFERENCE = rf"\$\{{({VARIABLE})\}}"
 class _Database(Text):
     """Kept as it was written: the variables in it are looked up when it is opened."""
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        text = reader.text(value, place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        text = reader.text(value, key_path)
         if not re.fullmatch(self.pattern, text):  # not repeated: it may hold a password
-            raise reader.error(place, f"expected {self.expected}")
+            raise reader.error(key_path, f"expected {self.expected}")
         reader.variables |= dict.fromkeys(re.findall(_REFERENCE, text))
         return text
 
 
 class QueueRate(PlainSection, example={"calls": 100, "seconds": 60}):
-    """How many begin in a time."""
+    """A limit on how many runs begin in a time."""
 
-    calls: int = key(Whole(1), "So many begin …", 100, required=True)
+    calls: int = key(WholeNumber(1), "So many begin …", 100, required=True)
     seconds: float = key(Number(), "… in so many seconds.", 60, required=True)
 
 
 class QueueEntry(PlainSection, example={"concurrency": 50, "rate": {"calls": 100, "seconds": 60}, "per_tenant": 5}):
     """Limits of a queue, over all workers together."""
 
-    concurrency: int = key(Whole(1), "Runs at a time, over all workers.", 50)
-    per_tenant: int = key(Whole(1), "Runs of one tenant at a time.", 5)
+    concurrency: int = key(WholeNumber(1), "Runs at a time, over all workers.", 50)
+    per_tenant: int = key(WholeNumber(1), "Runs of one tenant at a time.", 5)
     rate: QueueRate = key(QueueRate)
 
 
 class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"default": {"concurrency": 50}}}):
-    """Where runs that survive are kept: `forge run --durable`, `forge worker`. By default in .forge/durable.db."""
+    """Durable runs: `forge run --durable`, `forge worker`. By default they are stored in .forge/durable.db."""
 
     database: str = key(
         _Database(_URL, "sqlite:///FILE, postgresql://USER@HOST/DATABASE or ${VARIABLE}"),
@@ -55,14 +55,14 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
         variable="FORGE_DATABASE",
     )
     queues: Mapping[str, Mapping[str, Any]] = key(
-        Named(QueueEntry, "default", _QUEUE, "this cannot be the name of a queue"), "Limits by queue."
+        MappingOf(QueueEntry, "default", _QUEUE, "this cannot be the name of a queue"), "Limits by queue."
     )
     name: str = ""  # of the file that names the database, whose directory relative paths count from
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         name = reader.files.get("durable.database", reader.name)
-        return super().from_keys(reader, {**values, "name": name}, place)
+        return super().from_keys(reader, {**values, "name": name}, key_path)
 
     def url(self, environment: Mapping[str, str] = os.environ) -> str:
         """Returns the database with its variables looked up; empty where none is named. Raises `ToolError`."""

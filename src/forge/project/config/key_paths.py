@@ -14,27 +14,27 @@ class Declaration(Protocol):
     def schema(self) -> Schema: ...
 
 
-def example_at(place: str, near: str, declaration: Declaration) -> str:
-    """Returns one line of YAML that shows what belongs to a place such as `tools[0].config.timeout`.
+def example_at(key_path: str, near: str, declaration: Declaration) -> str:
+    """Returns one line of YAML that shows what belongs to a key path such as `tools[0].config.timeout`.
 
     `near` is the key that was probably meant instead of the last one.
     """
-    steps = _steps(place)
+    steps = _steps(key_path)
     nodes = _nodes_at([*steps[:-1], near] if near else steps, declaration)
     name, node = next((step, node) for step, node in reversed(nodes) if "examples" in node)
     example = on_one_line(node["examples"][0])
     return example if not name else f"- {example}" if name.startswith("[") else f"{name}: {example}"
 
 
-def description_at(place: str, declaration: Declaration) -> str:
-    """Returns what the key at a place says; empty where nothing is declared there."""
-    steps = _steps(place)
+def description_at(key_path: str, declaration: Declaration) -> str:
+    """Returns what the key at a key path says; empty where nothing is declared there."""
+    steps = _steps(key_path)
     nodes = _nodes_at(steps, declaration)
     return str(nodes[-1][1].get("description", "")) if len(nodes) > len(steps) else ""
 
 
-def line_of(place: str, text: str) -> int:
-    """Returns the line of a text in which a place is written, or the nearest place around it; 0 if not known."""
+def line_of(key_path: str, text: str) -> int:
+    """Returns the line of a text in which a key path is written, or the nearest key path around it; 0 if not known."""
     import yaml
 
     from forge.core.yaml.bounded_yaml import safe_loader
@@ -44,7 +44,7 @@ def line_of(place: str, text: str) -> int:
     except yaml.YAMLError:  # tabs, which the reader repairs
         return 0
     line = 0
-    for step in _steps(place):
+    for step in _steps(key_path):
         if isinstance(node, yaml.SequenceNode) and step.startswith("["):
             node = node.value[int(step[1:-1])]
             line = node.start_mark.line + 1
@@ -55,12 +55,12 @@ def line_of(place: str, text: str) -> int:
     return line
 
 
-def _steps(place: str) -> list[str]:
-    return re.findall(r"\[\d+\]|[^.\[\]]+", place)
+def _steps(key_path: str) -> list[str]:
+    return re.findall(r"\[\d+\]|[^.\[\]]+", key_path)
 
 
 def _nodes_at(steps: list[str], declaration: Declaration) -> list[tuple[str, Schema]]:
-    """Returns the schemas on the way to a place, as far as they are declared, each with its step."""
+    """Returns the schemas on the way to a key path, as far as they are declared, each with its step."""
     found: list[tuple[str, Schema]] = [("", declaration.schema())]
     for step in steps:
         if (inner := _inner(found[-1][1], step)) is None:

@@ -21,7 +21,7 @@ _MOST = 10**15
 class Kind(Protocol):
     """A kind of value, or a section."""
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         """Returns the typed value. Raises `ToolError`."""
 
     def schema(self) -> Schema:
@@ -39,11 +39,11 @@ class Text:
     def __init__(self, pattern: str = "", expected: str = "", *, blank: bool = False, numeric: bool = False) -> None:
         self.pattern, self.expected, self.blank, self.numeric = pattern, expected, blank, numeric
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         given = str(int(value)) if self.numeric and _is_whole(value) else value
-        text = reader.text(given, place, blank=self.blank)
+        text = reader.text(given, key_path, blank=self.blank)
         if self.pattern and not re.fullmatch(self.pattern, text):
-            raise reader.error(place, f"expected {self.expected}, got {text!r:.60}")
+            raise reader.error(key_path, f"expected {self.expected}, got {text!r:.60}")
         return text
 
     def schema(self) -> Schema:
@@ -57,15 +57,15 @@ class FilePath(Text):
 
     empty = None
 
-    def read(self, reader: Reader, value: Any, place: str) -> Path:
-        return reader.path(reader.text(value, place))
+    def read(self, reader: Reader, value: Any, key_path: str) -> Path:
+        return reader.path(reader.text(value, key_path))
 
 
 class Filled(Text):
     """A text in which `${NAME}` stands for a variable of the environment."""
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        return reader.fill_in(reader.text(value, place), place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        return reader.fill_in(reader.text(value, key_path), key_path)
 
 
 class Variable(Text):
@@ -75,36 +75,36 @@ class Variable(Text):
         super().__init__(VARIABLE)
         self.look_up = look_up
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        name = reader.text(value, place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        name = reader.text(value, key_path)
         if not re.fullmatch(VARIABLE, name):
             # the value is not repeated: someone may have written the secret itself
-            raise reader.error(place, "expected the name of an environment variable, such as GITHUB_TOKEN")
+            raise reader.error(key_path, "expected the name of an environment variable, such as GITHUB_TOKEN")
         reader.variables[name] = None
-        return reader.look_up(name, None, place, secret=True) if self.look_up else name
+        return reader.look_up(name, None, key_path, secret=True) if self.look_up else name
 
 
 class Argument:
     """A word of a command line, or a header: perhaps empty; a number is read as a text."""
 
-    def read(self, reader: Reader, value: Any, place: str, *, secret: bool = False) -> str:
+    def read(self, reader: Reader, value: Any, key_path: str, *, secret: bool = False) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
-        return reader.fill_in(reader.text(value, place), place, secret=secret) if value != "" else ""
+        return reader.fill_in(reader.text(value, key_path), key_path, secret=secret) if value != "" else ""
 
     def schema(self) -> Schema:
         return {"anyOf": [{"type": "number"}, {"const": ""}, Text().schema()]}
 
 
-class Whole:
+class WholeNumber:
     """A whole number; 5.0 is one, as it is to JSON Schema."""
 
     def __init__(self, least: int = 0, expected: str = "a whole number") -> None:
         self.least, self.expected = least, expected
 
-    def read(self, reader: Reader, value: Any, place: str) -> int:
+    def read(self, reader: Reader, value: Any, key_path: str) -> int:
         if not _is_whole(value) or not self.least <= value < _MOST:
-            raise reader.error(place, f"expected {self.expected} from {self.least}, got {value!r:.60}")
+            raise reader.error(key_path, f"expected {self.expected} from {self.least}, got {value!r:.60}")
         return int(value)
 
     def schema(self) -> Schema:
@@ -117,12 +117,12 @@ class Number:
     def __init__(self, *, zero: bool = False, nullable: bool = False) -> None:
         self.zero, self.nullable = zero, nullable
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if value is None and self.nullable:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not (0 <= value < _MOST if self.zero else 0 < value < float("inf")):
-            raise reader.error(place, f"expected a number {'from' if self.zero else 'above'} 0, got {value!r:.60}")
+            raise reader.error(key_path, f"expected a number {'from' if self.zero else 'above'} 0, got {value!r:.60}")
         return value
 
     def schema(self) -> Schema:
@@ -133,9 +133,9 @@ class Number:
 class Flag:
     empty: Any = False
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if not isinstance(value, bool):
-            raise reader.error(place, f"expected true or false, got {kind_of(value)}")
+            raise reader.error(key_path, f"expected true or false, got {kind_of(value)}")
         return value
 
     def schema(self) -> Schema:
@@ -151,18 +151,18 @@ class Choice:
         self.words, self.also = words, also
         self.expected = expected or f"one of {', '.join(words)}"
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if self.also is not None and value is self.also[0]:
             return self.also[1]
         if not isinstance(value, str) or value not in self.words:
-            raise reader.error(place, f"expected {self.expected}, got {value!r:.60}", str(value), self.words)
+            raise reader.error(key_path, f"expected {self.expected}, got {value!r:.60}", str(value), self.words)
         return value
 
     def schema(self) -> Schema:
         return {"enum": [*self.words] if self.also is None else [*self.words, self.also[0]]}
 
 
-class Listed:
+class ListOf:
     """A list. With `single`, a text alone counts as a list of one."""
 
     empty: tuple[Any, ...] = ()
@@ -170,9 +170,9 @@ class Listed:
     def __init__(self, of: Kind, *, single: bool = False) -> None:
         self.of, self.single = of, single
 
-    def read(self, reader: Reader, value: Any, place: str) -> list[Any]:
-        listed = [value] if self.single and isinstance(value, str) else reader.sequence(value, place)
-        return [self.of.read(reader, one, f"{place}[{index}]") for index, one in enumerate(listed)]
+    def read(self, reader: Reader, value: Any, key_path: str) -> list[Any]:
+        listed = [value] if self.single and isinstance(value, str) else reader.sequence(value, key_path)
+        return [self.of.read(reader, one, f"{key_path}[{index}]") for index, one in enumerate(listed)]
 
     def schema(self) -> Schema:
         inner = self.of.schema()
@@ -181,7 +181,7 @@ class Listed:
         return {"anyOf": [inner, listed]} if self.single else {**listed, **more}
 
 
-class Named:
+class MappingOf:
     """A mapping of names to values of one kind. A section that lacks a variable is left out, and noted as unset.
 
     `sample` is a name for the example. Names match the `pattern`, or the `problem` is told.
@@ -192,10 +192,10 @@ class Named:
     def __init__(self, of: Kind, sample: str = "", pattern: str = "", problem: str = "") -> None:
         self.of, self.sample, self.pattern, self.problem = of, sample, pattern, problem
 
-    def read(self, reader: Reader, value: Any, place: str) -> dict[str, Any]:
+    def read(self, reader: Reader, value: Any, key_path: str) -> dict[str, Any]:
         found = {}
-        for name, one in reader.mapping(value, place).items():
-            at = f"{place}.{name}"
+        for name, one in reader.mapping(value, key_path).items():
+            at = f"{key_path}.{name}"
             if self.pattern and not re.fullmatch(self.pattern, name):
                 raise reader.error(at, self.problem)
             try:
@@ -214,16 +214,16 @@ class Named:
         return {**made, "examples": [{self.sample: inner["examples"][0]}]} if self.sample else made
 
 
-class Pairs(Named):
+class Pairs(MappingOf):
     """Names and texts. A value whose name says so is a secret, also where it is written out."""
 
     def __init__(self) -> None:
         super().__init__(Argument())
 
-    def read(self, reader: Reader, value: Any, place: str) -> dict[str, str]:
+    def read(self, reader: Reader, value: Any, key_path: str) -> dict[str, str]:
         found = {}
-        for name, one in reader.mapping(value, place).items():
-            found[name] = Argument().read(reader, one, f"{place}.{name}", secret=is_secret(name))
+        for name, one in reader.mapping(value, key_path).items():
+            found[name] = Argument().read(reader, one, f"{key_path}.{name}", secret=is_secret(name))
             if is_secret(name) and reader.environment is not None:
                 reader.secrets.append(found[name])
         return found
@@ -235,23 +235,23 @@ class Either:
     def __init__(self, plain: Kind, section: Kind) -> None:
         self.plain, self.section = plain, section
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        return (self.section if isinstance(value, dict) else self.plain).read(reader, value, place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        return (self.section if isinstance(value, dict) else self.plain).read(reader, value, key_path)
 
     def schema(self) -> Schema:
         return {"anyOf": [self.plain.schema(), self.section.schema()]}
 
 
 class AsWritten:
-    """A value that somebody else reads: it is kept as it was written. `accepts` is its schema."""
+    """A value that another module reads: it is kept as it was written. `accepts` is its schema."""
 
     def __init__(self, accepts: Schema | None = None) -> None:
         self.accepts = accepts or {}
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if self.accepts.get("type") == "string" and not isinstance(value, str):
-            raise reader.error(place, f"expected a text, got {kind_of(value)}")
-        return reader.mapping(value, place) if self.accepts.get("type") == "object" else value
+            raise reader.error(key_path, f"expected a text, got {kind_of(value)}")
+        return reader.mapping(value, key_path) if self.accepts.get("type") == "object" else value
 
     def schema(self) -> Schema:
         return dict(self.accepts)

@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from forge.project.config.kinds import AsWritten, Choice, FilePath, Flag, Listed, Named, Schema, Text, Variable, Whole
+from forge.project.config.kinds import (
+    AsWritten,
+    Choice,
+    FilePath,
+    Flag,
+    ListOf,
+    MappingOf,
+    Schema,
+    Text,
+    Variable,
+    WholeNumber,
+)
 from forge.project.config.reader import Reader
 from forge.project.config.section import PlainSection, Section, key
 
@@ -18,21 +29,21 @@ class _Endpoint(PlainSection):
     url: str = key(Text(), "Where the server is.", "http://127.0.0.1:11434/v1", required=True)
     model: str = key(Text(), "The name of its model.", "nomic-embed-text", required=True)
     key_env: str = key(Variable(), "The variable that holds its key.", "EMBEDDINGS_KEY")
-    dimensions: int = key(Whole(1), "How long its vectors are.", 768)
+    dimensions: int = key(WholeNumber(1), "How long its vectors are.", 768)
 
 
 class _Embedder(Choice):
     """A word, or a server; read as `forge.memory.embed.embedder_from` takes it."""
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if not isinstance(value, dict):
-            return super().read(reader, value, place)
-        said = reader.mapping(value, place, _Endpoint.keys)
-        kind = Choice("none", "local", "endpoint").read(reader, said.get("type", "endpoint"), f"{place}.type")
+            return super().read(reader, value, key_path)
+        said = reader.mapping(value, key_path, _Endpoint.keys)
+        kind = Choice("none", "local", "endpoint").read(reader, said.get("type", "endpoint"), f"{key_path}.type")
         if kind == "endpoint":
-            return {**_Endpoint.read(reader, value, place), "type": kind}
+            return {**_Endpoint.read(reader, value, key_path), "type": kind}
         if len(said) > 1:
-            raise reader.error(place, f"{kind} takes nothing else")
+            raise reader.error(key_path, f"{kind} takes nothing else")
         return kind
 
     def schema(self) -> Schema:
@@ -41,7 +52,7 @@ class _Embedder(Choice):
 
 
 class MemoryEntry(Section, example={"enabled": True, "embedder": "none"}):
-    """What is remembered from one session to the next."""
+    """Notes that are kept from one session to the next."""
 
     enabled: bool = key(Flag(), "By default it is, where memory is mentioned.", True, default=True, unset=False)
     embedder: Any = key(
@@ -53,17 +64,17 @@ class MemoryEntry(Section, example={"enabled": True, "embedder": "none"}):
 
 
 class SkillsEntry(Section, example={"paths": ["skills"], "active": ["code-agent"]}):
-    """What the agent can be taught."""
+    """The skills of the agent."""
 
     paths: tuple[str, ...] = key(
-        Listed(Text(), single=True),
+        ListOf(Text(), single=True),
         "Where skills are, in the workspace.",
         ["skills"],
         default=("skills",),
         unset=["skills"],
     )
     active: tuple[str, ...] = key(
-        Listed(Text(), single=True), "Those that are active from the beginning.", ["code-agent"]
+        ListOf(Text(), single=True), "Those that are active from the beginning.", ["code-agent"]
     )
 
 
@@ -74,8 +85,8 @@ class _Rule(PlainSection, alone="pattern", example={"pattern": "DROP TABLE", "me
     message: Any = key(AsWritten(), "Why; the model reads it.", "no tables are dropped here")
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, place: str) -> Any:
-        super().read(reader, value, place)
+    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+        super().read(reader, value, key_path)
         return value  # `forge.skills.guardrails` reads it
 
 
@@ -91,10 +102,10 @@ class GuardrailsEntry(
 ):
     """Regular expressions (RE2) that nothing may match."""
 
-    deny_commands: list[Any] = key(Listed(_Rule), "Commands that must not run.")
-    deny_output: list[Any] = key(Listed(_OutputRule), "Output that must not be seen.")
-    deny_prompts: list[Any] = key(Listed(_Rule), "What may not be asked.", ["(?i)ignore your instructions"])
-    deny_responses: list[Any] = key(Listed(_Rule), "What may not be answered.", ["(?i)as a language model"])
+    deny_commands: list[Any] = key(ListOf(_Rule), "Commands that must not run.")
+    deny_output: list[Any] = key(ListOf(_OutputRule), "Output that must not be seen.")
+    deny_prompts: list[Any] = key(ListOf(_Rule), "What may not be asked.", ["(?i)ignore your instructions"])
+    deny_responses: list[Any] = key(ListOf(_Rule), "What may not be answered.", ["(?i)as a language model"])
 
 
 class ScheduleEntry(
@@ -114,13 +125,13 @@ class ScheduleEntry(
 
 
 class ChannelEntry(Section, example={"type": "webhook", "url_env": "TEAM_WEBHOOK"}):
-    """Where it goes."""
+    """A destination of messages."""
 
     type: str = key(Choice("terminal", "file", "webhook", "slack", "telegram"), "What it is.", "file", required=True)
     path: Path | None = key(FilePath(), "Relative to this file.", "news.txt")
     url_env: str = key(Variable(), "The variable that holds the URL.", "TEAM_WEBHOOK")
     headers_env: Mapping[str, str] = key(
-        Named(Variable()), "Headers whose values are held by variables.", {"Authorization": "DOCS_TOKEN"}
+        MappingOf(Variable()), "Headers whose values are held by variables.", {"Authorization": "DOCS_TOKEN"}
     )
     files: Literal["named", "json", "multipart"] = key(
         Choice("named", "json", "multipart"), "How files go along; named: they do not.", "json", default="named"
@@ -129,22 +140,24 @@ class ChannelEntry(Section, example={"type": "webhook", "url_env": "TEAM_WEBHOOK
     chat_id: str = key(Text(blank=True, numeric=True), "The usual chat or room.", "C0123456789")
     api: str = key(Text(), "Another server than the usual one.", "https://slack-gov.com/api")
     targets: tuple[str, ...] = key(
-        Listed(Text(numeric=True)), "Chats or rooms that may be named beside the usual one.", ["-100200300"]
+        ListOf(Text(numeric=True)), "Chats or rooms that may be named beside the usual one.", ["-100200300"]
     )
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, place: str) -> Any:
-        kind = cls.keys["type"].kind.read(reader, reader.mapping(value, place).get("type", ""), f"{place}.type")
+    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+        kind = cls.keys["type"].kind.read(reader, reader.mapping(value, key_path).get("type", ""), f"{key_path}.type")
         ways = [way for way in _WAYS if way[0] == kind]
-        said = reader.mapping(value, place, ("type", *(name for _, needed, more in ways for name in (*needed, *more))))
+        said = reader.mapping(
+            value, key_path, ("type", *(name for _, needed, more in ways for name in (*needed, *more)))
+        )
         if kind == "slack" and ("url_env" in said) == ("token_env" in said):
-            raise reader.error(place, "expected either url_env (an incoming webhook) or token_env (a bot)")
+            raise reader.error(key_path, "expected either url_env (an incoming webhook) or token_env (a bot)")
         if kind == "slack" and "url_env" in said and (wrong := sorted(said.keys() - {"type", "url_env"})):
-            raise reader.error(f"{place}.{wrong[0]}", "an incoming webhook belongs to one channel; use token_env")
+            raise reader.error(f"{key_path}.{wrong[0]}", "an incoming webhook belongs to one channel; use token_env")
         for name in ways[0][1] if kind != "slack" else ():
             if name not in said:
-                raise reader.error(place, f"{name} is missing")
-        return super().read(reader, value, place)
+                raise reader.error(key_path, f"{name} is missing")
+        return super().read(reader, value, key_path)
 
     @classmethod
     def schema(cls) -> Schema:

@@ -27,20 +27,20 @@ def load_configuration(
     layers = {
         layer.kind: layer
         for layer in (
-            _of_organisation(organisation or ORGANISATION),
-            _of_user(environment),
-            _of_project(config, workspace),
+            _organisation_layer(organisation or ORGANISATION),
+            _user_layer(environment),
+            _project_layer(config, workspace),
         )
         if layer is not None
     }
     values = environment if resolve else None
     project = layers.get("project")
     if not variables_set(environment) and layers.keys() <= {"project"}:
-        return _checked(project, values).replace(layers=(project,)) if project else Configuration()
+        return _read_layer(project, values).replace(layers=(project,)) if project else Configuration()
     from forge.project.config.merging import merge  # most have one layer at most
 
     if project is not None:
-        _checked(project, None)
+        _read_layer(project, None)
     merged = merge(layers, environment)
     name = project.name if project else next((layer.name for layer in layers.values()), "the environment")
     reader = Reader(name, values, merged.files, {layer.name: layer.text for layer in layers.values()})
@@ -57,7 +57,7 @@ def load_configuration(
 
 def read_configuration(text: str, name: str, declaration: type[Configuration] = Configuration) -> Configuration:
     """Returns what a text says by itself: no other layer, no variable is looked up. Raises `ToolError`."""
-    return _checked(_layer("project", name, text), None, declaration)
+    return _read_layer(_layer("project", name, text), None, declaration)
 
 
 def _layer(kind: str, name: str, text: str) -> Layer:
@@ -67,7 +67,7 @@ def _layer(kind: str, name: str, text: str) -> Layer:
     return Layer(kind, name, {} if document is None else document, text)
 
 
-def _checked(
+def _read_layer(
     layer: Layer, environment: Mapping[str, str] | None, declaration: type[Configuration] = Configuration
 ) -> Configuration:
     reader = Reader(layer.name, environment, texts={layer.name: layer.text}, declaration=declaration)
@@ -75,21 +75,22 @@ def _checked(
     return made.replace(document=layer.document)
 
 
-def _of_organisation(path: str) -> Layer | None:
-    """A file that is there and cannot be read is an error: what it forbids is not known."""
-    return _read("organisation", path) if file_exists(path, surely=True) else None
+def _organisation_layer(path: str) -> Layer | None:
+    """Reads the organisation's file. One that cannot be read is an error: its rules are unknown."""
+    return _read_file("organisation", path) if file_exists(path, surely=True) else None
 
 
-def _of_user(environment: Mapping[str, str]) -> Layer | None:
-    """The same holds for the user's own file."""
+def _user_layer(environment: Mapping[str, str]) -> Layer | None:
+    """Reads the user's own file. One that cannot be read is an error, too."""
     path = user_file(environment)
     if path is None or not file_exists(path, surely=True):
         return None
     check_own(path)
-    return _read("user", str(path))
+    return _read_file("user", str(path))
 
 
-def _of_project(config: str | None, workspace: str | os.PathLike[str] | None) -> Layer | None:
+def _project_layer(config: str | None, workspace: str | os.PathLike[str] | None) -> Layer | None:
+    """Reads the project's file: the named one, or the accepted one of the workspace."""
     if config is None and workspace is None:
         return None
     from forge.project.read_yaml import read_text  # only where there is a file
@@ -103,12 +104,12 @@ def _of_project(config: str | None, workspace: str | os.PathLike[str] | None) ->
     )
 
 
-def _read(kind: str, path: str) -> Layer:
+def _read_file(kind: str, path: str) -> Layer:
     """Reads a file that may have only some keys. It is checked by itself, so that its mistakes are its own."""
     from forge.project.read_yaml import read_text
 
     layer = _layer(kind, path, read_text(path))
-    _checked(layer, None)
+    _read_layer(layer, None)
     known = keys_said_by(kind)
     if wrong := [key for key in layer.document if key not in known]:
         problem = f"the {kind}'s file cannot say this; it belongs into a project's {NAME}"

@@ -1,4 +1,4 @@
-"""Lays the documents of several layers over each other: plain data, each checked before."""
+"""Merges the documents of several layers. Each document is checked before."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.project.config.declaration import Configuration, variables_set
-from forge.project.config.kinds import Named
+from forge.project.config.kinds import MappingOf
 from forge.project.config.section import section_of
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
 from forge.project.layers import Layer
@@ -15,23 +15,23 @@ from forge.project.layers import Layer
 
 class Merged(NamedTuple):
     document: dict[str, Any]
-    origins: dict[str, str]  # of a place, who said it
-    files: dict[str, str]  # of a place, the file
-    notes: tuple[str, ...]  # where somebody's word did not count
+    origins: dict[str, str]  # of a key path, who said it
+    files: dict[str, str]  # of a key path, the file
+    notes: tuple[str, ...]  # values that a stricter layer overruled
 
 
 def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged:
-    """Lay checked documents over each other. `layers` by kind."""
-    made = _Merging()
+    """Merges checked documents. `layers` are given by kind."""
+    made = _LayerMerger()
     organisation, user, project = (layers.get(kind) for kind in ("organisation", "user", "project"))
     for layer in filter(None, (user, project)):
         made.lay(layer)
     said = variables_set(environment)
-    for name, place in said.items():
-        made.say(place, _value(place, environment[name]), name)
+    for name, key_path in said.items():
+        made.set_variable(key_path, _value(key_path, environment[name]), name)
     floors: dict[str, list[Layer]] = {}
     for key in ("egress", "sandbox"):
-        now = any(place.partition(".")[0] == key for place in said.values())  # the person's latest word on it
+        now = any(key_path.partition(".")[0] == key for key_path in said.values())  # the person's latest setting
         above = (organisation, None if now or project is None else user)
         floors[key] = [one for one in above if one is not None and key in one.document]
         for layer in floors[key]:
@@ -39,13 +39,15 @@ def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged
     if "tools" in made.document:
         of_project = project is not None and "tools" in project.document
         kinds = ("organisation", "user") if of_project else ("organisation",)
-        made.document["tools"] = [_capped(entry, floors, kinds, made.notes) for entry in made.document["tools"]]
+        made.document["tools"] = [_limit_tool(entry, floors, kinds, made.notes) for entry in made.document["tools"]]
     if organisation is not None:
         made.deny_more(organisation)
     return Merged(made.document, made.origins, made.files, tuple(made.notes))
 
 
-class _Merging:
+class _LayerMerger:
+    """Collects the merged document."""
+
     def __init__(self) -> None:
         self.document: dict[str, Any] = {}
         self.origins: dict[str, str] = {}
@@ -53,8 +55,8 @@ class _Merging:
         self.notes: list[str] = []
 
     def lay(self, layer: Layer) -> None:
-        """Over what is there. What is relative in a user's file counts from where that file is."""
-        document = _rebased(layer) if layer.kind == "user" else dict(layer.document)
+        """Puts a layer over the others. Relative paths in a user's file count from that file."""
+        document = _rebase_paths(layer) if layer.kind == "user" else dict(layer.document)
         for key, value in document.items():
             if key == "guardrails":
                 self.deny_more(layer)
@@ -63,7 +65,7 @@ class _Merging:
                 self.document[key] = [one for index, one in enumerate(listed) if one not in listed[:index]]
                 self._note(key, layer)
             elif key == "skills":
-                self._teach(value, layer)
+                self._add_skills(value, layer)
             elif key in ("egress", "sandbox") and key in self.document:
                 self.document[key], self.origins[key] = value, layer.origin  # tightened afterwards
                 self.files[key] = layer.name
@@ -75,15 +77,15 @@ class _Merging:
                 self.document[key] = value
                 self._note(key, layer)
 
-    def say(self, place: str, value: Any, name: str) -> None:
-        """What a variable says."""
-        key, _, inner = place.partition(".")
+    def set_variable(self, key_path: str, value: Any, name: str) -> None:
+        """Sets the value of an environment variable."""
+        key, _, inner = key_path.partition(".")
         self.document[key] = {**self.document.get(key, {}), inner: value} if inner else value
-        self.origins[place] = f"environment variable {name}"
-        self.files[place] = f"the environment variable {name}"
+        self.origins[key_path] = f"environment variable {name}"
+        self.files[key_path] = f"the environment variable {name}"
 
     def tighten(self, key: str, layer: Layer) -> None:
-        """Hold a layer's sandbox or egress against what is there now."""
+        """Applies a layer's sandbox or egress if it is stricter than the current one."""
         least = layer.document[key]
         if key not in self.document:
             self.document[key] = least
@@ -104,56 +106,56 @@ class _Merging:
             lists[key] = [*lists.get(key, []), *rules]
             self._note(f"guardrails.{key}", layer)
 
-    def _teach(self, value: Mapping[str, Any], layer: Layer) -> None:
-        """Skills of both: the project's come first."""
+    def _add_skills(self, value: Mapping[str, Any], layer: Layer) -> None:
+        """Joins the skills of both layers: the project's come first."""
         before = self.document.get("skills", {})
         made: dict[str, Any] = {}
         for key, standard in (("paths", ["skills"]), ("active", [])):
-            listed = [*_listed(value.get(key, standard)), *_listed(before.get(key, []))]
+            listed = [*_as_list(value.get(key, standard)), *_as_list(before.get(key, []))]
             made[key] = [*dict.fromkeys(listed)]
         self.document["skills"] = made
         self._note("skills", layer)
 
-    def _note(self, place: str, layer: Layer) -> None:
-        both = place in self.origins and place in ("secrets", "skills")
-        both = both or (place in self.origins and place.startswith("guardrails"))
-        self.origins[place] = f"{self.origins[place]} and {layer.origin}" if both else layer.origin
-        self.files[place] = layer.name
+    def _note(self, key_path: str, layer: Layer) -> None:
+        both = key_path in self.origins and key_path in ("secrets", "skills")
+        both = both or (key_path in self.origins and key_path.startswith("guardrails"))
+        self.origins[key_path] = f"{self.origins[key_path]} and {layer.origin}" if both else layer.origin
+        self.files[key_path] = layer.name
 
 
 def _is_merged(key: str) -> bool:
-    """Whether layers are merged name by name or key by key. Rules are kept apart, an egress counts as a whole."""
+    """Tells whether layers are merged key by key. Rules are kept apart, an egress counts as a whole."""
     kind = Configuration.keys[key].kind
-    return isinstance(kind, Named) or (
+    return isinstance(kind, MappingOf) or (
         section_of(kind) is not None and key not in ("egress", "permissions", "workspace")
     )
 
 
-def _value(place: str, said: str) -> Any:
-    return int(said) if place == "limits.turns" and said.isdecimal() and len(said) < 15 else said
+def _value(key_path: str, said: str) -> Any:
+    return int(said) if key_path == "limits.turns" and said.isdecimal() and len(said) < 15 else said
 
 
-def _listed(value: Any) -> list[Any]:
+def _as_list(value: Any) -> list[Any]:
     return [value] if isinstance(value, str) else list(value)
 
 
-def _rebased(layer: Layer) -> dict[str, Any]:
-    """With paths that mean the same wherever they are read."""
+def _rebase_paths(layer: Layer) -> dict[str, Any]:
+    """Returns the document with paths that do not depend on the current directory."""
     parent = Path(layer.name).parent
     document = dict(layer.document)
 
-    def moved(entry: Any, key: str) -> Any:
+    def rebase(entry: Any, key: str) -> Any:
         if isinstance(entry, str) and key == "spec":
             return _path(entry, parent)
         return {**entry, key: _path(entry[key], parent)} if isinstance(entry, dict) and key in entry else entry
 
     for section, key in (("mcpServers", "cwd"), ("openapi", "spec"), ("channels", "path")):
         if section in document:
-            document[section] = {name: moved(entry, key) for name, entry in document[section].items()}
+            document[section] = {name: rebase(entry, key) for name, entry in document[section].items()}
     if "secrets" in document:
-        document["secrets"] = [moved(entry, "file") for entry in document["secrets"]]
+        document["secrets"] = [rebase(entry, "file") for entry in document["secrets"]]
     if "skills" in document:
-        paths = [_path(one, parent) for one in _listed(document["skills"].get("paths", ["skills"]))]
+        paths = [_path(one, parent) for one in _as_list(document["skills"].get("paths", ["skills"]))]
         document["skills"] = {**document["skills"], "paths": paths}
     return document
 
@@ -162,8 +164,8 @@ def _path(path: str, parent: Path) -> str:
     return path if path.startswith(("/", "~", "$", "http://", "https://")) else str(parent / path)
 
 
-def _capped(entry: Any, floors: Mapping[str, list[Layer]], kinds: tuple[str, ...], notes: list[str]) -> Any:
-    """A tool with its own sandbox or network, no looser than those above it allow."""
+def _limit_tool(entry: Any, floors: Mapping[str, list[Layer]], kinds: tuple[str, ...], notes: list[str]) -> Any:
+    """Limits a tool's own sandbox or network to what the layers above allow."""
     config = entry.get("config") if isinstance(entry, dict) else None
     if not config:
         return entry

@@ -1,4 +1,4 @@
-"""Reads one document: every refusal names the file, the place, the line and a fix."""
+"""Reads one document: every refusal names the file, the key path, the line and a fix."""
 
 from __future__ import annotations
 
@@ -41,41 +41,41 @@ class Reader:
         self.texts = texts or {}
         self.declaration = declaration  # the section that examples are from; by default `Configuration`
         self.variables: dict[str, None] = {}  # that must be set, in the order of the document
-        self.unset: dict[str, ToolError] = {}  # by the place of an entry, why it cannot be used here
+        self.unset: dict[str, ToolError] = {}  # by the key path of an entry, why it cannot be used here
         self.secrets: list[str] = []  # values of the environment that must be masked
 
-    def mapping(self, value: Any, place: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+    def mapping(self, value: Any, key_path: str, keys: Iterable[str] = ()) -> dict[str, Any]:
         if not isinstance(value, dict):
-            raise self.error(place or "the document", f"expected a mapping, got {kind_of(value)}")
+            raise self.error(key_path or "the document", f"expected a mapping, got {kind_of(value)}")
         for key in value:
-            at = f"{place}.{key}" if place else f"{key}"
+            at = f"{key_path}.{key}" if key_path else f"{key}"
             if not isinstance(key, str):
                 raise self.error(at, "expected a text as key")
             if keys and key not in keys:
                 raise self.error(at, "unknown key", key, keys)
         return value
 
-    def sequence(self, value: Any, place: str) -> list[Any]:
+    def sequence(self, value: Any, key_path: str) -> list[Any]:
         if not isinstance(value, list):
-            raise self.error(place, f"expected a list, got {kind_of(value)}")
+            raise self.error(key_path, f"expected a list, got {kind_of(value)}")
         return value
 
-    def text(self, value: Any, place: str, *, blank: bool = False) -> str:
+    def text(self, value: Any, key_path: str, *, blank: bool = False) -> str:
         """`blank`: the text may be empty."""
         if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
             got = "an empty text" if isinstance(value, str) and not blank else kind_of(value)
-            raise self.error(place, f"expected a text, got {got}")
+            raise self.error(key_path, f"expected a text, got {got}")
         return value
 
     def path(self, text: str) -> Path:
         """A relative path counts from where the file is."""
         return Path(self.name).parent / text
 
-    def fill_in(self, text: str, place: str, *, secret: bool = False) -> str:
+    def fill_in(self, text: str, key_path: str, *, secret: bool = False) -> str:
         """Replaces `${NAME}` and `${NAME:-default}` by variables of the environment."""
-        return re.sub(_REFERENCE, lambda match: self.look_up(match[1], match[2], place, secret=secret), text)
+        return re.sub(_REFERENCE, lambda match: self.look_up(match[1], match[2], key_path, secret=secret), text)
 
-    def look_up(self, name: str, default: str | None, place: str, *, secret: bool) -> str:
+    def look_up(self, name: str, default: str | None, key_path: str, *, secret: bool) -> str:
         """Returns a variable's value; it is noted as secret where `secret` or its name says so."""
         if default is None:
             self.variables[name] = None
@@ -83,21 +83,21 @@ class Reader:
             return f"${{{name}}}" if default is None else f"${{{name}:-{default}}}"
         given = self.environment.get(name)
         if not given and default is None:
-            said = f"{file_of(place, self.files, self.name)}: {place}: the environment variable {name} is not set"
+            said = f"{file_of(key_path, self.files, self.name)}: {key_path}: the environment variable {name} is not set"
             raise UnsetVariable(said, ErrorKind.CONFIG, f"Set it before Forge starts: export {name}=…")
         if given and (secret or is_secret(name)):
             self.secrets.append(given)
         return given or default or ""
 
-    def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
-        file = file_of(place, self.files, self.name)
+    def error(self, key_path: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
+        file = file_of(key_path, self.files, self.name)
         text = self.texts.get(file, "")
-        return config_error(file, place, problem, written, known, text, within=self.declaration, example=True)
+        return config_error(file, key_path, problem, written, known, text, within=self.declaration, example=True)
 
 
 def config_error(
     name: str,
-    place: str,
+    key_path: str,
     problem: str,
     written: str = "",
     known: Iterable[str] = (),
@@ -117,16 +117,16 @@ def config_error(
     hint = near(written, names, 1) if written else []
     fix = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(sorted(names))}." if names else ""
     if within is not None and (example or not fix):
-        is_key = bool(hint) and place.endswith(written)
-        example_line = example_at(place.removeprefix(f"{inside}."), hint[0] if is_key else "", within)
+        is_key = bool(hint) and key_path.endswith(written)
+        example_line = example_at(key_path.removeprefix(f"{inside}."), hint[0] if is_key else "", within)
         fix = f"{fix} For example: {example_line}".lstrip()
-    line = line_of(place, text)
-    return ToolError(f"{name}: {place}: {problem}{f' (line {line})' if line else ''}", ErrorKind.CONFIG, fix)
+    line = line_of(key_path, text)
+    return ToolError(f"{name}: {key_path}: {problem}{f' (line {line})' if line else ''}", ErrorKind.CONFIG, fix)
 
 
-def file_of(place: str, files: Mapping[str, str], name: str) -> str:
+def file_of(key_path: str, files: Mapping[str, str], name: str) -> str:
     """Returns the file that a part of a document is from; `name` where no other is known."""
-    steps = re.split(r"[.\[]", place)
+    steps = re.split(r"[.\[]", key_path)
     for length in range(min(len(steps), 3), 0, -1):
         if found := files.get(".".join(steps[:length])):
             return found
@@ -134,7 +134,7 @@ def file_of(place: str, files: Mapping[str, str], name: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the name of a variable or a header says that its value is secret."""
+    """Tells whether the name of a variable or a header marks its value as secret."""
     return re.search(_TELLING, name) is not None or name.lower() == "cookie"
 
 

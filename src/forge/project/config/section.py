@@ -57,14 +57,14 @@ key: Any = Key  # to type checkers a field is what its value is
 
 
 class ExactlyOne:
-    """Of several keys, one must be there and no other. `or_empty`: an empty section is fine, too."""
+    """Exactly one of several keys must be there. With `or_empty`, an empty section is fine, too."""
 
     def __init__(self, names: tuple[str, ...], expected: str, *, or_empty: bool = False) -> None:
         self.names, self.expected, self.or_empty = names, expected, or_empty
 
-    def check(self, reader: Reader, said: Mapping[str, Any], place: str) -> None:
+    def check(self, reader: Reader, said: Mapping[str, Any], key_path: str) -> None:
         if sum(name in said for name in self.names) != 1 and (said or not self.or_empty):
-            raise reader.error(place, f"expected {self.expected}")
+            raise reader.error(key_path, f"expected {self.expected}")
 
     def schema(self) -> Schema:
         one = {"oneOf": [{"required": [name]} for name in self.names]}
@@ -77,10 +77,10 @@ class Needs:
     def __init__(self, name: str, other: str, problem: str) -> None:
         self.name, self.other, self.problem = name, other, problem
 
-    def check(self, reader: Reader, said: Mapping[str, Any], place: str) -> None:
+    def check(self, reader: Reader, said: Mapping[str, Any], key_path: str) -> None:
         value = said.get(self.name)
         if isinstance(value, int | float) and value > 0 and self.other not in said:
-            raise reader.error(f"{place}.{self.name}", self.problem)
+            raise reader.error(f"{key_path}.{self.name}", self.problem)
 
     def schema(self) -> Schema:
         above = {"required": [self.name], "properties": {self.name: {"exclusiveMinimum": 0}}}
@@ -95,13 +95,13 @@ class Section:
     """
 
     keys: ClassVar[dict[str, Key]] = {}  # by their names in the document
-    _fields: ClassVar[dict[str, bool]] = {"place": False}  # whether a value must be given
+    _fields: ClassVar[dict[str, bool]] = {"key_path": False}  # whether a value must be given
     _alone: ClassVar[str] = ""
     _is_open: ClassVar[bool] = False
     _checks: ClassVar[tuple[ExactlyOne | Needs, ...]] = ()
     _example: ClassVar[Any] = None
 
-    place: str = ""  # where it is written; two that differ in nothing else are equal
+    key_path: str = ""  # where it is written; two that differ in nothing else are equal
 
     def __init_subclass__(
         cls, *, alone: str = "", is_open: bool = False, checks: Iterable[Any] = (), example: Any = None
@@ -134,41 +134,41 @@ class Section:
         return f"{type(self).__name__}({', '.join(f'{name}={one!r}' for name, one in vars(self).items())})"
 
     def fields(self) -> dict[str, Any]:
-        """Returns the values by the names of the fields, without the place."""
-        return {name: getattr(self, name) for name in self._fields if name != "place"}
+        """Returns the values by the names of the fields, without the key path."""
+        return {name: getattr(self, name) for name in self._fields if name != "key_path"}
 
     def replace(self, **changes: Any) -> Self:
         return type(self)(**{**vars(self), **changes})
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, place: str) -> Any:
-        """Returns the typed value of what is written at a place. Raises `ToolError`."""
+    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+        """Returns the typed value of what is written at a key path. Raises `ToolError`."""
         is_alone = cls._alone != "" and isinstance(value, str)
-        said = reader.mapping({cls._alone: value} if is_alone else value, place, () if cls._is_open else cls.keys)
+        said = reader.mapping({cls._alone: value} if is_alone else value, key_path, () if cls._is_open else cls.keys)
         for one in cls.keys.values():
             if one.required and one.name not in said:
                 more = f": {one.required}" if isinstance(one.required, str) else ""
-                raise reader.error(place, f"{one.name} is missing{more}")
+                raise reader.error(key_path, f"{one.name} is missing{more}")
         for check in cls._checks:
-            check.check(reader, said, place)
+            check.check(reader, said, key_path)
         values, unset = {}, None
         for name, written in said.items():
             if (declared := cls.keys.get(name)) is None:
                 values[name] = written
                 continue
-            at = place if is_alone else f"{place}.{name}" if place else name
+            at = key_path if is_alone else f"{key_path}.{name}" if key_path else name
             try:
                 values[declared.field] = declared.kind.read(reader, written, at)
             except UnsetVariable as error:  # a mistake further down is worse
                 unset = unset or error
         if unset is not None:
             raise unset
-        return cls.from_keys(reader, values, place)
+        return cls.from_keys(reader, values, key_path)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         """Returns the typed value of fields that were read; fields that are absent have their defaults."""
-        return cls(**values, place=place)
+        return cls(**values, key_path=key_path)
 
     @classmethod
     def schema(cls) -> Schema:
@@ -191,15 +191,15 @@ class Section:
 
 
 class PlainSection(Section):
-    """A section whose typed value is a dictionary of the keys that are there: somebody else takes it."""
+    """A section whose typed value is a dictionary of its keys, for another reader."""
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         return values
 
 
-class Later:
-    """A section in a module of this package that is loaded when it is needed: most documents do without."""
+class DeferredSection:
+    """A section in a module that is loaded when it is needed: most documents do not have it."""
 
     def __init__(self, module: str, name: str) -> None:
         self.module, self.name = module, name
@@ -208,8 +208,8 @@ class Later:
         found: type[Section] = getattr(import_module(f"forge.project.config.{self.module}"), self.name)
         return found
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        return self.section().read(reader, value, place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        return self.section().read(reader, value, key_path)
 
     def schema(self) -> Schema:
         return self.section().schema()
@@ -217,6 +217,6 @@ class Later:
 
 def section_of(kind: Kind) -> type[Section] | None:
     """Returns the section that a key holds; None where it is no section."""
-    if isinstance(kind, Later):
+    if isinstance(kind, DeferredSection):
         return kind.section()
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None

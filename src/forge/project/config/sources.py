@@ -14,8 +14,8 @@ from forge.project.config.kinds import (
     FilePath,
     Filled,
     Flag,
-    Listed,
-    Named,
+    ListOf,
+    MappingOf,
     Number,
     Pairs,
     Schema,
@@ -25,7 +25,7 @@ from forge.project.config.kinds import (
 from forge.project.config.reader import Reader
 from forge.project.config.section import ExactlyOne, Section, key
 
-_GLOBS = Listed(Text(), single=True)
+_GLOBS = ListOf(Text(), single=True)
 _VALUE = Variable(look_up=True)
 _TRANSPORT = Choice("stdio", "http", "streamable-http")
 _A_VARIABLE = "the name of a variable"
@@ -43,7 +43,7 @@ class SourceEntry(Section):
         Pairs(), "Headers; ${NAME} stands for a variable.", {"Authorization": "Bearer ${TOKEN}"}, name="headers"
     )
     headers_env: Mapping[str, str] = key(
-        Named(_VALUE), "Headers whose values are held by variables.", {"Authorization": "DOCS_TOKEN"}
+        MappingOf(_VALUE), "Headers whose values are held by variables.", {"Authorization": "DOCS_TOKEN"}
     )
     timeout: float | None = key(Number(), "Seconds.", 30)
     secrets: tuple[str, ...] = ()
@@ -53,20 +53,20 @@ class SourceEntry(Section):
         return {**self.plain_headers, **self.headers_env}
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, place: str) -> Any:
+    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
         reader.secrets.clear()
-        return super().read(reader, value, place)
+        return super().read(reader, value, key_path)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
-        return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, place)
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+        return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, key_path)
 
 
 class _Hidden(Flag):
     empty: Any = None
 
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        return None if value == "auto" else super().read(reader, value, place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        return None if value == "auto" else super().read(reader, value, key_path)
 
     def schema(self) -> Schema:
         return {"enum": ["auto", True, False]}
@@ -90,7 +90,7 @@ class McpEntry(
     """A server: a program to start, or a URL."""
 
     program: str = key(Filled(), "The program to start.", "uvx", name="command")
-    args: tuple[str, ...] = key(Listed(Argument()), "Its arguments.", ["mcp-server-git"])
+    args: tuple[str, ...] = key(ListOf(Argument()), "Its arguments.", ["mcp-server-git"])
     environment: Mapping[str, str] = key(
         Pairs(), "Its environment; ${NAME} stands for a variable.", {"TOKEN": "${GIT_TOKEN}"}, name="env"
     )
@@ -99,7 +99,7 @@ class McpEntry(
     type: str = key(_TRANSPORT, "How it is reached; known from the command or the URL.", "stdio")
     transport: str = key(_TRANSPORT, "The same, as other clients write it.", "stdio")
     prefix: str = key(Text(), "Its tools are PREFIX__NAME; by default the server's name.", "git")
-    rename: Mapping[str, str] = key(Named(Text()), "Other names for its tools.", {"git_status": "status"})
+    rename: Mapping[str, str] = key(MappingOf(Text()), "Other names for its tools.", {"git_status": "status"})
     disabled: bool = key(Flag(), "Leave it out.", True)
     auto_approve: None = key(AsWritten({"not": {}}), "Nothing: rules approve.", name="autoApprove")
 
@@ -108,14 +108,14 @@ class McpEntry(
         return (self.program, *self.args) if self.program else ()
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, place: str) -> Any:
+    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
         """Returns None for a server that is disabled: only the names of its keys are checked."""
-        said = reader.mapping(value, place, cls.keys)
-        if Flag().read(reader, said.get("disabled", False), f"{place}.disabled"):
+        said = reader.mapping(value, key_path, cls.keys)
+        if Flag().read(reader, said.get("disabled", False), f"{key_path}.disabled"):
             return None
         if "autoApprove" in said:
-            raise reader.error(f"{place}.autoApprove", _NO_APPROVAL)
-        return super().read(reader, value, place)
+            raise reader.error(f"{key_path}.autoApprove", _NO_APPROVAL)
+        return super().read(reader, value, key_path)
 
     @classmethod
     def schema(cls) -> Schema:
@@ -137,7 +137,7 @@ class _BasicAuth(Section, example={"user": "API_USER", "password": "API_PASSWORD
     password: str = key(_VALUE, "The variable that holds the password.", "API_PASSWORD", required=_A_VARIABLE)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         return (values["user"], values["password"])
 
 
@@ -155,7 +155,7 @@ class _Auth(
     where: str = key(Choice("header", "query", "cookie"), "Where the key is sent.", "header", name="in")
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], place: str) -> Any:
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
         """As `openapi(auth=…)` takes it."""
         if "basic" in values:
             return {"basic": values["basic"]}
@@ -163,8 +163,8 @@ class _Auth(
 
 
 class _Spec(Filled):
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        text = super().read(reader, value, place)
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        text = super().read(reader, value, key_path)
         return text if text.lower().startswith(("http://", "https://")) else str(reader.path(text))
 
 
@@ -186,8 +186,8 @@ class OpenApiEntry(
 
 
 class _Method(Text):
-    def read(self, reader: Reader, value: Any, place: str) -> Any:
-        return reader.text(value, place).upper()
+    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+        return reader.text(value, key_path).upper()
 
 
 class WebhookEntry(

@@ -1,4 +1,4 @@
-"""Of two sandboxes or two egresses, what both allow."""
+"""Finds what two sandboxes or two egresses both allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def stricter_sandbox(one: Any, other: Any) -> str:
 
 
 def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
-    """`open` that names nothing private restricts nothing; what both list stays."""
+    """Returns the common part. `open` without private addresses restricts nothing."""
     if not _restricts(one):
         return dict(other)
     if not _restricts(other):
@@ -44,7 +44,7 @@ def _restricts(said: Mapping[str, Any]) -> bool:
 
 
 def _both(one: Sequence[str], other: Sequence[str]) -> list[str]:
-    """The narrower of every two entries of which one covers the other."""
+    """Returns the narrower of every two entries of which one covers the other."""
     found = [entry for entry in other if any(_covers(wider, entry) for wider in one)]
     found += [entry for entry in one if any(_covers(wider, entry) for wider in other)]
     return [*dict.fromkeys(found)]
@@ -66,7 +66,7 @@ def _covers(wider: str, narrower: str) -> bool:
 
 
 def _parts(entry: str) -> tuple[str, str]:
-    """The host, and the port where there is one: `host:1`, `[::1]:1`, `::1`."""
+    """Returns the host, and the port if there is one: `host:1`, `[::1]:1`, `::1`."""
     text = entry.strip().lower()
     if text.startswith("["):
         host, _, rest = text[1:].partition("]")

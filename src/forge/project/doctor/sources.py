@@ -44,7 +44,7 @@ def _server(name: str, entry: McpEntry, workspace: Path, approved: int) -> Findi
     else:
         program = _program(entry, workspace)
         if program is None:
-            fix = f"Install {entry.command[0]}, or write its whole path at {entry.place}.command."
+            fix = f"Install {entry.command[0]}, or write its whole path at {entry.key_path}.command."
             return Finding(check, "warning", f"the program {entry.command[0]} is not found", fix)
         location = f"{program}, not started"
     if not approved:

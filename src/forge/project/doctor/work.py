@@ -33,7 +33,7 @@ def _channels(configuration: Configuration) -> Iterator[Finding]:
             yield Finding(f"channel {name}", "warning", words, f"export {missing[0]}=…")
         elif entry.path is not None and not os.access(entry.path.parent, os.W_OK):
             detail = f"{entry.path} cannot be written"
-            yield Finding(f"channel {name}", "warning", detail, f"Make its folder, or fix {entry.place}.path.")
+            yield Finding(f"channel {name}", "warning", detail, f"Make its folder, or fix {entry.key_path}.path.")
         else:
             yield Finding(f"channel {name}", "ok", entry.type)
 
