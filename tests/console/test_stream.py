@@ -124,7 +124,7 @@ async def test_numbers_that_come_late_are_not_missed(store, monkeypatch):
     def without_hidden(*arguments):
         return [one for one in real(*arguments) if one.number not in hidden]
 
-    monkeypatch.setattr(module, "numbered_after", without_hidden)
+    monkeypatch.setattr(module, "entries_after", without_hidden)
     monkeypatch.setattr(type(store.database), "is_sqlite", property(lambda self: False))
     hub = Hub(store)
     await asyncio.to_thread(tell, store, 3)
