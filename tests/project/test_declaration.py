@@ -151,7 +151,7 @@ def test_typed_values_never_change_and_are_copied_with_changes():
     with pytest.raises(AttributeError, match=r"use replace\(url=…\)"):
         one.url = "b"  # type: ignore[misc]
     assert one.replace(url="b") == Shape(url="b")
-    assert one == copy.deepcopy(one) == Shape(url="a").replace(place="elsewhere")
+    assert one == copy.deepcopy(one) == Shape(url="a").replace(key_path="elsewhere")
     assert one != Shape()
     assert one != Retries()
     assert repr(one) == "Shape(url='a')"
