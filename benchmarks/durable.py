@@ -22,7 +22,7 @@ from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
 from forge.core.messages import Message
 from forge.durable.engine import workflow
-from forge.durable.engine.starter import Starter
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, standard_executor
-from forge.core.arguments.dialects import DIALECTS
+from forge.core.arguments.provider_dialects import DIALECTS
 from forge.tools.tool_search import ToolSearch
 from scores.damage import DAMAGES
 from scores.packages import from_pypi

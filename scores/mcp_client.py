@@ -12,7 +12,7 @@ from typing import Any
 
 from forge import Egress, Scope, ToolCall, ToolRegistry, approve_all, mcp, standard_executor
 from forge.core.arguments.example import example_arguments
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 
 
 async def main(url: str) -> int:

@@ -6,7 +6,7 @@ from typing import get_args
 
 from forge.agent.result import Reason
 from forge.cli import ENDS
-from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.exit_codes import Ending
 from forge.core.errors import ErrorKind
 from scripts.reference.markdown import table
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from forge.agent.context_window import insert_summary, is_summary, needs_summary, prune, split, summarise
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
-from forge.agent.window import insert_summary, is_summary, needs_summary, prune, split, summarise
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.provider import ModelRequest, ProviderError

@@ -32,7 +32,7 @@ from forge import (
     text_calls,
     tool,
 )
-from forge.agent.wire import export_message, import_message
+from forge.agent.message_json import export_message, import_message
 
 
 @tool

@@ -1,8 +1,8 @@
 """What the model is shown stays within its window; everything that was said is kept."""
 
 from forge import Agent, Conversation, Limits, Message, ProviderError, Scripted, ToolCall, tool
+from forge.agent.context_window import Shortening, shorten
 from forge.agent.tokens import estimate_message
-from forge.agent.window import Shortening, shorten
 from forge.models.http.errors import PromptTooLong
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from forge.cli.terminal import answer_lines as stream
 from forge.cli.terminal.answer_lines import MAX_LINE, MOST_AT_ONCE, answer_lines
-from forge.cli.terminal.show import as_line
+from forge.cli.terminal.print_result import as_line
 from forge.core.context import Scope, ToolContext
 from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import forge.cli.commands.tool_list
+import forge.cli.commands.tool.list_tools
 from tests.cli.conftest import environment, start
 
 
@@ -113,7 +113,7 @@ def test_an_internal_error_is_one_line_and_with_debug_a_traceback(here, monkeypa
     def broken(options: object) -> None:
         raise RuntimeError("the wheel came off")
 
-    monkeypatch.setattr(forge.cli.commands.tool_list, "project_tools", broken)
+    monkeypatch.setattr(forge.cli.commands.tool.list_tools, "project_tools", broken)
     ended = here("tool", "list")
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.splitlines()[0] == "forge: this should not happen: RuntimeError: the wheel came off"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forge.core.errors import ToolError
-from forge.schedules._rows import MOST_SCHEDULES
+from forge.schedules.schedule_rows import MOST_SCHEDULES
 from forge.schedules.store import _check_room
 from tests.cli.scripts import script
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 import forge.cli.terminal.output
-from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output, clip
 from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, describe_call, format_seconds
 from forge.core.errors import ErrorKind

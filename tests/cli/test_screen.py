@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from forge.cli.running.loop_thread import LoopThread
-from forge.cli.terminal.ending import Ending
-from forge.cli.terminal.screen import BACKLOG, Screen
+from forge.cli.terminal.event_thread import BACKLOG, Screen
+from forge.cli.terminal.exit_codes import Ending
 from forge.core.events import Event, TextDelta, ToolOutput
 from forge.core.messages import ToolCall
 

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 
-from forge.cli.commands.tool_describe import _page
+from forge.cli.commands.tool.describe import _page
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
 from forge.core.tool import tool

@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from forge.cli import tool
+from forge.cli.commands import tool
 from forge.sources.scripts import scripts
 from tests.cli.conftest import environment
 
 
 @pytest.fixture
 def new(here, monkeypatch):
-    monkeypatch.setattr(tool.command, "modules", {**tool.command.modules, "new": "forge.cli.commands.tool_new"})
+    monkeypatch.setattr(tool.command, "modules", {**tool.command.modules, "new": "forge.cli.commands.tool.new"})
     return lambda *arguments: here("tool", "new", *arguments)
 
 

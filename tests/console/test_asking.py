@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from forge.console.api.asking import ApiRequest, Download, _response, json_response
+from forge.console.api.requests import ApiRequest, Download, _response, json_response
 from forge.core.errors import ToolError
 
 

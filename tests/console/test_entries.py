@@ -8,7 +8,7 @@ import json
 import pytest
 
 from forge.console.api.exporting import LEFT_OUT, as_markdown, as_ndjson
-from forge.console.entries import LONGEST, attachment, build_entry, of_runs, one_entry, tail_of_runs
+from forge.console.event_entries import LONGEST, attachment, build_entry, of_runs, one_entry, tail_of_runs
 from forge.core.errors import ToolError, Waiting
 from forge.core.result import Attachment, ToolResult
 from forge.durable.store import RunStore

@@ -11,8 +11,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from forge.console.entrance import Entrance, new_key
 from forge.console.guard import HEADERS, MAX_BODY, Guard
+from forge.console.login import Entrance, new_key
 from tests.console.conftest import flags_of
 
 PORT = 8485

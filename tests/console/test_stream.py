@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
-from forge.console import hub as module
-from forge.console.entrance import new_key
-from forge.console.entries import entries_after
-from forge.console.hub import Hub
+from forge.console import event_hub as module
+from forge.console.event_entries import entries_after
+from forge.console.event_hub import Hub
+from forge.console.login import new_key
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
 from tests.console.conftest import Console, call, running_console, script
@@ -67,7 +67,7 @@ async def test_a_page_that_comes_back_gets_what_it_missed(store):
 
 
 async def test_a_page_that_was_away_for_too_long_is_told_so(store, monkeypatch):
-    monkeypatch.setattr("forge.console.hub.MOST_KEPT", 20)
+    monkeypatch.setattr("forge.console.event_hub.MOST_KEPT", 20)
     tell(store, 50)
     hub = Hub(store)
     async with hub.opened(), hub.listener(5) as (_, gap):
@@ -75,7 +75,7 @@ async def test_a_page_that_was_away_for_too_long_is_told_so(store, monkeypatch):
 
 
 async def test_a_page_that_reads_too_slowly_holds_nobody_up_and_costs_nothing(store, monkeypatch):
-    monkeypatch.setattr("forge.console.hub.MOST_KEPT", 20)
+    monkeypatch.setattr("forge.console.event_hub.MOST_KEPT", 20)
     hub = Hub(store)
     async with hub.opened(), hub.listener(None) as (slow, _), hub.listener(None) as (quick, _):
         for _ in range(5):
@@ -88,7 +88,7 @@ async def test_a_page_that_reads_too_slowly_holds_nobody_up_and_costs_nothing(st
 
 
 async def test_what_happens_at_a_terminal_is_noticed(store, tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.hub.OTHERS", 0.0)
+    monkeypatch.setattr("forge.console.event_hub.OTHERS", 0.0)
     log = tmp_path / "audit.ndjson"
     hub = Hub(store, log)
     async with hub.opened(), hub.listener(None) as (listener, _):
@@ -197,7 +197,7 @@ async def test_a_page_goes_on_after_the_server_was_started_again(tmp_path):
 
 
 async def test_a_hundred_pages_may_look_and_too_many_are_told_so(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.api.streaming.MOST_STREAMS", 100)
+    monkeypatch.setattr("forge.console.api.event_stream.MOST_STREAMS", 100)
     async with (
         running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console,
         AsyncExitStack() as stack,
@@ -216,7 +216,7 @@ async def test_a_hundred_pages_may_look_and_too_many_are_told_so(tmp_path, monke
 
 
 async def test_many_that_come_at_the_same_moment_are_counted_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.api.streaming.MOST_STREAMS", 10)
+    monkeypatch.setattr("forge.console.api.event_stream.MOST_STREAMS", 10)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
 
         async def look() -> int:
@@ -264,7 +264,7 @@ async def _only(events, count):
 
 
 async def test_a_reader_that_does_not_read_is_let_go(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.console.api.streaming.PATIENCE", 0.2)
+    monkeypatch.setattr("forge.console.api.event_stream.PATIENCE", 0.2)
     async with running_console(tmp_path, model=script(tmp_path, "Hi."), works=False) as console:
         reader, writer = await asyncio.open_connection("127.0.0.1", console.port, limit=1)
         cookie = "; ".join(f"{name}={value}" for name, value in console.client.cookies.items())

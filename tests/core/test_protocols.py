@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from forge.agent.guarded import GuardedProvider
+from forge.agent.guarded_model import GuardedProvider
 from forge.core.provider import expects_calls, window_of
 from forge.core.registry import problems_of
 from forge.core.secrets import Secrets, secrets_of

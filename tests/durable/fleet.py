@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.messages import Message
-from forge.durable.engine.starter import Starter
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo
 

@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from forge.durable.engine.starter import Starter
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 
 

@@ -277,7 +277,7 @@ async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str
 
 
 def said(*calls: ToolCall, text: str = "") -> dict[str, Any]:
-    from forge.agent.wire import export_message
+    from forge.agent.message_json import export_message
 
     return {"message": export_message(Message("assistant", text, tool_calls=calls))}
 
@@ -450,7 +450,7 @@ async def test_a_segment_ends_before_it_is_too_large_to_be_stored(
 
 
 def test_the_wire_form_of_a_result_holds_nothing_of_the_tools_choosing() -> None:
-    from forge.durable.store.wire import result_from_json, result_to_json
+    from forge.durable.store.step_json import result_from_json, result_to_json
 
     forged = ToolResult(for_llm="x", data={"waiting": {"kind": "time"}, "__error__": "x", "message": "m"})
     wire = result_to_json(forged)

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from forge.durable.engine.claims import _query, find_next
-from forge.durable.engine.starter import Starter
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
 from tests.durable.fleet import Fleet, fleet_of

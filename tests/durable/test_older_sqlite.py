@@ -41,7 +41,7 @@ def test_a_newer_one_keeps_its_own(engine):
 
 
 def test_every_table_of_the_engine_has_times_here():
-    import forge.durable.engine.starter  # noqa: F401
+    import forge.durable.engine.start_segments  # noqa: F401
 
     version = sqlite3.sqlite_version_info
     assert version >= (3, 42) or not any("subsec" in text for text in _migration.sqlite_migrations)

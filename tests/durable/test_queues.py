@@ -11,7 +11,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.queues import CLASS, Limits, compute_priority, count_queued, offer_queue
-from forge.durable.engine.starter import Starter
+from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
 from tests.durable.fleet import Fleet, fleet_of, until

@@ -16,7 +16,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.durable.store.rows import Ending, Outcome, Wait
-from forge.durable.store.wire import outcome_from_json, outcome_to_json, result_from_json, result_to_json
+from forge.durable.store.step_json import outcome_from_json, outcome_to_json, result_from_json, result_to_json
 
 OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

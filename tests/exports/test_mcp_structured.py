@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict
 
 from forge import Scope, ToolContext, ToolRegistry, ToolResult, approve_all, tool
 from forge.core.tool import Tool
-from forge.exports.mcp_server import wire
+from forge.exports.mcp_server import protocol_json as wire
 from forge.exports.mcp_server.offer import Offer
 from forge.exports.mcp_server.structured import NOTE, Shape
 from forge.pipeline import standard_executor

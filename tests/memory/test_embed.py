@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.memory.embed import Endpoint, embedder_from
+from forge.memory.embedders import Endpoint, embedder_from
 from forge.network.egress import Egress, use_egress
 from tests.memory.remembering import memory_in, note
 from tests.models.serving import Reply, refusal, serving

@@ -11,7 +11,7 @@ import pytest
 from forge.core.context import Scope
 from forge.process.sandbox import Confinement, Tier
 from forge.process.sandbox.layout import confinement_of
-from forge.process.sandbox.put_back import restore_protected, take_snapshot, watch_protected_files
+from forge.process.sandbox.restore_files import restore_protected, take_snapshot, watch_protected_files
 from forge.workspace.paths import PathValidator
 from tests.process.attacks import needs, run
 

@@ -28,7 +28,7 @@ from forge.permissions.gate import PolicyGate
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration, load_configuration, read_configuration
 from forge.project.config.durable import passwords, without_password
-from forge.project.effective import effective_values
+from forge.project.effective_config import effective_values
 from forge.project.project import Project, RunOptions
 from forge.project.runs.durable_runs import (
     INITIAL_MESSAGES,

@@ -14,8 +14,8 @@ from forge.permissions.policy import PolicyError
 from forge.project.assemble.choose import apply_settings, choose_tools
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
-from forge.project.effective import HIDDEN, effective_values, nest_values
-from forge.project.layers import data_file, rule_layers, user_file
+from forge.project.config_layers import data_file, rule_layers, user_file
+from forge.project.effective_config import HIDDEN, effective_values, nest_values
 
 
 class Places(NamedTuple):

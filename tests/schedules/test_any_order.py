@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forge.core.errors import ToolError
-from forge.schedules._claims import LARGE_STEP, LEASE
+from forge.schedules.claims import LARGE_STEP, LEASE
 from forge.schedules.schedule import Outcome, Status
 from forge.schedules.store import ScheduleStore
 from tests.schedules.clocks import Clocks

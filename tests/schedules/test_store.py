@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.schedules import _rows
+from forge.schedules import schedule_rows as _rows
 from forge.schedules.schedule import Outcome, Source, Status
 from forge.schedules.store import ScheduleStore
 from tests.schedules.clocks import at, shown

@@ -11,15 +11,15 @@ from functools import partial
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack
 
+from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.guarded import Guard, GuardedProvider, check_prompt, is_denied
+from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_denied
 from forge.agent.limits import Limits
 from forge.agent.loop import run_loop
 from forge.agent.output import Structured
 from forge.agent.result import OutputT, RunResult
 from forge.agent.run import LoopSettings
 from forge.agent.subagent import AgentType, Task
-from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed
 from forge.core.context import Scope, new_session
@@ -29,7 +29,7 @@ from forge.core.execution.background import BackgroundWork
 from forge.core.execution.session_end import end_started
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message, ToolCall, unanswered_calls
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import ToolResult

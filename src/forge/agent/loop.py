@@ -9,13 +9,13 @@ from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
+from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation
 from forge.agent.ending import correct_reason, end_run, end_with_error, find_ending
 from forge.agent.limits import Limits, Spent
 from forge.agent.result import Reason, RunResult
 from forge.agent.run import LoopSettings, Run
 from forge.agent.tokens import estimate_messages
-from forge.agent.window import shorten
 from forge.core.context import Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, RunFinished, TextDelta, TurnFinished

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from pathlib import Path
 from typing import Any, Self
 
-from forge.agent._rows import (
+from forge.agent.message_json import export_message, import_message
+from forge.agent.session_rows import (
     MIGRATIONS,
     SessionInfo,
     check_name,
@@ -21,7 +22,6 @@ from forge.agent._rows import (
     read_messages,
     remove_session,
 )
-from forge.agent.wire import export_message, import_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief

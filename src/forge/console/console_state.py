@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.agent import Agent
-from forge.console.hub import Hub
+from forge.console.event_hub import Hub
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of

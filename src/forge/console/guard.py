@@ -15,7 +15,7 @@ from urllib.parse import parse_qs
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from forge.console.entrance import STAYS, Entrance
+from forge.console.login import STAYS, Entrance
 
 MAX_BODY = 1_000_000  # bytes
 PATIENCE = 10.0  # seconds for a body to arrive

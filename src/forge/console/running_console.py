@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from forge.console.entrance import Entrance, new_key
-from forge.project.layers import data_file
+from forge.console.login import Entrance, new_key
+from forge.project.config_layers import data_file
 from forge.workspace.state.replace_file import replace_file
 
 FOLDER = "console"

@@ -142,7 +142,7 @@ class ToolRegistry(Mapping[str, Tool]):
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
         if built is None:
-            from forge.core.arguments.dialects import DIALECTS  # listing tools spells none
+            from forge.core.arguments.provider_dialects import DIALECTS  # listing tools spells none
 
             try:
                 spell = DIALECTS[dialect]

@@ -483,7 +483,7 @@ def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits)
 
 
 def _check_target(spec: ToolSpec) -> None:
-    from forge.core.arguments.outline import flatten_schema
+    from forge.core.arguments.schema_outline import flatten_schema
 
     for target in spec.targets:
         if target not in (flatten_schema(spec.parameters).get("properties") or {}):

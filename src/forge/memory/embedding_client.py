@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
 from forge.core.plain_values import text_of
-from forge.memory.embed import Embedder, Vector
+from forge.memory.embedders import Embedder, Vector
 
 if TYPE_CHECKING:  # it loads SQLite
     from forge.memory.index import Index

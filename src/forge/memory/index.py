@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import NamedTuple
 
-from forge.memory._tables import (
+from forge.memory.index_tables import (
     SHIFT,
     NoteContent,
     count_of,

@@ -11,12 +11,12 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.memory.embed import Embedder
+from forge.memory.embedders import Embedder
 from forge.memory.embedding_client import EmbeddingClient
 from forge.memory.notes import EVERGREEN, Notes, day_of
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.memory.follow import IndexFollower
+    from forge.memory.index_notes import IndexFollower
 
 PATIENCE = 2.0  # seconds that a search waits for missing vectors; `reindex` makes all
 
@@ -205,7 +205,7 @@ class Memory:
         return remarks
 
     def _open_follower(self) -> IndexFollower:
-        from forge.memory.follow import IndexFollower
+        from forge.memory.index_notes import IndexFollower
 
         with self._lock:
             if self._follower is None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import date
 
 from forge.core.plain_values import sendable
-from forge.memory._tables import SHIFT, separate_letters
+from forge.memory.index_tables import SHIFT, separate_letters
 
 HALF_LIFE = 7.0  # days in which a dated note loses half of its weight
 MOST_WORDS = 32  # of a query

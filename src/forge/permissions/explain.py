@@ -10,8 +10,8 @@ from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
+from forge.permissions.policy_decision import ask_if_unresolved
 from forge.permissions.protected import protect
-from forge.permissions.rulings import ask_if_unresolved
 from forge.permissions.targets import find_requests
 
 

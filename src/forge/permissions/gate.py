@@ -20,9 +20,9 @@ from forge.permissions.answers import Answer, Approver, answer_of, approve_all, 
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.call_preview import introduce_tool, preview_changes
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
+from forge.permissions.policy_decision import copy_arguments, ruling_of
 from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
 from forge.permissions.request import strictest
-from forge.permissions.rulings import copy_arguments, ruling_of
 from forge.permissions.targets import find_requests, identity
 
 __all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "is_opened", "nobody"]

@@ -10,7 +10,7 @@ from typing import Any
 from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.documents import LAYERS, RuleEntry, read_document, without_comment
+from forge.permissions.policy_files import LAYERS, RuleEntry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
 from forge.permissions.target_forms import RepeatedTarget, TargetForm, UnseenTarget, read_target_forms

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.agent import Agent
+from forge.agent.context_window import WINDOW
 from forge.agent.subagent import Task
-from forge.agent.window import WINDOW
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step

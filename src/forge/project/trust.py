@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.layers import data_file, file_exists
+from forge.project.config_layers import data_file, file_exists
 from forge.project.read_yaml import read_text
 from forge.workspace.state.replace_file import replace_file
 

@@ -12,7 +12,7 @@ from os import urandom
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.schedules._claims import Claim
+from forge.schedules.claims import Claim
 from forge.schedules.occurrences import Due, Refusal, SharedClaims
 from forge.schedules.schedule import Outcome, Run, Schedule, Status
 from forge.schedules.store import ScheduleStore

@@ -11,9 +11,9 @@ from typing import Any, Self, Unpack
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
-from forge.schedules import _claims, _rows
-from forge.schedules._claims import Claim, Moment, Tick
-from forge.schedules._definitions import (
+from forge.schedules import claims as _claims
+from forge.schedules import schedule_rows as _rows
+from forge.schedules.check_schedule import (
     NO_CHAT,
     CurrentChat,
     Definition,
@@ -26,6 +26,7 @@ from forge.schedules._definitions import (
     read_declared,
     revise_row,
 )
+from forge.schedules.claims import Claim, Moment, Tick
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
 from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.state.store import Store

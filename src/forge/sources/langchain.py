@@ -19,7 +19,7 @@ from forge.core.plain_values import plain
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.core.spec import ToolTraits
 from forge.core.tool import Tool
-from forge.sources._borrowed import framework_error, make_borrowed_tool, validation_error
+from forge.sources.borrowed_tools import framework_error, make_borrowed_tool, validation_error
 
 
 def from_langchain(tool: BaseTool, *, name: str = "", **traits: Unpack[ToolTraits]) -> Tool:

@@ -18,7 +18,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.executor import Step, ToolExecutor, render_call
 from forge.core.messages import ToolCall
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets

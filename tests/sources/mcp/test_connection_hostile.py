@@ -14,7 +14,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp import connection as module
-from forge.sources.mcp import listing
+from forge.sources.mcp import list_tools as listing
 from forge.sources.mcp.connection import Connection, SilentListener, Target
 from tests.sources.mcp import hostile
 from tests.sources.mcp.test_connection import Heard, by_hand, opened, said, until

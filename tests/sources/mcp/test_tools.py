@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.display import request_text

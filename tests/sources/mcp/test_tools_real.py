@@ -11,7 +11,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 from forge.permissions.answers import Answer
 from forge.sources.mcp import mcp
 from tests.sources.mcp.remote import Desk, until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
 from forge.sources.scripts import ScriptFolder, ScriptSettings, header, scripts

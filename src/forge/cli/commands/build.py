@@ -12,7 +12,7 @@ import click
 
 from forge.cli.options import Options, require_project, with_options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # showing the help does without
     from forge.project.build.record import Build, BuildOrder, Problem

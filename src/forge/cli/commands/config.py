@@ -10,10 +10,10 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when it is shown
-    from forge.project.effective import Value
+    from forge.project.effective_config import Value
 
 _LONGEST = 100  # characters of a value on a line
 
@@ -56,7 +56,7 @@ def show(options: Options, explain: bool) -> None:
       forge config show --config other.yaml --json
     """
     from forge.project.config import load_configuration  # showing the help does without
-    from forge.project.effective import effective_values, nest_values
+    from forge.project.effective_config import effective_values, nest_values
 
     flags = {"workspace.root": options.workspace, "permissions.rules (session)": options.policy}
     with refusals():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forge.cli.options import Options, with_named_options
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when something is looked at
     from forge.project.doctor import Finding

@@ -13,7 +13,7 @@ import click
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.diffs import colour_diff
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # showing the help does without
     from forge.sources.mcp import McpServer

@@ -12,7 +12,7 @@ from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.remove_runs import delete, prune
 from forge.cli.running.run_lines import all_run_fields, format_time, run_fields, run_lines, shorten_prompt, state_of
 from forge.cli.running.stored_runs import StoredRuns, open_stored_runs, print_json, with_database
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
     from forge.durable.store.rows import RunInfo
@@ -50,7 +50,7 @@ def list_(
     alone: list[str] = []
     with open_stored_runs(options, database) as stored:
         if stored.runs is not None:
-            from forge.cli.running.waits import unattended_lines
+            from forge.cli.running.waiting_runs import unattended_lines
 
             parent = None if everything else ""
             found = stored.runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit)
@@ -124,7 +124,7 @@ def answer(
 
     An answer is taken once, and counts for exactly the call that was asked about.
     """
-    from forge.cli.running.waits import find_question, parse_answer  # the permissions
+    from forge.cli.running.waiting_runs import find_question, parse_answer  # the permissions
 
     reply = parse_answer(text, yes=options.yes, no=no, always=always, edit=edit)
     with open_stored_runs(options, database, run) as stored:
@@ -263,7 +263,7 @@ def _version(options: Options) -> str:
 
 
 def _print_next_step(options: Options, stored: StoredRuns, run: RunInfo) -> None:
-    from forge.cli.running.waits import worker_for
+    from forge.cli.running.waiting_runs import worker_for
 
     if options.json:
         print_json(run_fields(run))

@@ -14,7 +14,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does without
     from collections.abc import Coroutine
@@ -76,7 +76,7 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
     """
     from forge.project.assemble.secrets import project_secrets
     from forge.project.config import load_configuration
-    from forge.schedules._definitions import check_no_secret
+    from forge.schedules.check_schedule import check_no_secret
     from forge.schedules.schedule import Source
 
     with refusals():

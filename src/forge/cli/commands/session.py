@@ -16,7 +16,7 @@ from forge.cli.commands.run import command as run
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.run_lines import render_message
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
     from forge.agent.session import SessionInfo, SessionStore

@@ -11,7 +11,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded by the command that needs it
     from forge.skills.catalog import Catalog

@@ -10,7 +10,7 @@ import click
 
 from forge.cli.options import Options, with_named_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when it is used
     from forge.project.trust import Standing
@@ -85,7 +85,7 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
 
 
 def _list_items(now: Standing) -> list[TrustItem]:
-    from forge.project.layers import file_exists
+    from forge.project.config_layers import file_exists
     from forge.project.trust_summary import trust_summary
 
     return trust_summary(now.text, str(now.path)) if file_exists(now.path) else []
@@ -164,8 +164,8 @@ def _ask() -> bool | None:
 
 
 def _accept(now: Standing, is_new: bool, state: list[TrustItem] | None, *, quiet: bool) -> None:
+    from forge.project.config_layers import file_exists
     from forge.project.foreign_state import accept_state
-    from forge.project.layers import file_exists
     from forge.project.trust import accept
 
     files = [accept(now.path.parent, now.text if now.text or file_exists(now.path) else None)] if is_new else []

@@ -53,7 +53,7 @@ def _call_undo(options: Options, arguments: dict[str, Any], session: str) -> int
     from forge.cli.running.event_log import log_events
     from forge.cli.terminal.approve import ask_on_terminal
     from forge.cli.terminal.pipes import write_all
-    from forge.cli.terminal.show import as_line, as_text
+    from forge.cli.terminal.print_result import as_line, as_text
     from forge.core.messages import ToolCall
     from forge.permissions.gate import approve_all, nobody
     from forge.project.project import Project, RunOptions  # the whole pipeline, which showing the help does without

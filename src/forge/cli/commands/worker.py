@@ -103,7 +103,7 @@ def _print_status(options: Options, database: str | None) -> None:
 
 
 def _status_lines(status: dict[str, Any]) -> list[str]:
-    from forge.cli.terminal.show import harmless
+    from forge.cli.terminal.print_result import harmless
 
     active = [one for one in status["workers"] if one["state"] != "gone"]
     rows = [("WORKER", "STATE", "RUNS", "BEAT", "VERSION", "QUEUES")] if active else []

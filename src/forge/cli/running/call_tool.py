@@ -16,11 +16,11 @@ from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.running.event_log import log_events
-from forge.cli.running.names import find_tool, print_note, why_left_out
+from forge.cli.running.tool_names import find_tool, print_note, why_left_out
 from forge.cli.terminal.answer_lines import MAX_LINE, answer_lines
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.pipes import read_all, read_some, write_all, write_soon
-from forge.cli.terminal.show import as_line, as_text
+from forge.cli.terminal.print_result import as_line, as_text
 from forge.core.errors import ErrorKind
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult

@@ -13,10 +13,10 @@ import click
 
 from forge.cli.options import Options
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
-from forge.cli.running.names import describe_permissions
+from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.output import clip
-from forge.cli.terminal.show import as_text, harmless
+from forge.cli.terminal.print_result import as_text, harmless
 from forge.core.arguments.checks import near
 from forge.core.errors import ToolError
 from forge.core.messages import unanswered_calls

@@ -19,13 +19,13 @@ from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
-from forge.cli.running.names import print_note
+from forge.cli.running.tool_names import print_note
 from forge.cli.terminal.approve import ask_on_terminal
-from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.event_thread import Screen, View
+from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.ndjson import Ndjson, OnlyTheAnswer
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.render import ForPeople
-from forge.cli.terminal.screen import Screen, View
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.plain_values import text_of

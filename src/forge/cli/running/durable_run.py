@@ -14,10 +14,10 @@ import click
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.chat_session import RunFlags, run_options
-from forge.cli.running.names import print_note
 from forge.cli.running.next_commands import Commands
 from forge.cli.running.stored_runs import open_stored_runs
-from forge.cli.running.waits import worker_for
+from forge.cli.running.tool_names import print_note
+from forge.cli.running.waiting_runs import worker_for
 from forge.cli.running.watch_run import WatchedProject, watch_run
 from forge.cli.terminal.keyboard import Keyboard
 from forge.core.messages import Message

@@ -7,12 +7,12 @@ import time
 from contextlib import closing
 
 from forge.cli.running.next_commands import Commands
-from forge.cli.running.waits import result_so_far, waiting_lines
-from forge.cli.terminal.ending import Ending
+from forge.cli.running.waiting_runs import result_so_far, waiting_lines
+from forge.cli.terminal.event_thread import Screen
+from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.ndjson import Ndjson
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.render import ForPeople
-from forge.cli.terminal.screen import Screen
 from forge.core.activity import ActivityStream
 from forge.core.events import RunFinished
 from forge.durable.client import Runs

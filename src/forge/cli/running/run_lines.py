@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
     from forge.cli.running.next_commands import Commands
@@ -21,7 +21,7 @@ LONGEST_PROMPT = 60  # characters of a prompt in a list
 
 
 def all_run_fields(runs: Runs, run: RunInfo) -> dict[str, Any]:
-    from forge.agent.wire import export_message
+    from forge.agent.message_json import export_message
 
     children = runs.list(parent=run.id, limit=1_000)
     return {
@@ -34,7 +34,7 @@ def all_run_fields(runs: Runs, run: RunInfo) -> dict[str, Any]:
 
 
 def run_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]:
-    from forge.cli.running.waits import waiting_lines
+    from forge.cli.running.waiting_runs import waiting_lines
 
     yield click.style(f"{run.id}  {state_of(run)}", bold=True)
     fields = {

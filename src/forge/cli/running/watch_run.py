@@ -20,9 +20,9 @@ from forge.cli.running.chat_session import RunFlags, ask_person, make_view, open
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
 from forge.cli.running.next_commands import Commands
-from forge.cli.running.waits import result_so_far, waiting_lines
-from forge.cli.terminal.ending import Ending
-from forge.cli.terminal.screen import Screen
+from forge.cli.running.waiting_runs import result_so_far, waiting_lines
+from forge.cli.terminal.event_thread import Screen
+from forge.cli.terminal.exit_codes import Ending
 from forge.core.activity import ActivityStream
 from forge.core.errors import ToolError
 from forge.core.events import RunFinished

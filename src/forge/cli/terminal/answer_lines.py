@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from pydantic_core import from_json
 
-from forge.cli.terminal.show import as_line
+from forge.cli.terminal.print_result import as_line
 from forge.core.arguments.checks import article, json_type, near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
 from forge.core.events import Event, RunFinished
 

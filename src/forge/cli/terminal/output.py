@@ -10,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from contextlib import suppress
 
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 
 _ZERO_WIDTH = frozenset({"Mn", "Me", "Cf"})
 

@@ -11,9 +11,9 @@ from functools import partial
 
 from forge.agent.result import ENDINGS
 from forge.cli.terminal.diffs import colour_of, summarise_diff
-from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 from forge.core.events import (
     Event,
     RunFinished,

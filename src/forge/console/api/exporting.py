@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from forge.console.entries import LONGEST_WHOLE, EventEntry, of_runs
+from forge.console.event_entries import LONGEST_WHOLE, EventEntry, of_runs
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 

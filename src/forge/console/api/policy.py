@@ -8,10 +8,10 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import ApiError, ApiRequest
-from forge.console.api.versions import version_change
+from forge.console.api.requests import ApiError, ApiRequest
+from forge.console.api.run_versions import version_change
 from forge.console.console_state import ConsoleState
-from forge.console.entries import WAITS, read_arguments
+from forge.console.event_entries import WAITS, read_arguments
 from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall

@@ -8,11 +8,11 @@ from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from forge.console.api.asking import ApiError, ApiRequest
+from forge.console.api.requests import ApiError, ApiRequest
+from forge.console.api.run_versions import why_not_continued
 from forge.console.api.tools import preview_tool_call
-from forge.console.api.versions import why_not_continued
 from forge.console.console_state import ConsoleState
-from forge.console.shapes import question_shape, run_shape, waiting_text
+from forge.console.response_shapes import question_shape, run_shape, waiting_text
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor

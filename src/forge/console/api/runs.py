@@ -9,11 +9,11 @@ from uuid import uuid4
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import ApiRequest, Download, Events, StatusAnswer
 from forge.console.api.exporting import as_markdown, as_ndjson
+from forge.console.api.requests import ApiRequest, Download, Events, StatusAnswer
 from forge.console.console_state import SESSION, UNDOER, ConsoleState
-from forge.console.entries import attachment, family, of_runs, one_entry, span, tail_of_runs
-from forge.console.shapes import message_shape, question_shape, run_shape
+from forge.console.event_entries import attachment, family, of_runs, one_entry, span, tail_of_runs
+from forge.console.response_shapes import message_shape, question_shape, run_shape
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief

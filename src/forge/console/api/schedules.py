@@ -10,7 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import ApiRequest, StatusAnswer
+from forge.console.api.requests import ApiRequest, StatusAnswer
 from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread

@@ -6,10 +6,10 @@ from typing import Any
 
 from forge.agent.session import SessionInfo
 from forge.console import demo
-from forge.console.api.asking import ApiRequest, Events
+from forge.console.api.requests import ApiRequest, Events
 from forge.console.console_state import ConsoleState
-from forge.console.entries import build_entry, join_pieces
-from forge.console.shapes import message_shape, run_shape
+from forge.console.event_entries import build_entry, join_pieces
+from forge.console.response_shapes import message_shape, run_shape
 from forge.core.errors import ToolError
 from forge.project.runs.stored_conversation import session_store
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.tokens import estimate
-from forge.console.api.asking import ApiRequest, StatusAnswer
+from forge.console.api.requests import ApiRequest, StatusAnswer
 from forge.console.api.runs import call_tool as call_as_run
 from forge.console.console_state import ConsoleState
 from forge.core.arguments.checks import near

@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Any
 
 from forge.core.arguments.checks import MOST_REPAIRED, Problem, as_text, explain, make_help, read
-from forge.core.arguments.drafts import modernise_schema
 from forge.core.arguments.example import example
-from forge.core.arguments.outline import flatten_schema, is_flat, outline
-from forge.core.arguments.references import REFERENCES, References
 from forge.core.arguments.repair import is_hopeless, repair, resolve_aliases
+from forge.core.arguments.schema_drafts import modernise_schema
+from forge.core.arguments.schema_outline import flatten_schema, is_flat, outline
+from forge.core.arguments.schema_references import REFERENCES, References
 from forge.core.arguments.spelling import LONGEST, close_names, fold_name
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec

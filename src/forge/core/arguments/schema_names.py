@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from forge.core.arguments.references import References
+from forge.core.arguments.schema_references import References
 from forge.core.spec import JsonSchema
 
 _MOST_SCHEMAS = 1_000  # that describe one place

@@ -171,7 +171,7 @@ class _DataMasker:
 
 
 def _mask_lookalikes(text: str) -> str:
-    from forge.core.secrets.lookalikes import mask_lookalikes  # a program that only lists its tools masks nothing
+    from forge.core.secrets.find_secrets import mask_lookalikes  # a program that only lists its tools masks nothing
 
     return mask_lookalikes(text, MASK)
 
@@ -192,7 +192,7 @@ def _hides(name: str, item: Any) -> bool:
 
 def _follows(flag: str, item: Any, logs_in: bool) -> bool:
     """Says whether the flag before an argument makes it a secret: `--password hunter2`, `-u user:password`."""
-    from forge.core.secrets.lookalikes import is_login, takes_secret
+    from forge.core.secrets.find_secrets import is_login, takes_secret
 
     kind = "password" if flag == "-p" and logs_in else takes_secret(flag)
     if not kind or not isinstance(item, str) or item.startswith("-"):

@@ -17,15 +17,15 @@ from forge.core.events import Event
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
 from forge.durable.client.answering import check_answer, check_answer_values, choose_question, nothing_asked_error
-from forge.durable.client.attending_workers import UnattendedWarning, has_worker
 from forge.durable.client.following import RunFollower
+from forge.durable.client.live_workers import UnattendedWarning, has_worker
 from forge.durable.client.pruning import count_prunable, prune, remove
 from forge.durable.client.waiting_for_runs import SHORTEST, needs_no_worker, pauses
 from forge.durable.engine.agents import MODEL
 from forge.durable.engine.approval import answer_to_json
 from forge.durable.engine.follow_up import is_ready
 from forge.durable.engine.queues import DEFAULT
-from forge.durable.engine.starter import Starter, workflow_id
+from forge.durable.engine.start_segments import Starter, workflow_id
 from forge.durable.engine.tracing import carrier
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge.durable.engine.spilled_files import is_spilled
-from forge.durable.engine.starter import workflow_id
+from forge.durable.engine.large_results import is_spilled
+from forge.durable.engine.start_segments import workflow_id
 from forge.durable.store import RunStore
 from forge.durable.store import remove as _remove
 from forge.workspace.state import NAME as STATE

@@ -12,7 +12,7 @@ from forge.core.errors import Waiting
 from forge.core.plain_values import plain, sendable
 from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.rows import COVERS, Question
-from forge.durable.store.wire import object_of
+from forge.durable.store.step_json import object_of
 from forge.permissions.answers import Answer
 from forge.permissions.remember import make_memory
 from forge.permissions.request import PermissionRequest

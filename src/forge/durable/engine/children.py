@@ -17,7 +17,7 @@ from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store.results import run_result
 from forge.durable.store.rows import NewRun, RunInfo
-from forge.durable.store.wire import result_from_json
+from forge.durable.store.step_json import result_from_json
 
 ONLY = "only_call"  # in a run's scope: it runs its one open call, without a model
 

@@ -26,7 +26,7 @@ from forge.durable.engine.connections import system_engine
 from forge.durable.engine.queues import Limits, offer_queue
 from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
-from forge.durable.engine.starter import NAME, Starter, on_start
+from forge.durable.engine.start_segments import NAME, Starter, on_start
 from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
 from forge.durable.store.rows import RunInfo

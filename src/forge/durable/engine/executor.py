@@ -19,9 +19,9 @@ from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt, is_cancelled_itself
 from forge.durable.engine.background import find_completed, unknown_result
 from forge.durable.engine.children import ONLY, run_call_remotely
-from forge.durable.engine.spilled_files import is_spilled
+from forge.durable.engine.large_results import is_spilled
 from forge.durable.store.rows import Wait
-from forge.durable.store.wire import result_from_json, result_to_json
+from forge.durable.store.step_json import result_from_json, result_to_json
 
 log = logging.getLogger("forge.durable")
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from forge.agent.loop import with_unique_ids
-from forge.agent.wire import export_message, import_message
+from forge.agent.message_json import export_message, import_message
 from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.agent import Agent, add_answer_tool
+from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
 from forge.agent.loop import find_waiting
@@ -17,7 +18,6 @@ from forge.agent.output import Structured
 from forge.agent.result import RunResult
 from forge.agent.run import LoopSettings
 from forge.agent.subagent import task_delegate
-from forge.agent.window import Shortening
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
@@ -28,19 +28,19 @@ from forge.core.result import Failure
 from forge.durable.engine.agents import MODEL, find_agent
 from forge.durable.engine.attempt import ATTEMPTS, Attempt, Stopped, current
 from forge.durable.engine.background import hold
+from forge.durable.engine.background_programs import note_run
 from forge.durable.engine.children import ONLY, delegate
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.follow_up import follow_up
-from forge.durable.engine.programs import note_run
+from forge.durable.engine.large_results import restore_spilled
 from forge.durable.engine.provider import RecordedProvider
 from forge.durable.engine.recorder import Recorder
-from forge.durable.engine.spilled_files import restore_spilled
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.errors import is_away
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
-from forge.durable.store.wire import outcome_from_json, outcome_to_json, result_to_json
+from forge.durable.store.step_json import outcome_from_json, outcome_to_json, result_to_json
 
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext

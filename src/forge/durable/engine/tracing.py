@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from forge.agent.wire import import_message
+from forge.agent.message_json import import_message
 from forge.durable.store.rows import Outcome, RunInfo
 
 AGENT = "invoke_agent"

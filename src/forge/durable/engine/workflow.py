@@ -13,7 +13,7 @@ from dbos import DBOS
 from forge.core.plain_values import text_of
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.segment import END, perform
-from forge.durable.engine.starter import SEGMENT
+from forge.durable.engine.start_segments import SEGMENT
 from forge.durable.store.errors import is_away
 
 MOST_TRIES = 20  # of a segment: one that kills all its workers must end some day

@@ -9,14 +9,14 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from forge.agent.wire import import_message
+from forge.agent.message_json import import_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import is_id
 from forge.durable.store.rows import SCHEDULED, RunInfo
+from forge.durable.store.step_json import wait_from_json
 from forge.durable.store.tables import messages, runs
-from forge.durable.store.wire import wait_from_json
 from forge.workspace.state.store import StoreError
 
 MOST = 1_000_000  # rows at once

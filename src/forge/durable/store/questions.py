@@ -14,8 +14,8 @@ from forge.durable.store.check_input import LONGEST_NAME
 from forge.durable.store.find import clamp_limit, find_run, insert_into, missing_error, now
 from forge.durable.store.rows import COVERS, OVER, Question
 from forge.durable.store.run_rows import lock_events, wake_soon
+from forge.durable.store.step_json import object_of
 from forge.durable.store.tables import events, files, questions, runs
-from forge.durable.store.wire import object_of
 from forge.workspace.state.store import StoreError
 
 LARGEST_FILE = 16 * 1024 * 1024  # bytes

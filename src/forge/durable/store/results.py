@@ -9,7 +9,7 @@ from forge.agent.result import RunResult
 from forge.core.messages import Message, Usage
 from forge.core.plain_values import plain
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.wire import failure_from_json, failure_to_json
+from forge.durable.store.step_json import failure_from_json, failure_to_json
 
 
 def result_of(result: RunResult) -> dict[str, Any]:

@@ -8,15 +8,15 @@ from zlib import crc32
 
 import sqlalchemy as sa
 
-from forge.agent.wire import export_message
+from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import check_new
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, last_turn, now, run_info
 from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.store.step_json import object_of, wait_to_json
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
-from forge.durable.store.wire import object_of, wait_to_json
 from forge.workspace.state.store import StoreError
 
 GRACE = 5.0  # seconds for the process that answered a run, or ended what it waits for, to resume it

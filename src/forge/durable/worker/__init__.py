@@ -16,7 +16,8 @@ from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.durable.engine import background, programs, workflow
+from forge.durable.engine import background, workflow
+from forge.durable.engine import background_programs as programs
 from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.engine import Engine, new_worker_id

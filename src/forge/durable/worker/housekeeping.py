@@ -17,7 +17,7 @@ from forge.core.result import Failure
 from forge.durable.engine.background import report_lost
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.follow_up import follow_up, resume_run
-from forge.durable.engine.starter import workflow_id
+from forge.durable.engine.start_segments import workflow_id
 from forge.durable.engine.workflow import MOST_TRIES
 from forge.durable.store.find import COLUMNS, run_info
 from forge.durable.store.heartbeats import Heartbeat, workers

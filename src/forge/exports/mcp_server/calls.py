@@ -30,7 +30,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
-from forge.exports.mcp_server import wire
+from forge.exports.mcp_server import protocol_json as wire
 from forge.exports.mcp_server.approver import Question, client
 from forge.exports.mcp_server.progress import Reporter
 from forge.sources.untrusted import one_line

@@ -24,7 +24,7 @@ from forge.core.plain_values import plain, text_of
 from forge.core.registry import CONVERSATION
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
-from forge.exports.mcp_server import wire
+from forge.exports.mcp_server import protocol_json as wire
 from forge.exports.mcp_server.calls import ClientCalls, ClientSession
 from forge.sources.untrusted import one_line
 

@@ -21,7 +21,7 @@ from forge.process.running.supervisor import GRACE, Program, start
 from forge.process.running.whole_output import WholeOutput
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.layout import Confinement
-from forge.process.sandbox.put_back import watch_protected_files
+from forge.process.sandbox.restore_files import watch_protected_files
 
 if TYPE_CHECKING:  # only where programs are confined
     from forge.process.sandbox import SandboxedCommand, Tier

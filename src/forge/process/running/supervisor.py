@@ -16,8 +16,8 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
 from forge.core.held_directories import check_held
+from forge.process.running.keeper_messages import END, NEW, Messages, pack
 from forge.process.running.limits import Resources
-from forge.process.running.wire import END, NEW, Messages, pack
 from forge.process.sandbox.command import CommandLine
 
 GRACE = 2.0  # seconds between the request to end and the kill
@@ -31,7 +31,7 @@ import sys
 for name, path in zip(("forge", "forge.process", "forge.process.running"), sys.argv[1:]):
     package = sys.modules[name] = type(sys)(name)
     package.__path__ = [path]
-from forge.process.running.supervising import main
+from forge.process.running.supervisor_program import main
 main()
 """  # the packages are only places to find modules in: to import them would load what is not needed there
 

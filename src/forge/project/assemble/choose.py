@@ -13,7 +13,7 @@ from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.spec import Category, Permission, Rate, ToolSpec
 from forge.core.tool import Tool
 from forge.project.config import Configuration, ToolEntry
-from forge.project.layers import rule_layers
+from forge.project.config_layers import rule_layers
 from forge.tools import GROUPS, built_ins
 
 MEMORY = ("memory_get", "memory_search", "memory_write")

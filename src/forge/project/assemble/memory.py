@@ -33,7 +33,7 @@ async def remember(
     flags: ProjectFlags, session: str, messages: Sequence[Message], model: str | None = None
 ) -> WrittenEntry | None:
     """Notes a model's summary of a session; returns None if nothing was said. Raises `ToolError`."""
-    from forge.agent.recollect import recollect
+    from forge.agent.conversation_note import recollect
     from forge.memory.sessions import remember_session
 
     configuration = load_configuration(flags.config)
@@ -58,7 +58,7 @@ async def remember(
 
 def memory_of(configuration: Configuration, workspace: Path, *, writes: bool = True) -> Memory:
     """Opens the memory of a workspace with the configured embedder."""
-    from forge.memory.embed import embedder_from
+    from forge.memory.embedders import embedder_from
     from forge.memory.memory import Memory
     from forge.workspace.state import state_directory
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from forge.permissions.policy import Rules, layered, load_rules
 from forge.project.config import Configuration
-from forge.project.layers import rule_layers
+from forge.project.config_layers import rule_layers
 
 
 def project_policy(configuration: Configuration, policy: str | None) -> Rules:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.lazy_log import LazyLog
-from forge.core.mounting import mount_source
+from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
 from forge.project.assemble.choose import apply_settings, check_names, report_unmatched

@@ -24,7 +24,7 @@ from forge.project.assemble.sources import Sources
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
 from forge.project.version import version
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.mounting import LiveSource, YieldingSource
+from forge.core.mount_source import LiveSource, YieldingSource
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec

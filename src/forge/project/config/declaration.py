@@ -12,7 +12,7 @@ from forge.project.config.agent import AgentEntry, LimitsEntry, SubAgentEntry, T
 from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Variable
 from forge.project.config.reader import Reader, config_error, file_of
 from forge.project.config.section import DeferredSection, Key, Section, key, section_of
-from forge.project.layers import Layer
+from forge.project.config_layers import Layer
 
 if TYPE_CHECKING:  # most projects have none
     from forge.project.config.durable import DurableEntry

@@ -33,7 +33,7 @@ class _Endpoint(PlainSection):
 
 
 class _Embedder(Choice):
-    """A word, or a server; read as `forge.memory.embed.embedder_from` takes it."""
+    """A word, or a server; read as `forge.memory.embedders.embedder_from` takes it."""
 
     def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if not isinstance(value, dict):

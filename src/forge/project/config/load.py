@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from forge.project.config.declaration import NAME, Configuration, keys_said_by, variables_set
 from forge.project.config.reader import Reader, config_error
-from forge.project.layers import ORGANISATION, Layer, check_own, file_exists, user_file
+from forge.project.config_layers import ORGANISATION, Layer, check_own, file_exists, user_file
 
 
 def load_configuration(

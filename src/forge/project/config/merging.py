@@ -10,7 +10,7 @@ from forge.project.config.declaration import Configuration, variables_set
 from forge.project.config.kinds import MappingOf
 from forge.project.config.section import section_of
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
-from forge.project.layers import Layer
+from forge.project.config_layers import Layer
 
 
 class Merged(NamedTuple):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+from forge.project.config_layers import data_file, user_file
 from forge.project.doctor.finding import Finding
-from forge.project.layers import data_file, user_file
 from forge.workspace.state import NAME
 from forge.workspace.state.ownership import is_foreign
 

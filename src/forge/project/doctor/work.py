@@ -42,7 +42,7 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
     entry = configuration.memory
     if entry is None or not entry.enabled:
         return Finding("memory", "note", "not enabled", "Write memory: {enabled: true} in forge.yaml to have one.")
-    from forge.memory.embed import embedder_from  # only where it is enabled
+    from forge.memory.embedders import embedder_from  # only where it is enabled
 
     try:
         embedder = embedder_from(entry.embedder)
@@ -58,7 +58,7 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
 
 def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     """Checks the schedules. A late one shows that no scheduler runs, because a waiting scheduler leaves no trace."""
-    from forge.schedules._definitions import read_declared as declared_ones
+    from forge.schedules.check_schedule import read_declared as declared_ones
     from forge.schedules.schedule import Status
     from forge.schedules.store import FILE, ScheduleStore
 

@@ -8,9 +8,9 @@ from os import urandom
 from pathlib import Path
 
 from forge.agent.agent import Agent
+from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation
 from forge.agent.session import Session, SessionStore
-from forge.agent.window import Shortening
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory

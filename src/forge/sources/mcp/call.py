@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.sources.inner import authorize_inner
+from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # listing tools needs nothing of a server
     from forge.sources.mcp.server import McpServer

@@ -11,8 +11,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.sources.mcp.listener import Listener, SilentListener, current_call_key
+from forge.sources.mcp.server_link import call_listener, log
 from forge.sources.mcp.target import Target
-from forge.sources.mcp.wire import call_listener, log
 
 if TYPE_CHECKING:  # the SDK takes a second to import: only if a server is used
     from forge.sources.mcp.session import ServerSession
@@ -82,7 +82,7 @@ class Connection:
 
     async def list_tools(self) -> list[dict[str, Any]]:
         """Returns the raw definitions of the server's tools, bounded; [] if it has no tools."""
-        from forge.sources.mcp.listing import list_all_tools
+        from forge.sources.mcp.list_tools import list_all_tools
 
         return await self._request(lambda session: list_all_tools(self.name, session.page))
 

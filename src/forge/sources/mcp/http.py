@@ -18,8 +18,8 @@ from forge.network.headers import USER_AGENT, check_headers
 from forge.network.pools import Pool, find_pool, find_proxy
 from forge.network.url import Url, read_url
 from forge.sources.mcp.bounds import MIB, MOST_MESSAGE
+from forge.sources.mcp.server_link import Wire
 from forge.sources.mcp.target import Target
-from forge.sources.mcp.wire import Wire
 from forge.sources.untrusted import one_line
 
 OURS = -32_099  # the code of a JSON-RPC error that refers to one in `Wire.failures`

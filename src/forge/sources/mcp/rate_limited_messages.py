@@ -10,7 +10,7 @@ import mcp_types as types
 from mcp.shared.message import SessionMessage
 
 from forge.sources.mcp.bounds import LINE
-from forge.sources.mcp.wire import Wire
+from forge.sources.mcp.server_link import Wire
 
 
 class RateLimitedMessages:

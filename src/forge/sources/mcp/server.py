@@ -15,10 +15,10 @@ from forge.core.execution.threads import in_thread
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
 from forge.core.tool import Tool
-from forge.sources.mcp.listening import CallListener
 from forge.sources.mcp.names import safe_prefix, server_name, tool_names
+from forge.sources.mcp.server_address import SECRET_NAMES, display_target, origin_of, read_target
+from forge.sources.mcp.server_messages import CallListener
 from forge.sources.mcp.tools import TIMEOUT, McpTool, ServerSettings, ToolOffer, check_definition, default_permissions
-from forge.sources.mcp.where import SECRET_NAMES, display_target, origin_of, read_target
 from forge.sources.pins import Pins, digest, pins_of, state_of
 from forge.sources.untrusted import one_line
 

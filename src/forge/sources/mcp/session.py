@@ -23,9 +23,9 @@ from forge.sources.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUND
 from forge.sources.mcp.http import OURS, over_http
 from forge.sources.mcp.listener import Listener, can_answer, current_call_key
 from forge.sources.mcp.rate_limited_messages import RateLimitedMessages
+from forge.sources.mcp.server_link import Wire, call_listener
 from forge.sources.mcp.stdio import over_stdio
 from forge.sources.mcp.target import Target
-from forge.sources.mcp.wire import Wire, call_listener
 from forge.sources.untrusted import clean, one_line
 
 _DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's message for an unreadable answer

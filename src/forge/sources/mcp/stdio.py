@@ -20,8 +20,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process.environment import shell_environment
 from forge.process.running.piped import Piped
 from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE
+from forge.sources.mcp.server_link import Wire
 from forge.sources.mcp.target import Target
-from forge.sources.mcp.wire import Wire
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 

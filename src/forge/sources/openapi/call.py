@@ -12,7 +12,7 @@ from forge.core.plain_values import brief
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.sources.inner import authorize_inner
+from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # loaded by the first call
     from forge.sources.openapi.source import OpenApi

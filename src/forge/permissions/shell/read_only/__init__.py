@@ -13,7 +13,7 @@ from forge.permissions.shell.literal_line import split_literal
 from forge.permissions.shell.read_only.flags import COMMANDS, PLAIN, VERSIONED
 from forge.permissions.shell.read_only.git import git_reads
 from forge.permissions.shell.read_only.options import paths_of
-from forge.permissions.shell.read_only.own_languages import BUILTINS, SPECIAL
+from forge.permissions.shell.read_only.special_commands import BUILTINS, SPECIAL
 from forge.permissions.shell.working_directories import Area, directories
 
 _SAYING = frozenset({"echo", "true", "false"})  # part of the shell, and any words do

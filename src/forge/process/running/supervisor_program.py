@@ -11,9 +11,9 @@ import select
 import signal
 import socket
 
-from forge.process.running.keeper import Alarm, Keeper
+from forge.process.running.keeper_messages import NEW, Messages
+from forge.process.running.keeper_program import Alarm, Keeper
 from forge.process.running.process_tree import adopt_orphans, find_descendants, follow_parent, kill_below
-from forge.process.running.wire import NEW, Messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not loaded at run time: this process has to start fast

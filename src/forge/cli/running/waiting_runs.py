@@ -13,11 +13,11 @@ import click
 from forge.agent.result import RunResult
 from forge.cli.refusal import Refusal
 from forge.cli.running.next_commands import Commands
-from forge.cli.terminal.show import harmless
+from forge.cli.terminal.print_result import harmless
 from forge.core.executor import render_call
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
-from forge.durable.client.attending_workers import describe_unattended, find_unattended
+from forge.durable.client.live_workers import describe_unattended, find_unattended
 from forge.durable.engine.queues import DEFAULT, offer_queue
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.results import run_result

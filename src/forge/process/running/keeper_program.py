@@ -13,8 +13,8 @@ import signal
 import socket
 import time
 
+from forge.process.running.keeper_messages import PIECE, Messages, pack
 from forge.process.running.process_tree import PATIENCE, describe_process, find_descendants, kill_below
-from forge.process.running.wire import PIECE, Messages, pack
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not loaded at run time: this process has to start fast

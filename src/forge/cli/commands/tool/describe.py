@@ -7,9 +7,9 @@ import shlex
 
 import click
 
-from forge.cli.commands.tool_list import facts
+from forge.cli.commands.tool.list_tools import facts
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import complete_name, describe_permissions, find_tool, project_tools
+from forge.cli.running.tool_names import complete_name, describe_permissions, find_tool, project_tools
 from forge.core.arguments.example import example_arguments
 from forge.core.spec import ToolSpec
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Protocol
 
-from forge.cli.terminal.ending import Ending
+from forge.cli.terminal.exit_codes import Ending
 from forge.core.events import Event, ToolOutput
 from forge.core.execution.threads import in_thread
 

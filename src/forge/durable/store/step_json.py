@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from forge.agent.wire import export_message, import_message, list_in, text_in
+from forge.agent.message_json import export_message, import_message, list_in, text_in
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import sqlalchemy as sa
 
-from forge.console.api.asking import ApiRequest
+from forge.console.api.requests import ApiRequest
 from forge.console.console_state import ConsoleState
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import OVER, RunInfo

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from forge.core.arguments.drafts import modernise_schema
-from forge.core.arguments.outline import flatten_schema, is_flat
+from forge.core.arguments.schema_drafts import modernise_schema
+from forge.core.arguments.schema_outline import flatten_schema, is_flat
 from forge.core.spec import JsonSchema, ToolSpec
 
 _NOT_STRICT = {

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-from forge.agent.wire import pack_message, unpack_message
+from forge.agent.message_json import pack_message, unpack_message
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from forge.core.errors import ToolError
 from forge.core.plain_values import clip_bytes, sendable
-from forge.schedules._rows import Row, add_run, require_row, rows, runs
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Status
+from forge.schedules.schedule_rows import Row, add_run, require_row, rows, runs
 
 LEASE = 60.0  # seconds without a heartbeat after which a run is lost
 SMALL_STEP = 300.0  # seconds: a clock set back by less is as good as right

@@ -10,7 +10,7 @@ from forge.cli.group import LazyGroup
 @click.group(
     "policy",
     cls=LazyGroup,
-    modules={"explain": "forge.cli.commands.policy_explain", "test": "forge.cli.commands.policy_test"},
+    modules={"explain": "forge.cli.commands.policy.explain", "test": "forge.cli.commands.policy.test"},
 )
 def command() -> None:
     """See what the policy decides, and test it with examples."""

@@ -7,8 +7,8 @@ from collections.abc import MutableMapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from forge.agent._summary import is_summary, summarise
 from forge.agent.conversation import Conversation
+from forge.agent.summary import is_summary, summarise
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of

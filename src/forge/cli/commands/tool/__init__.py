@@ -11,10 +11,10 @@ from forge.cli.group import LazyGroup
     "tool",
     cls=LazyGroup,
     modules={
-        "call": "forge.cli.commands.tool_call",
-        "describe": "forge.cli.commands.tool_describe",
-        "list": "forge.cli.commands.tool_list",
-        "new": "forge.cli.commands.tool_new",
+        "call": "forge.cli.commands.tool.call",
+        "describe": "forge.cli.commands.tool.describe",
+        "list": "forge.cli.commands.tool.list_tools",
+        "new": "forge.cli.commands.tool.new",
     },
 )
 def command() -> None:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from forge.console.changes import EVERYTHING, Changes, Notice
-from forge.console.entries import EventEntry, entries_after, newest_number
+from forge.console.event_entries import EventEntry, entries_after, newest_number
+from forge.console.row_changes import EVERYTHING, Changes, Notice
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.store import RunStore

@@ -9,7 +9,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
-from forge.cli.running.names import complete_name, find_tool, project_tools
+from forge.cli.running.tool_names import complete_name, find_tool, project_tools
 
 _STRICTNESS = ("allow", "ask", "deny")
 

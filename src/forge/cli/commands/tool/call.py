@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import complete_name
+from forge.cli.running.tool_names import complete_name
 
 
 @click.command("call")

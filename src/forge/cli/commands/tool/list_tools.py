@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from forge.cli.options import Options, with_options
-from forge.cli.running.names import NO_PERMISSION, describe_permissions, project_tools
+from forge.cli.running.tool_names import NO_PERMISSION, describe_permissions, project_tools
 from forge.core.spec import Category, Permission, ToolSpec
 
 

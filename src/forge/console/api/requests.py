@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from forge.console.console_state import ConsoleState
-from forge.console.entries import EventEntry, dump_json
+from forge.console.event_entries import EventEntry, dump_json
 from forge.console.guard import LOOK_KEY
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forge.agent._summary import HEADING, REQUESTS, summarise
+from forge.agent.summary import HEADING, REQUESTS, summarise
 from forge.core.messages import Message
 from forge.core.provider import Provider
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forge.agent.wire import export_message
+from forge.agent.message_json import export_message
 from forge.console.console_state import ConsoleState
 from forge.core.errors import ToolError
 from forge.core.messages import Message

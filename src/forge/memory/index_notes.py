@@ -12,8 +12,6 @@ from datetime import date
 from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ToolError
-from forge.memory._tables import NoteContent
-from forge.memory._watch import NotesWatch
 from forge.memory.chunks import digest_of, split_note
 from forge.memory.index import (
     FILE,
@@ -26,8 +24,10 @@ from forge.memory.index import (
     read_pieces,
     state_of,
 )
+from forge.memory.index_tables import NoteContent
 from forge.memory.notes import Notes, day_of, decode_note
 from forge.memory.search import best_by_words, fade, score_by_words
+from forge.memory.watch_notes import NotesWatch
 from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.state.store import StoreError
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
-from forge.core.arguments.references import REFERENCES, References
+from forge.core.arguments.schema_references import REFERENCES, References
 from forge.core.spec import JsonSchema
 
 _BRANCHES = ("anyOf", "oneOf")

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, Required, TypedDict, Unpack, cast
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import Secrets
-from forge.schedules._rows import Row
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source, check_id, check_name, check_task, default_id
+from forge.schedules.schedule_rows import Row
 
 _KEYS = {"id": str, "cron": str, "task": str, "timezone": str, "enabled": bool, "one_shot": bool}
 _KEYS |= {"skill": str, "channel": str, "channel_target": str}
