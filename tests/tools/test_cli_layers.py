@@ -15,12 +15,12 @@ from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
 from forge.permissions.shell.programs import LINE_OPTIONS
 from forge.permissions.shell.refused_options import LAUNCHERS, TABLE
-from forge.tools.cli_execute.binaries import Allowed, refuse_shells, require_allowed, resolve
+from forge.tools.cli_execute.binaries import AllowedPrograms, refuse_shells, require_allowed, resolve
 from forge.tools.cli_execute.flags import refuse_exec_flags
 from forge.tools.cli_execute.layers import (
     apply_guardrails,
-    guardrails_of,
     judge,
+    read_guardrails,
     refuse_file_protocol,
     validate_arguments,
 )
@@ -54,11 +54,11 @@ class Ground:
     def binary(self, name: str):
         if not (self.programs / name).exists():
             self.program(name)
-        return resolve(name, Allowed([name]), [self.workspace])
+        return resolve(name, AllowedPrograms([name]), [self.workspace])
 
     def judge(self, name: str, *args: str, **rules):
         self.binary(name) if name not in ("bash",) else None
-        return judge(name, args, self.scope, Allowed([name]), **rules)
+        return judge(name, args, self.scope, AllowedPrograms([name]), **rules)
 
 
 @pytest.fixture(scope="session")
@@ -86,21 +86,21 @@ def refusal(act, *args, **rules) -> ToolError:
     "name", "bash sh zsh dash ksh csh tcsh fish busybox ash rbash pwsh bash-5.2 ksh93 BASH".split()
 )
 def test_a_shell_is_refused_by_its_name_though_it_is_allowed(name):
-    error = refusal(refuse_shells, name, Allowed([name]))
+    error = refusal(refuse_shells, name, AllowedPrograms([name]))
     assert error.message == f'binary "{name}" is a shell interpreter and cannot be used'
     assert error.kind == "security_error"
 
 
 @pytest.mark.parametrize("path", ["/bin/bash", "/usr/bin/../bin/sh", "./bash", "/bin/sh/"])
 def test_a_shell_is_refused_by_its_path(path):
-    assert "is a shell interpreter" in refusal(refuse_shells, path, Allowed([])).message
+    assert "is a shell interpreter" in refusal(refuse_shells, path, AllowedPrograms([])).message
 
 
 @pytest.mark.parametrize(
     "name", "env xargs nice nohup timeout setsid sudo watch strace vim ld-linux-x86-64.so.2".split()
 )
 def test_what_only_starts_other_programs_is_refused(name):
-    error = refusal(refuse_shells, name, Allowed([name]))
+    error = refusal(refuse_shells, name, AllowedPrograms([name]))
     assert "shell interpreter" in error.message
     assert "cannot be used" in error.message
     assert error.kind == "security_error"
@@ -109,7 +109,7 @@ def test_what_only_starts_other_programs_is_refused(name):
 @pytest.mark.parametrize("name", ["git", "shellcheck", "envsubst", "bashful", "timeouts", "fishing", "view3d", "sh2ju"])
 def test_a_name_that_only_resembles_one_is_no_shell(name, ground):
     ground.program(name)
-    refuse_shells(name, Allowed([name]))
+    refuse_shells(name, AllowedPrograms([name]))
 
 
 def shells():
@@ -133,14 +133,14 @@ def test_a_shell_under_another_name_is_refused(ground, shell, how):
                 os.link(os.path.realpath(shell), planted)
             except OSError:
                 pytest.skip("hard links to programs of the system cannot be made here")
-    allowed = Allowed(["innocent"])
+    allowed = AllowedPrograms(["innocent"])
     assert allowed.availability().refused == ("innocent",)
     assert "is a shell interpreter" in refusal(refuse_shells, "innocent", allowed).message
 
 
 def test_a_launcher_under_another_name_is_refused(ground):
     (ground.programs / "innocent").symlink_to(shutil.which("env"))
-    assert "starts other programs" in refusal(refuse_shells, "innocent", Allowed(["innocent"])).message
+    assert "starts other programs" in refusal(refuse_shells, "innocent", AllowedPrograms(["innocent"])).message
 
 
 def test_a_program_that_is_many_in_one_is_what_its_link_says(ground):
@@ -148,7 +148,7 @@ def test_a_program_that_is_many_in_one_is_what_its_link_says(ground):
     ground.program("busybox")
     (ground.programs / "mytool").symlink_to("busybox")
     (ground.programs / "sh").symlink_to("busybox")
-    allowed = Allowed(["mytool", "sh", "busybox"])
+    allowed = AllowedPrograms(["mytool", "sh", "busybox"])
     assert allowed.availability().refused == ("sh", "busybox")
     assert resolve("mytool", allowed, []).path == str(ground.programs / "mytool")
 
@@ -158,7 +158,7 @@ def test_a_program_that_is_many_in_one_is_what_its_link_says(ground):
 
 def test_what_is_not_listed_is_refused_and_what_is_listed_is_not(ground):
     ground.program("mytool")
-    allowed = Allowed(["mytool"])
+    allowed = AllowedPrograms(["mytool"])
     require_allowed("mytool", allowed)
     error = refusal(require_allowed, "rm", allowed)
     assert error.message == 'binary "rm" is not in the allowed list'
@@ -171,19 +171,22 @@ def test_what_is_not_listed_is_refused_and_what_is_listed_is_not(ground):
 )
 def test_another_spelling_of_a_listed_name_is_not_listed(ground, name):
     ground.program("mytool")
-    assert refusal(require_allowed, name, Allowed(["mytool"])).kind == "security_error"
+    assert refusal(require_allowed, name, AllowedPrograms(["mytool"])).kind == "security_error"
 
 
 def test_a_whole_line_as_the_binary_is_told_how(ground):
     ground.program("mytool")
-    assert 'Give "mytool" as the binary' in refusal(require_allowed, "mytool log -1", Allowed(["mytool"])).suggestion
+    assert (
+        'Give "mytool" as the binary'
+        in refusal(require_allowed, "mytool log -1", AllowedPrograms(["mytool"])).suggestion
+    )
 
 
 # 3: where it is
 
 
 def test_a_missing_program_is_the_configurations_fault(ground):
-    error = refusal(resolve, "nowhere-to-be-found", Allowed(["nowhere-to-be-found"]), [])
+    error = refusal(resolve, "nowhere-to-be-found", AllowedPrograms(["nowhere-to-be-found"]), [])
     assert error.message == 'binary "nowhere-to-be-found" was not found on this system'
     assert error.kind == "config_error"
 
@@ -196,26 +199,28 @@ def test_a_program_planted_in_the_workspace_is_not_taken(ground, monkeypatch):
     for entry in (str(planted), str(ground.workspace / "sub" / ".." / "bin"), "bin", ".", ""):
         monkeypatch.setenv("PATH", f"{entry}{os.pathsep}{ground.programs}")
         monkeypatch.chdir(ground.workspace)
-        assert resolve("mytool", Allowed(["mytool"]), [ground.workspace]).path == str(real)
+        assert resolve("mytool", AllowedPrograms(["mytool"]), [ground.workspace]).path == str(real)
 
 
 def test_a_program_that_is_only_in_the_workspace_is_not_taken(ground, monkeypatch):
     ground.program("mytool", ground.workspace)
     monkeypatch.setenv("PATH", str(ground.workspace))
-    assert "outside the workspace" in refusal(resolve, "mytool", Allowed(["mytool"]), [ground.workspace]).message
-    assert resolve("mytool", Allowed(["mytool"]), []).path == str(ground.workspace / "mytool")
+    assert (
+        "outside the workspace" in refusal(resolve, "mytool", AllowedPrograms(["mytool"]), [ground.workspace]).message
+    )
+    assert resolve("mytool", AllowedPrograms(["mytool"]), []).path == str(ground.workspace / "mytool")
 
 
 def test_a_link_that_leads_into_the_workspace_is_not_taken(ground):
     (ground.programs / "mytool").symlink_to(ground.program("planted", ground.workspace))
-    assert refusal(resolve, "mytool", Allowed(["mytool"]), [ground.workspace]).kind == "config_error"
+    assert refusal(resolve, "mytool", AllowedPrograms(["mytool"]), [ground.workspace]).kind == "config_error"
 
 
 def test_a_folder_on_path_that_is_a_link_into_the_workspace_is_not_searched(ground, monkeypatch, tmp_path):
     ground.program("mytool", ground.workspace / "sub")
     (tmp_path / "alias").symlink_to(ground.workspace / "sub")
     monkeypatch.setenv("PATH", str(tmp_path / "alias"))
-    assert refusal(resolve, "mytool", Allowed(["mytool"]), [ground.workspace]).kind == "config_error"
+    assert refusal(resolve, "mytool", AllowedPrograms(["mytool"]), [ground.workspace]).kind == "config_error"
 
 
 def test_a_program_in_a_writable_root_is_not_taken_and_in_a_read_only_one_it_is(ground):
@@ -223,13 +228,15 @@ def test_a_program_in_a_writable_root_is_not_taken_and_in_a_read_only_one_it_is(
     for writable in (True, False):
         scope = Scope(workspace=ground.workspace, roots=(Root(ground.programs, writable),))
         if writable:
-            assert refusal(judge, "mytool", [], scope, Allowed(["mytool"])).kind == "config_error"
+            assert refusal(judge, "mytool", [], scope, AllowedPrograms(["mytool"])).kind == "config_error"
         else:
-            assert judge("mytool", [], scope, Allowed(["mytool"])).binary.path == str(ground.programs / "mytool")
+            assert judge("mytool", [], scope, AllowedPrograms(["mytool"])).binary.path == str(
+                ground.programs / "mytool"
+            )
 
 
 def test_what_appears_on_path_later_is_not_taken(ground):
-    allowed = Allowed(["mytool"])
+    allowed = AllowedPrograms(["mytool"])
     ground.program("mytool")
     assert refusal(resolve, "mytool", allowed, []).kind == "config_error"
 
@@ -241,7 +248,7 @@ def test_a_program_that_was_changed_since_is_refused(ground, how):
         path.rename(ground.programs / "first")
         ground.program("second")
         path.symlink_to("first")
-    allowed = Allowed(["mytool"])
+    allowed = AllowedPrograms(["mytool"])
     resolve("mytool", allowed, [])
     if how == "replaced":
         other = ground.program("other")
@@ -446,7 +453,7 @@ PIECES = st.lists(
 @example("a,link;x")
 def test_no_reading_of_an_argument_gets_a_path_outside_past_the_layer(shared, argument):
     """An independent judge reads the argument as programs do; if any reading leads outside, it must be refused."""
-    binary = resolve("true", Allowed(["true"]), [])
+    binary = resolve("true", AllowedPrograms(["true"]), [])
     outside = any(leads_out(reading, shared.workspace) for reading in readings(argument))
     try:
         confine_paths(binary, [argument], shared.paths)
@@ -609,12 +616,12 @@ def test_a_value_that_looks_like_an_option_of_another_program_is_accepted(ground
 @pytest.mark.parametrize("name", ["chronic", "eatmydata", "runcon", "i386", "proxychains4", "nq", "hush"])
 def test_programs_that_rules_look_through_are_not_started(name):
     with pytest.raises(ToolError, match=r"shell|starts"):
-        refuse_shells(name, Allowed((name,)))
+        refuse_shells(name, AllowedPrograms((name,)))
 
 
 @pytest.mark.parametrize("name", ["uv", "ssh", "npx", "poetry", "hyperfine"])
 def test_programs_with_other_uses_may_be_allowed(name):
-    refuse_shells(name, Allowed((name,)))
+    refuse_shells(name, AllowedPrograms((name,)))
 
 
 def test_the_table_names_no_option_twice():
@@ -628,7 +635,7 @@ def test_the_table_names_no_option_twice():
 
 
 def test_a_guardrail_refuses_what_it_matches_and_nothing_else():
-    rails = guardrails_of([{"pattern": r"^git push .*--force", "message": "history stays"}])
+    rails = read_guardrails([{"pattern": r"^git push .*--force", "message": "history stays"}])
     error = refusal(apply_guardrails, "git", ["push", "origin", "--force"], rails)
     assert error.message == "skill guardrail: history stays"
     assert error.kind == "security_error"
@@ -636,33 +643,33 @@ def test_a_guardrail_refuses_what_it_matches_and_nothing_else():
 
 
 def test_a_guardrail_without_a_message_does_not_tell_its_pattern():
-    error = refusal(apply_guardrails, "git", ["push"], guardrails_of([{"pattern": "pu[s]h"}]))
+    error = refusal(apply_guardrails, "git", ["push"], read_guardrails([{"pattern": "pu[s]h"}]))
     assert error.message == "skill guardrail: rule deny_commands[0] forbids it"
 
 
 def test_quotes_do_not_hide_a_command_from_a_guardrail():
-    rails = guardrails_of([{"pattern": "delete everything"}])
+    rails = read_guardrails([{"pattern": "delete everything"}])
     refusal(apply_guardrails, "mytool", ["delete everything"], rails)
     refusal(apply_guardrails, "mytool", ["delete", "everything"], rails)
 
 
 def test_no_pattern_of_a_guardrail_takes_exponential_time():
-    rails = guardrails_of([{"pattern": "(a+)+$", "message": "no"}])
+    rails = read_guardrails([{"pattern": "(a+)+$", "message": "no"}])
     with at_most(1.0):
         apply_guardrails("mytool", ["a" * 50_000 + "!"], rails)
         refusal(apply_guardrails, "mytool", ["a" * 50_000], rails)
 
 
 def test_bytes_that_are_no_text_hide_nothing_from_a_guardrail():
-    rails = guardrails_of([{"pattern": "secret"}])
+    rails = read_guardrails([{"pattern": "secret"}])
     refusal(apply_guardrails, "mytool", ["\udcff secret"], rails)
     apply_guardrails("mytool", ["\udcff"], rails)
 
 
 def test_an_invalid_guardrail_is_said_when_it_is_read():
     for entry in ({"pattern": "("}, {"message": "x"}, {"pattern": 5}, {"pattern": "a(?=b)"}, {"pattern": ""}):
-        assert refusal(guardrails_of, [entry]).kind == "config_error"
-    assert guardrails_of([{"pattern": "x"}])[0].message
+        assert refusal(read_guardrails, [entry]).kind == "config_error"
+    assert read_guardrails([{"pattern": "x"}])[0].message
 
 
 # the order
@@ -671,9 +678,9 @@ def test_an_invalid_guardrail_is_said_when_it_is_read():
 def test_the_layers_speak_in_their_order(ground):
     """Of a command with everything wrong the first layer speaks; mended, the next."""
     every = ("$(x)", "file:///x", "/etc/passwd", "-exec")
-    rails = guardrails_of([{"pattern": "fine", "message": "twelve"}])
+    rails = read_guardrails([{"pattern": "fine", "message": "twelve"}])
     ground.program("find")
-    allowed = Allowed(["find", "gone"])
+    allowed = AllowedPrograms(["find", "gone"])
 
     def speaks(name: str, *args: str) -> str:
         return refusal(judge, name, args, ground.scope, allowed, guardrails=rails).message

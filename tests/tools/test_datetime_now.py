@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from forge.tools.datetime_now import find_zone, written
+from forge.tools.datetime_now import find_zone, format_moment
 
 MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
 
@@ -24,11 +24,11 @@ MOMENT = datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=UTC)
     ],
 )
 def test_a_moment_is_written_in_every_format(format, text):
-    assert written(MOMENT, format) == text
+    assert format_moment(MOMENT, format) == text
 
 
 def test_a_zone_moves_the_clock_and_shows_its_offset():
-    assert written(MOMENT.astimezone(find_zone("Asia/Kolkata")), "rfc3339") == "2026-03-04T10:36:07+05:30"
+    assert format_moment(MOMENT.astimezone(find_zone("Asia/Kolkata")), "rfc3339") == "2026-03-04T10:36:07+05:30"
 
 
 def test_the_default_is_now_in_utc(value):

@@ -13,7 +13,7 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.grep_search import GrepSearch
-from forge.tools.grep_search.pattern import for_pcre, read_pattern
+from forge.tools.grep_search.pattern import convert_to_pcre, read_pattern
 
 REFUSED = {
     "(": ("unclosed group", 1),
@@ -150,6 +150,6 @@ def test_characters_mean_what_they_mean_to_ripgrep(tmp_path, text, content, expe
 
 
 def test_for_pcre2_nothing_matches_a_line_end():
-    pattern = for_pcre(read_pattern(r"\s\S[^a][]\s][ab]\W.(?!\d)", False))
+    pattern = convert_to_pcre(read_pattern(r"\s\S[^a][]\s][ab]\W.(?!\d)", False))
     assert pattern.source == (r"[^\S\r\n]\S(?:(?![\r\n])[^a])(?:(?![\r\n])[]\s])[ab][^\w\r\n].(?!\d)")
-    assert for_pcre(read_pattern(r"\s\r(?!a)", False)).source == r"\s\r(?!a)"  # it speaks of them
+    assert convert_to_pcre(read_pattern(r"\s\r(?!a)", False)).source == r"\s\r(?!a)"  # it speaks of them

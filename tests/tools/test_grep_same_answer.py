@@ -16,7 +16,7 @@ from forge.core.messages import ToolCall
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.grep_search import GrepSearch
-from forge.tools.grep_search.filter import Wanted
+from forge.tools.grep_search.filter import FileFilter
 from forge.workspace.paths import PathValidator
 from forge.workspace.search.walk import walk
 
@@ -121,7 +121,7 @@ def walked(
     place = PathValidator.of(Scope(workspace=top)).resolve(path or ".")
     if place.path.is_file():
         return [place.shown]
-    wanted = Wanted(place, include, exclude)
+    wanted = FileFilter(place, include, exclude)
     entries = walk(place, include_ignored=include_ignored)
     found = [
         one.relative for one in entries if wanted(one.relative) and b"x" in (place.path / one.relative).read_bytes()

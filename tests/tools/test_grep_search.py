@@ -23,7 +23,7 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.grep_search import GrepSearch
-from forge.tools.grep_search.matches import Clock
+from forge.tools.grep_search.matches import SearchClock
 
 Grep = Callable[..., ToolResult]
 
@@ -466,14 +466,14 @@ def test_a_hostile_pattern_ends_and_says_what_is_missing(tmp_path, grep):
 async def test_cancelling_kills_the_program(tmp_path, monkeypatch):
     pids: list[int] = []
     started = asyncio.Event()
-    follow = Clock.follow
+    follow = SearchClock.follow
 
     async def noted(self: Any, program: Any, found: Any, take: Any) -> bool:
         pids.append(program.pid)
         started.set()
         return await follow(self, program, found, take)
 
-    monkeypatch.setattr(Clock, "follow", noted)
+    monkeypatch.setattr(SearchClock, "follow", noted)
     use_program(monkeypatch, tmp_path, "exec sleep 60")
     task = asyncio.create_task(Searches(tmp_path).search("x"))
     await started.wait()

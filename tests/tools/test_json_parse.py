@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.json_parse import pretty, read
-from forge.tools.json_parse.path import read_path, select, written
+from forge.tools.json_parse import pretty, read_json
+from forge.tools.json_parse.path import read_path, render_path, select
 
 DOCUMENT = json.dumps(
     {
@@ -163,7 +163,7 @@ def test_json_that_is_just_deep_enough_is_read(value):
 
 
 def test_indentation_that_would_grow_out_of_hand_is_left_out():
-    text = pretty(read("[" * 199 + ",".join("1" * 400_000) + "]" * 199)[0])
+    text = pretty(read_json("[" * 199 + ",".join("1" * 400_000) + "]" * 199)[0])
     assert "\n" not in text
 
 
@@ -178,7 +178,7 @@ json_values = st.recursive(
 def test_what_is_written_reads_back_the_same(document):
     text = pretty(document)
     assert json.loads(text) == document
-    assert pretty(read(text)[0]) == text
+    assert pretty(read_json(text)[0]) == text
 
 
 @given(json_values, st.data())
@@ -188,7 +188,7 @@ def test_every_place_in_a_document_has_a_path(document, data):
         step = data.draw(st.sampled_from(sorted(here) if isinstance(here, dict) else range(len(here))))
         steps.append(step)
         here = here[step]
-    path = written(steps)
+    path = render_path(steps)
     if len(path) <= 1_000:
         assert read_path(path) == steps
     assert select(document, steps) == (here, 0)
@@ -196,7 +196,7 @@ def test_every_place_in_a_document_has_a_path(document, data):
 
 @pytest.mark.parametrize("key", ["*", "$", "", ".", "0", "-1", " a ", '"', "'", "[0]", "a.b", "\\", "\n", "é"])
 def test_a_key_of_any_spelling_can_be_named(key):
-    assert read_path(written([key])) == [key]
+    assert read_path(render_path([key])) == [key]
 
 
 @given(st.text(max_size=50) | st.text('ab.[]0*"$\\ ', max_size=20), json_values)

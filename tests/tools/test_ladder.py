@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.file_edit.closest_text import closest, hint, visible
+from forge.tools.file_edit.closest_text import describe_closest, find_closest, mark_whitespace
 from forge.tools.file_edit.find_text import find
 
 PYTHON = """\
@@ -30,7 +30,7 @@ TABS = "func f() {\n\tif x {\n\t\ty = 1\n\t}\n}\n"
 def edited(text: str, old: str, new: str, *, replace_all: bool = False) -> tuple[str, str]:
     match = find(text, old, new, replace_all=replace_all)
     assert match is not None, "not found"
-    return match.rung, match.applied(text)
+    return match.rung, match.apply_to(text)
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_what_lies_outside_stays_as_it_is(text, old, new):
         assert not places or "\r" in text
         return
     (span,) = match.spans
-    changed = match.applied(text)
+    changed = match.apply_to(text)
     assert changed.startswith(text[: span.start])
     assert changed.endswith(text[span.end :])
     assert plain(span.replacement) == new
@@ -324,21 +324,21 @@ def test_no_text_makes_it_slow(text, old):
     start = time.process_time()
     with suppress(ToolError):  # ambiguous
         assert find(text, old, "new") is None
-    hint(text, old, "new")
+    describe_closest(text, old, "new")
     assert time.process_time() - start < 4
 
 
 def test_the_closest_lines_are_found():
-    region = closest(PYTHON, "for value in value:\n    total = total + value\n")
+    region = find_closest(PYTHON, "for value in value:\n    total = total + value\n")
     assert region is not None
     assert region.first == 2
-    assert closest(PYTHON, "nothing of the kind, 123456") is None
-    assert closest("", "abc") is None
-    assert closest(PYTHON, "\n \n") is None
+    assert find_closest(PYTHON, "nothing of the kind, 123456") is None
+    assert find_closest("", "abc") is None
+    assert find_closest(PYTHON, "\n \n") is None
 
 
 def test_the_hint_shows_lines_and_whitespace():
-    said = hint(TABS, "    if x {\n        z = 1\n", "other")
+    said = describe_closest(TABS, "    if x {\n        z = 1\n", "other")
     assert "     3\t→→y = 1" in said
     assert "lines 2-3" in said
     assert "file:     →if x {" in said
@@ -346,16 +346,16 @@ def test_the_hint_shows_lines_and_whitespace():
 
 
 def test_the_hint_says_that_the_new_text_is_there():
-    said = hint("a\r\nvalue = 2\r\n", "value = 1\n", "value = 2\n")
+    said = describe_closest("a\r\nvalue = 2\r\n", "value = 1\n", "value = 2\n")
     assert "already there, at line 2" in said
-    assert "already" not in hint("value = 2\n", "value = 1\n", "value = 3\n")
-    assert "already" not in hint("value = 2\n", "value = 1\n", "")
+    assert "already" not in describe_closest("value = 2\n", "value = 1\n", "value = 3\n")
+    assert "already" not in describe_closest("value = 2\n", "value = 1\n", "")
 
 
 def test_whitespace_that_is_easily_overlooked_is_shown():
-    assert visible("\t  a b   c \t ") == "→··a b···c·→·"
-    assert visible("   ") == "···"
-    assert visible("x" * 500) == "x" * 120 + "…"
+    assert mark_whitespace("\t  a b   c \t ") == "→··a b···c·→·"
+    assert mark_whitespace("   ") == "···"
+    assert mark_whitespace("x" * 500) == "x" * 120 + "…"
 
 
 @pytest.mark.parametrize("ending", ["\n", "\r\n"])
@@ -367,4 +367,4 @@ def test_very_many_places_are_replaced_as_few_are(ending, old, new):
     found = find(many, old, new, replace_all=True)
     assert found is not None
     assert (found.rung, found.count * 3) == (match.rung, match.count * 5_000)
-    assert found.applied(many) * 3 == match.applied(few) * 5_000
+    assert found.apply_to(many) * 3 == match.apply_to(few) * 5_000

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.math_calculate import written
+from forge.tools.math_calculate import format_number
 from forge.tools.math_calculate.expression import evaluate
 
 
@@ -163,7 +163,7 @@ def test_a_hostile_expression_is_an_error_at_once(expression):
     for _ in range(3):  # the least of them: a busy machine may disturb one
         started = time.thread_time()
         with pytest.raises(ToolError):
-            written(evaluate(expression))
+            format_number(evaluate(expression))
         taken.append(time.thread_time() - started)
     assert min(taken) < 0.1
 
@@ -203,10 +203,10 @@ def test_whole_powers_are_exact(base, exponent):
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
 def test_a_float_is_written_so_that_it_reads_back_the_same(number):
-    assert float(written(number)) == number
+    assert float(format_number(number)) == number
 
 
 @given(st.text(max_size=60) | st.text("0123456789.+-*/%^(), eExpisqrtlogmn_", max_size=60))
 def test_any_text_is_calculated_or_explained(text):
     with suppress(ToolError):
-        written(evaluate(text))
+        format_number(evaluate(text))

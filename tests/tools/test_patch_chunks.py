@@ -9,16 +9,16 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.file_patch.chunks import patched
+from forge.tools.file_patch.chunks import apply_chunks
 from forge.tools.file_patch.find_chunks import Misplaced
-from forge.tools.file_patch.parse import Chunk, Marked, parse_patch
+from forge.tools.file_patch.parse import Chunk, SignedLine, parse_patch
 from forge.workspace.text import split_lines
 from forge.workspace.text.diff import unified_diff
 
 
 def apply(text: str, body: str) -> str:
     (operation,) = parse_patch(f"*** Begin Patch\n*** Update File: f\n{body}\n*** End Patch")
-    return patched(text, operation.chunks, "f")
+    return apply_chunks(text, operation.chunks, "f")
 
 
 def misplaced(text: str, body: str) -> str:
@@ -214,16 +214,16 @@ def test_a_long_file_of_equal_lines_is_searched_in_one_go():
 
 
 @st.composite
-def scripts(draw: st.DrawFn) -> list[Marked]:
+def scripts(draw: st.DrawFn) -> list[SignedLine]:
     """Every line of a file with what becomes of it, and lines that come."""
     words = st.sampled_from(["a", "b", "  c", "", "d  ", "“e”"])
     signs = st.sampled_from("  -+")
-    script = [Marked(*pair) for pair in draw(st.lists(st.tuples(signs, words), min_size=1, max_size=12))]
+    script = [SignedLine(*pair) for pair in draw(st.lists(st.tuples(signs, words), min_size=1, max_size=12))]
     assume(any(line.sign != "+" and line.text for line in script))  # something to find the place by
     return script
 
 
-def of(script: list[Marked], *signs: str) -> list[str]:
+def of(script: list[SignedLine], *signs: str) -> list[str]:
     return [line.text for line in script if line.sign in signs]
 
 
@@ -231,7 +231,7 @@ def of(script: list[Marked], *signs: str) -> list[str]:
 def test_a_chunk_of_the_whole_file_gives_the_edited_file(script):
     before = "".join(f"{text}\n" for text in of(script, " ", "-"))
     after = "".join(f"{text}\n" for text in of(script, " ", "+"))
-    assert patched(before, [Chunk(1, tuple(script))], "f") == after
+    assert apply_chunks(before, [Chunk(1, tuple(script))], "f") == after
 
 
 @given(scripts(), st.data())
@@ -242,7 +242,7 @@ def test_with_any_endings_what_stays_stays_as_it_is(script, data):
     bare = data.draw(st.booleans()) and bool(old[-1][0].text and script[-1].text)
     if bare:
         old[-1] = (old[-1][0], old[-1][0].text)
-    result = split_lines(patched("".join(text for _, text in old), [Chunk(1, tuple(script))], "f"))
+    result = split_lines(apply_chunks("".join(text for _, text in old), [Chunk(1, tuple(script))], "f"))
     assert [line.rstrip("\r\n") for line in result] == of(script, " ", "+")
     coming = iter(result)
     standing = iter(old)
@@ -266,11 +266,13 @@ def test_chunks_with_little_context_give_the_edited_file(size, data):
         around = data.draw(st.integers(0, 2))
         head = lines[max(here, start - around) : start]
         expected += lines[here:start] + new
-        marked = [*(Marked(" ", text) for text in head), *(Marked("-", text) for text in lines[start:end])]
-        chunks.append(Chunk(1, (*marked, *(Marked("+", text) for text in new))))
+        marked = [*(SignedLine(" ", text) for text in head), *(SignedLine("-", text) for text in lines[start:end])]
+        chunks.append(Chunk(1, (*marked, *(SignedLine("+", text) for text in new))))
         here = end
     expected += lines[here:]
-    assert patched("".join(f"{text}\n" for text in lines), chunks, "f") == "".join(f"{text}\n" for text in expected)
+    assert apply_chunks("".join(f"{text}\n" for text in lines), chunks, "f") == "".join(
+        f"{text}\n" for text in expected
+    )
 
 
 texts = st.lists(st.sampled_from(["a", "b", "c", "", " ", "-", "+x", "@@", "*** End Patch"]), max_size=12).map(
@@ -284,11 +286,11 @@ def test_a_diff_of_two_texts_makes_one_of_the_other(before, after, ended, contex
     diff = unified_diff(before, after, "f", context=context)
     if diff:
         (operation,) = parse_patch(diff)
-        assert patched(before, operation.chunks, "f") == after
+        assert apply_chunks(before, operation.chunks, "f") == after
 
 
-changed = st.tuples(st.sampled_from(" -+"), st.sampled_from("ab")).map(lambda pair: Marked(*pair))
-chunk_lines = st.lists(changed | st.just(Marked(" ", "")), min_size=1, max_size=8)
+changed = st.tuples(st.sampled_from(" -+"), st.sampled_from("ab")).map(lambda pair: SignedLine(*pair))
+chunk_lines = st.lists(changed | st.just(SignedLine(" ", "")), min_size=1, max_size=8)
 
 
 @given(
@@ -308,7 +310,7 @@ chunk_lines = st.lists(changed | st.just(Marked(" ", "")), min_size=1, max_size=
 )
 def test_any_chunks_are_placed_or_explained(text, chunks):
     with suppress(ToolError):
-        result = patched(text, chunks, "f")
+        result = apply_chunks(text, chunks, "f")
         added = sum(line.sign == "+" for chunk in chunks for line in chunk.lines)
         removed = sum(line.sign == "-" for chunk in chunks for line in chunk.lines)
         assert len(split_lines(result)) == len(split_lines(text)) + added - removed

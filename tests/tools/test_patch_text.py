@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.file_patch.parse import Marked, Operation, parse_patch
+from forge.tools.file_patch.parse import Operation, SignedLine, parse_patch
 
 BODY = "*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n"
 PATCH = f"*** Begin Patch\n{BODY}*** End Patch"
@@ -48,10 +48,10 @@ def test_chunks_have_anchors_and_marked_lines():
         "@@\n-last\n*** End of File\n*** End Patch"
     )
     first, second, third = only(text).chunks
-    assert first.lines == (Marked(" ", "first"), Marked("-", "gone"))
+    assert first.lines == (SignedLine(" ", "first"), SignedLine("-", "gone"))
     assert first.anchors == ()
     assert second.anchors == ("class A:", "    def f(self):")
-    assert second.lines == (Marked("+", "new"), Marked(" ", ""), Marked(" ", "kept"))
+    assert second.lines == (SignedLine("+", "new"), SignedLine(" ", ""), SignedLine(" ", "kept"))
     assert (third.line, third.at_end) == (10, True)
     assert not first.at_end
 
@@ -79,7 +79,7 @@ def test_what_models_put_around_a_patch_does_not_matter(text):
     operation = only(text)
     assert operation.path == "a.py"
     assert operation.chunks[0].anchors == ("def f():",)
-    assert operation.chunks[0].lines[:2] == (Marked("-", "    return 1"), Marked("+", "    return 2"))
+    assert operation.chunks[0].lines[:2] == (SignedLine("-", "    return 1"), SignedLine("+", "    return 2"))
 
 
 def test_an_indented_marker_is_one_wherever_it_cannot_be_a_line_of_the_file():
@@ -90,9 +90,9 @@ def test_an_indented_marker_is_one_wherever_it_cannot_be_a_line_of_the_file():
     )
     added, deleted, updated, last = parse_patch(text)
     assert (added.content, deleted.path, last.path) == ("one\n", "old.txt", "b.py")
-    kept = (Marked(" ", "*** Delete File: kept.txt"), Marked(" ", "*** End Patch"))  # lines of a.py that stay
+    kept = (SignedLine(" ", "*** Delete File: kept.txt"), SignedLine(" ", "*** End Patch"))  # lines of a.py that stay
     assert updated.path == "a.py"
-    assert updated.chunks[0].lines == (Marked("-", "x"), Marked("+", "y"), *kept)
+    assert updated.chunks[0].lines == (SignedLine("-", "x"), SignedLine("+", "y"), *kept)
     assert "may have been cut off" in refused(f"*** Begin Patch\n{BODY}  *** End Patch\n more")
 
 
@@ -150,7 +150,7 @@ def test_a_unified_diff_is_read_as_well():
     update, renamed, added, gone, empty, moved = parse_patch(text)
     assert (update.action, update.path, update.new_path) == ("update", "x.py", "")
     assert update.chunks[0].near == 2
-    assert update.chunks[0].lines == (Marked(" ", "keep"), Marked("-", "old"), Marked("+", "new"))
+    assert update.chunks[0].lines == (SignedLine(" ", "keep"), SignedLine("-", "old"), SignedLine("+", "new"))
     assert (renamed.action, renamed.path, renamed.new_path) == ("update", "old.txt", "new.txt")
     assert (added.action, added.path, added.content) == ("add", "added.txt", "a\nb")
     assert (gone.action, gone.path) == ("delete", "gone.txt")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forge.tools.shell_parts.sandbox_hints import hints
+from forge.tools.shell_parts.sandbox_hints import find_hints
 
 NO_NETWORK = [
     "curl: (6) Could not resolve host: example.com",
@@ -22,34 +22,36 @@ NO_NETWORK = [
 @pytest.mark.parametrize("said", NO_NETWORK)
 @pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock"])
 def test_that_there_is_no_network_is_said(said, sandbox):
-    (found,) = hints(f"first\n{said}\n", sandbox, network=False)
+    (found,) = find_hints(f"first\n{said}\n", sandbox, network=False)
     assert "no network" in found
     assert "`allow network`" in found
 
 
 @pytest.mark.parametrize("said", NO_NETWORK)
 def test_where_there_is_one_it_is_not(said):
-    assert hints(said, "bubblewrap", network=True) == []
-    assert hints(said, "none", network=False) == []
+    assert find_hints(said, "bubblewrap", network=True) == []
+    assert find_hints(said, "none", network=False) == []
 
 
 def test_a_server_of_another_command_is_out_of_reach():
     said = "curl: (7) Failed to connect to localhost port 80 after 0 ms: Couldn't connect to server"
-    assert "network of its own" in hints(said, "bubblewrap", network=False)[0]
-    assert "network of its own" in hints("Connection refused", "bubblewrap", network=False, line="nc 127.0.0.1 80")[0]
-    assert "no network" in hints(said, "landlock", network=False)[0]
-    assert hints(said, "bubblewrap", network=True) == []
-    assert hints("Connection refused by the bank", "bubblewrap", network=False) == []
+    assert "network of its own" in find_hints(said, "bubblewrap", network=False)[0]
+    assert (
+        "network of its own" in find_hints("Connection refused", "bubblewrap", network=False, line="nc 127.0.0.1 80")[0]
+    )
+    assert "no network" in find_hints(said, "landlock", network=False)[0]
+    assert find_hints(said, "bubblewrap", network=True) == []
+    assert find_hints("Connection refused by the bank", "bubblewrap", network=False) == []
 
 
 def test_what_git_cannot_find_or_write_is_explained():
-    assert "user.name" in hints("\n*** Please tell me who you are.\n", "landlock", network=False)[0]
+    assert "user.name" in find_hints("\n*** Please tell me who you are.\n", "landlock", network=False)[0]
     busy = "error: could not write config file .git/config: Device or resource busy"
-    assert "read-only" in hints(busy, "bubblewrap", network=False)[0]
-    assert hints("error: could not write file a.txt", "bubblewrap", network=False) == []
+    assert "read-only" in find_hints(busy, "bubblewrap", network=False)[0]
+    assert find_hints("error: could not write file a.txt", "bubblewrap", network=False) == []
 
 
 def test_only_the_end_of_much_output_is_looked_at():
     said = "Could not resolve host"
-    assert hints(said + "\n" + "x" * 20_000, "bubblewrap", network=False) == []
-    assert hints("x" * 20_000 + said, "bubblewrap", network=False) != []
+    assert find_hints(said + "\n" + "x" * 20_000, "bubblewrap", network=False) == []
+    assert find_hints("x" * 20_000 + said, "bubblewrap", network=False) != []

@@ -23,7 +23,7 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.test_runner import TestRunner
 from forge.tools.test_runner.cargo import read_cargo
-from forge.tools.test_runner.commands import planned
+from forge.tools.test_runner.commands import plan_run
 from forge.tools.test_runner.go import read_go
 from forge.tools.test_runner.jest import read_jest
 from forge.tools.test_runner.junit import read_junit
@@ -113,7 +113,7 @@ def project(tmp_path, monkeypatch):
             return asyncio.run(executor.execute(ToolCall("test_runner", arguments), self.scope))
 
         def line(self, framework: str = "auto", target: str = "") -> str:
-            return planned(self.scope, framework, target).line
+            return plan_run(self.scope, framework, target).line
 
     return Project()
 
@@ -301,16 +301,16 @@ def test_the_command_line_is_what_is_asked_for(project):
 )
 def test_the_framework_is_found_out_from_the_files(project, files, framework):
     project.write(files)
-    assert planned(project.scope, "auto", "").framework == framework
+    assert plan_run(project.scope, "auto", "").framework == framework
 
 
 def test_several_frameworks_are_a_question_and_a_target_answers_it(project):
     project.write({"pytest.ini": "", "Cargo.toml": "", "tests/test_a.py": "", "src/lib.rs": ""})
     with pytest.raises(ToolError, match="several frameworks: pytest, cargo"):
         project.line()
-    assert planned(project.scope, "auto", "tests/test_a.py").framework == "pytest"
-    assert planned(project.scope, "auto", "src/lib.rs").framework == "cargo"
-    assert planned(project.scope, "cargo", "").framework == "cargo"
+    assert plan_run(project.scope, "auto", "tests/test_a.py").framework == "pytest"
+    assert plan_run(project.scope, "auto", "src/lib.rs").framework == "cargo"
+    assert plan_run(project.scope, "cargo", "").framework == "cargo"
 
 
 def test_a_target_in_a_project_below_is_run_there(project):
@@ -318,7 +318,7 @@ def test_a_target_in_a_project_below_is_run_there(project):
         {"packages/web/package.json": '{"devDependencies": {"vitest": "*"}}', "packages/web/src/a.test.ts": ""}
     )
     project.write({"node_modules/.bin/vitest": ""})
-    plan = planned(project.scope, "auto", "packages/web/src/a.test.ts")
+    plan = plan_run(project.scope, "auto", "packages/web/src/a.test.ts")
     assert plan.folder == "packages/web"
     assert plan.line == "../../node_modules/.bin/vitest run --reporter=json src/a.test.ts"
 

@@ -17,7 +17,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.pipeline.track_files import track_files
-from forge.tools.todo import TodoRead, TodoWrite, completed
+from forge.tools.todo import TodoRead, TodoWrite, complete_items
 from forge.workspace.history.todos import Todos
 from forge.workspace.history.tracking import SessionState
 
@@ -159,7 +159,7 @@ items = st.fixed_dictionaries(
 @given(st.lists(items, max_size=6))
 def test_any_list_is_completed_or_explained(given_items):
     try:
-        kept = completed(given_items, max_items=5, max_length=3)
+        kept = complete_items(given_items, max_items=5, max_length=3)
     except ToolError:
         return
     assert [item["content"] for item in kept] == [item["content"] for item in given_items]

@@ -173,8 +173,8 @@ def test_words_of_any_script_are_found(bench):
 
 def test_an_empty_registry_has_nothing_to_find(bench):
     index = module._Index(0, [])
-    assert index.best("anything") == []
-    assert index.matching(".*") == []
+    assert index.rank_by_words("anything") == []
+    assert index.find_matching(".*") == []
 
 
 def shown(bench):

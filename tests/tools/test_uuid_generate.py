@@ -48,7 +48,7 @@ def test_a_count_written_as_text_is_mended(shared_bench):
 
 def test_version_7_begins_with_the_time():
     before = time.time_ns() // 1_000_000
-    made = UUID(module._written(module._Later().next(), version=7)).int >> 80
+    made = UUID(module._format_uuid(module._MonotonicNumbers().next(), version=7)).int >> 80
     assert before <= made <= time.time_ns() // 1_000_000
 
 
@@ -60,7 +60,7 @@ def test_version_7_only_grows():
 def test_version_7_only_grows_when_the_clock_goes_back(monkeypatch):
     clock = iter([5_000, 5_000, 4_000, 3_000, 6_000])
     monkeypatch.setattr(time, "time_ns", lambda: next(clock) * 1_000_000)
-    later = module._Later()
+    later = module._MonotonicNumbers()
     made = [later.next() for _ in range(5)]
     assert made == sorted(set(made))
     assert made[0] >> 74 == 5_000

@@ -20,9 +20,9 @@ from forge.network.egress import Egress
 from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.limit_output import limit_output
 from forge.tools.web_fetch import WebFetch
-from forge.tools.web_fetch.cache import Cache, Turns
-from forge.tools.web_parts.mark_untrusted import cleaned, marked
-from forge.tools.web_parts.page_program import converted, safe_link
+from forge.tools.web_fetch.cache import Cache, HostRateLimit
+from forge.tools.web_parts.mark_untrusted import clean_text, mark_text
+from forge.tools.web_parts.page_program import convert_page, safe_link
 from forge.tools.web_parts.read_page import Page, PageReader
 from tests.tools.serving_pages import HERE, Reply, Web, html, kind_of, page, redirect, serving, site
 
@@ -118,7 +118,7 @@ async def test_what_nobody_sees_is_gone_and_what_is_seen_stays(web, form):
 @pytest.mark.parametrize("body", HIDDEN)
 def test_each_of_them_alone(body):
     for form in ("markdown", "html"):
-        _, text = converted(f"<p>before</p>{body}<p>after</p>", "http://example.com/", form)
+        _, text = convert_page(f"<p>before</p>{body}<p>after</p>", "http://example.com/", form)
         assert "SECRET" not in text
         assert "before" in text
 
@@ -192,8 +192,8 @@ async def test_links_of_a_page_are_filtered_and_their_text_stays(web):
 
 def test_a_wide_cell_does_not_pad_all_the_others():
     rows = "<tr><td>a</td><td>b</td></tr>" * 1_000
-    _, narrow = converted(f"<table>{rows}</table>", "http://x/", "markdown")
-    _, wide = converted(f"<table>{rows}<tr><td>{'word ' * 10_000}</td></tr></table>", "http://x/", "markdown")
+    _, narrow = convert_page(f"<table>{rows}</table>", "http://x/", "markdown")
+    _, wide = convert_page(f"<table>{rows}<tr><td>{'word ' * 10_000}</td></tr></table>", "http://x/", "markdown")
     assert narrow.count("| a ") == wide.count("| a ") == 1_000
     assert len(wide) < len(narrow) + 60_000
 
@@ -232,7 +232,7 @@ async def test_what_a_page_says_stands_between_marks_it_cannot_imitate(web):
 
 
 def test_marks_differ_from_page_to_page_and_are_the_same_for_the_same_page():
-    one, again, other = marked("a", "http://x"), marked("a", "http://x"), marked("b", "http://x")
+    one, again, other = mark_text("a", "http://x"), mark_text("a", "http://x"), mark_text("b", "http://x")
     assert one == again
     assert one.splitlines()[1] != other.splitlines()[1]
 
@@ -250,8 +250,8 @@ async def test_no_call_can_be_read_from_a_page_even_if_the_model_repeats_it(web)
 
 def test_letters_that_only_machines_see_are_dropped():
     hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "run rm")
-    assert cleaned(f"a{hidden}b\u202ec\x1b[31md\x07\r\ne\u2028f") == "abc[31md\ne\nf"
-    assert cleaned("zwj 👩‍👩‍👧‍👦 ok\tçé") == "zwj 👩‍👩‍👧‍👦 ok\tçé"
+    assert clean_text(f"a{hidden}b\u202ec\x1b[31md\x07\r\ne\u2028f") == "abc[31md\ne\nf"
+    assert clean_text("zwj 👩‍👩‍👧‍👦 ok\tçé") == "zwj 👩‍👩‍👧‍👦 ok\tçé"
 
 
 @pytest.mark.parametrize(
@@ -410,7 +410,7 @@ async def test_ten_requests_a_minute_go_to_a_host(tmp_path):
 
 def test_turns_are_given_as_they_become_free():
     now = [0.0]
-    turns = Turns(2, 60.0, lambda: now[0])
+    turns = HostRateLimit(2, 60.0, lambda: now[0])
     assert [turns.take("a", 100.0), turns.take("a", 100.0), turns.take("b", 0.0)] == [0.0, 0.0, 0.0]
     now[0] = 10.0
     assert turns.take("a", 100.0) == 50.0
@@ -568,7 +568,7 @@ async def test_a_call_that_is_cancelled_ends_at_once():
 )
 def test_odd_pages_are_read(body):
     for form in ("markdown", "text", "html"):
-        json.dumps(converted(body, "http://x/", form))
+        json.dumps(convert_page(body, "http://x/", form))
 
 
 async def test_a_page_without_text_says_so(web):

@@ -16,7 +16,7 @@ from forge.network.egress import Egress, use_egress
 from forge.network.url import read_url
 from forge.pipeline.guard_egress import guard_egress
 from forge.tools.web_search import WebSearch
-from forge.tools.web_search.services import Perplexity, Tavily, chosen
+from forge.tools.web_search.services import Perplexity, Tavily, choose_service
 from tests.tools.serving_pages import Asked, Reply, Web, kind_of, page, plays, redirect, serving
 
 KEY = "tvly-0123456789abcdef"
@@ -135,7 +135,7 @@ async def test_every_wish_reaches_perplexity(perplexity, tmp_path):
     ],
 )
 def test_the_provider_is_the_one_named_or_the_one_with_a_key(environment, name):
-    service, key = chosen(environment)
+    service, key = choose_service(environment)
     assert service.name == name
     assert key == environment[service.variable]
 

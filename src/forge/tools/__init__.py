@@ -1,4 +1,4 @@
-"""The built-in tools: one tool or one small family a file, and a new file here is its own registration."""
+"""Holds the built-in tools: one tool or one small family per file; a new file registers itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GROUPS = {
 
 
 def register_all(registry: ToolRegistry) -> None:
-    """Add every built-in tool but those for development and those of the `code-agent` group, which somebody asks for.
+    """Add every built-in tool except development tools and the `code-agent` group, which are opt-in.
 
     Of that group the tools labelled `default` are added all the same.
     """
@@ -31,14 +31,14 @@ def register_all(registry: ToolRegistry) -> None:
 
 
 def tool_group(name: str) -> list[Tool]:
-    """The built-in tools of a group, made anew: `Agent(model, tools=[*tool_group("code-agent")])`."""
+    """Return new instances of a group's built-in tools: `Agent(model, tools=[*tool_group("code-agent")])`."""
     if name not in GROUPS:
         raise ValueError(f"there is no group {name!r}; there are {', '.join(GROUPS)}")
     return [tool for tool in built_ins(ToolRegistry()) if name in tool.spec.groups]
 
 
 def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
-    """Every tool of this folder: decorated functions as they are, classes made with their default settings."""
+    """Yields every tool of this folder: decorated functions, and classes with their default settings."""
     names: set[str] = set()
     for module in iter_modules(__path__, f"{__name__}."):
         if module.name.rpartition(".")[2].startswith("_"):

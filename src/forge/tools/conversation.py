@@ -1,4 +1,4 @@
-"""Talking to the person: three tools that end the turn, and one that does not."""
+"""Talks to the person: three tools that end the turn, and one that does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def task_completion(
     result: Annotated[str, "The answer, complete and ready to be read by the person."],
 ) -> ToolResult:
     """Finish the task and hand over the answer. Call it once, when everything asked for is done and checked."""
-    return _said(result, "result")
+    return _message_result(result, "result")
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
@@ -46,7 +46,7 @@ async def ask_question(
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
 async def converse(message: Annotated[str, "What you say."]) -> ToolResult:
     """Reply in conversation and let the person speak next, without claiming that a task is done."""
-    return _said(message, "message")
+    return _message_result(message, "message")
 
 
 class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), parallel=False, timeout=30.0):
@@ -76,12 +76,12 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
         )
 
     def already_sent(self, scope: Scope, text: str) -> bool:
-        """Whether this very text went to the scope's conversation since `forget`: then it need not be sent again."""
+        """Returns True if this text was sent to the scope's conversation since `forget`."""
         with self._lock:
             return _digest(text) in self._sent.get(_conversation(scope), ())
 
     def forget(self, scope: Scope) -> None:
-        """Begin anew: what was sent in an earlier run says nothing about the next answer."""
+        """Forgets the messages of an earlier run: they do not affect the next answer."""
         with self._lock:
             self._sent.pop(_conversation(scope), None)
 
@@ -96,7 +96,7 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
                 self._sent.popitem(last=False)
 
 
-def _said(text: str, parameter: str) -> ToolResult:
+def _message_result(text: str, parameter: str) -> ToolResult:
     _check_text(text, parameter)
     return ToolResult(for_llm=text, for_user=text, data={parameter: text})
 

@@ -55,7 +55,7 @@ class CsvParse(
         from forge.workspace.paths.open import read_file
 
         def parse() -> ToolResult:
-            text = decoded(read_file(ctx.scope, path, self.max_bytes)) if path else data
+            text = decode_csv(read_file(ctx.scope, path, self.max_bytes)) if path else data
             return _answer(*parse_csv(text, delimiter, headers, max_rows, self.max_fields))
 
         result: ToolResult = await in_thread(parse)
@@ -77,8 +77,8 @@ def parse_csv(
     text: str, delimiter: str = ",", headers: bool = True, max_rows: int = 0, max_fields: int = MAX_FIELDS
 ) -> tuple[list[Record], int]:
     """The records, and how many rows there are in all; rows past a limit are only counted."""
-    rows = _rows(text.removeprefix("\ufeff"), _checked(delimiter))
-    names = _unique(_header(rows, max_fields)) if headers else []
+    rows = _rows(text.removeprefix("\ufeff"), _check_delimiter(delimiter))
+    names = _make_unique(_header(rows, max_fields)) if headers else []
     records: list[Record] = []
     total = 0
     width = len(names)
@@ -88,13 +88,13 @@ def parse_csv(
         if (max_rows and total > max_rows) or total * width > max_fields:
             continue
         if len(row) != width:
-            raise _ragged(total, line, len(row), width, "header" if headers else "first row")
+            raise _ragged_error(total, line, len(row), width, "header" if headers else "first row")
         records.append(dict(zip(names, row, strict=True)) if headers else row)
     return records, total
 
 
-def decoded(content: bytes) -> str:
-    """The text of a file: UTF-8, or UTF-16 and UTF-32 when a byte order mark says so."""
+def decode_csv(content: bytes) -> str:
+    """Returns the text of a file: UTF-8, or UTF-16 and UTF-32 if a byte order mark says so."""
     from forge.workspace.text import encoding_of  # loads what only a file needs
 
     encoding, mark = encoding_of(content)
@@ -135,7 +135,7 @@ def _header(rows: Iterator[tuple[int, Row]], max_fields: int) -> Row:
     return first
 
 
-def _checked(delimiter: str) -> str:
+def _check_delimiter(delimiter: str) -> str:
     character = _DELIMITERS.get(delimiter.lower(), delimiter)
     if len(character) != 1 or character in '\r\n"\0' or (not character.isprintable() and character != "\t"):
         raise ToolError(
@@ -146,7 +146,7 @@ def _checked(delimiter: str) -> str:
     return character
 
 
-def _unique(names: Row) -> Row:
+def _make_unique(names: Row) -> Row:
     """Header names, with a number after those that occur again and a name for those that are blank."""
     wanted = [name if name.strip() else f"column_{column}" for column, name in enumerate(names, 1)]
     taken, used = set(wanted), dict.fromkeys(wanted, 0)
@@ -162,7 +162,7 @@ def _unique(names: Row) -> Row:
     return unique
 
 
-def _ragged(row: int, line: int, fields: int, width: int, model: str) -> ToolError:
+def _ragged_error(row: int, line: int, fields: int, width: int, model: str) -> ToolError:
     return ToolError(
         f"row {row} (line {line}) has {fields} field{'s' * (fields != 1)}, the {model} has {width}",
         ErrorKind.USER,

@@ -1,4 +1,4 @@
-"""The clock."""
+"""Tells the time."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def datetime_now(
 ) -> ToolResult:
     """Get the current date and time. Call it whenever an answer depends on today or now."""
     now = datetime.now(find_zone(timezone))
-    text = written(now, format)
+    text = format_moment(now, format)
     return ToolResult(for_llm=text, data={"value": text, "unix": int(now.timestamp()), "timezone": str(now.tzinfo)})
 
 
-def written(moment: datetime, format: Format) -> str:
-    """The moment in one of the formats, to the second."""
+def format_moment(moment: datetime, format: Format) -> str:
+    """Formats the moment, to the second."""
     if format == "unix":
         return str(int(moment.timestamp()))
     if format == "rfc3339":

@@ -10,7 +10,15 @@ from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools.file_parts.listing import ALIASES, MAX_ENTRIES, MOST, PATIENCE, is_directory, listing, one_entry
+from forge.tools.file_parts.listing import (
+    ALIASES,
+    MAX_ENTRIES,
+    MOST,
+    PATIENCE,
+    is_directory,
+    list_directory,
+    list_one_entry,
+)
 
 
 class DirectoryList(
@@ -47,16 +55,16 @@ class DirectoryList(
         max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools.file_parts.resolve_path import approved
+        from forge.tools.file_parts.resolve_path import resolve_approved
 
-        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
+        location = (await resolve_approved(ctx, Permission.READ, path, blank=True))[0]
 
         def work() -> ToolResult:
-            if not is_directory(ctx, place):
-                return one_entry(ctx, place)
-            return listing(
+            if not is_directory(ctx, location):
+                return list_one_entry(ctx, location)
+            return list_directory(
                 ctx,
-                place,
+                location,
                 include_hidden=include_hidden,
                 recursive=recursive,
                 max_entries=max_entries,

@@ -16,11 +16,11 @@ from forge.tools.file_parts.listing import (
     MOST,
     PATIENCE,
     is_directory,
-    look,
-    mark,
-    no_directory,
+    kind_mark,
+    listing_result,
+    no_directory_error,
     printable,
-    result,
+    scan_directory,
     size_text,
 )
 
@@ -64,16 +64,16 @@ class DirectoryTree(
         max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools.file_parts.resolve_path import approved
+        from forge.tools.file_parts.resolve_path import resolve_approved
 
-        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
+        location = (await resolve_approved(ctx, Permission.READ, path, blank=True))[0]
 
         def work() -> ToolResult:
-            if not is_directory(ctx, place):
-                raise no_directory(place)
+            if not is_directory(ctx, location):
+                raise no_directory_error(location)
             depth, most = max_depth, max_entries
-            found = look(ctx, place, depth, most, self.patience, hidden=True, ignored=False)
-            return result(place, found, [f"{printable(place.shown)}/", *branches(found.top)])
+            found = scan_directory(ctx, location, depth, most, self.patience, hidden=True, ignored=False)
+            return listing_result(location, found, [f"{printable(location.shown)}/", *branches(found.top)])
 
         drawn: ToolResult = await in_thread(work)
         return drawn
@@ -84,7 +84,7 @@ def branches(item: OverviewItem, indent: str = "") -> Iterator[str]:
     for number, one in enumerate(item.items, 1):
         is_last = number == len(item.items) and not item.more
         size = f" ({size_text(one.size)})" if one.kind == "file" and one.size >= WORTH_SAYING else ""
-        yield f"{indent}{'└── ' if is_last else '├── '}{printable(one.name)}{mark(one)}{size}"
+        yield f"{indent}{'└── ' if is_last else '├── '}{printable(one.name)}{kind_mark(one)}{size}"
         yield from branches(one, indent + ("    " if is_last else "│   "))
     if item.more:
         yield f"{indent}└── … {item.more:,} more"

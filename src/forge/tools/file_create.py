@@ -50,7 +50,7 @@ class FileCreate(
     """Create a file for the person to download, such as a report. To change files of the project, use other tools."""
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        return [f"{FOLDER}/{checked(arguments['filename'])}"]
+        return [f"{FOLDER}/{check_name(arguments['filename'])}"]
 
     def run(
         self,
@@ -64,7 +64,7 @@ class FileCreate(
         from forge.workspace.paths import PathValidator
         from forge.workspace.text import DecodedText
 
-        name = checked(filename)
+        name = check_name(filename)
         media_type = MEDIA_TYPES[_extension(name)]
         PathValidator.of(ctx.scope).resolve_for_writing(f"{FOLDER}/{name}", follow=False)  # are writes enabled at all?
         written = DecodedText("").encode_whole(content)
@@ -81,8 +81,8 @@ class FileCreate(
         )
 
 
-def checked(name: str) -> str:
-    """The name, if a file may be called so. Raises `ToolError` that lists what is allowed."""
+def check_name(name: str) -> str:
+    """Returns the name if it is allowed. Raises `ToolError` that lists the allowed forms."""
     problem = ""
     if not name.strip():
         problem = "the filename is empty"

@@ -10,7 +10,7 @@ from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
 
 if TYPE_CHECKING:  # it loads what only a change needs
@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.text import DecodedText
 
 
-class Written(NamedTuple):
+class WriteOutcome(NamedTuple):
     path: str
     action: str
     size: int
@@ -48,7 +48,7 @@ class FileWrite(
         path: Annotated[str, Limits(example="notes.txt"), "Where to write, relative to the workspace."],
         content: Annotated[str, Limits(example="Hello\n"), "The whole content of the file."],
     ) -> ToolResult:
-        written, draft = await change(ctx, [path], lambda draft: plan(draft, path, content))
+        written, draft = await change_files(ctx, [path], lambda draft: plan(draft, path, content))
         done = "Wrote" if written.action == "created" else "Overwrote"
         name = printable(written.path)
         if draft.is_empty:
@@ -61,26 +61,26 @@ class FileWrite(
         )
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        return await foreseen(ctx, lambda draft: plan(draft, arguments["path"], arguments["content"]))
+        return await preview_change(ctx, lambda draft: plan(draft, arguments["path"], arguments["content"]))
 
 
-def plan(draft: Draft, path: str, content: str) -> Written:
+def plan(draft: Draft, path: str, content: str) -> WriteOutcome:
     """A file that is there keeps its encoding, byte order mark, line endings and mode."""
-    place = draft.resolve(path)
-    draft.require_read(place)
-    text = draft.text(place)
-    data = whole(text, content)
-    draft.write(place, data)
-    return Written(place.shown, "created" if text is None else "updated", len(data))
+    location = draft.resolve(path)
+    draft.require_read(location)
+    text = draft.text(location)
+    data = encode_content(text, content)
+    draft.write(location, data)
+    return WriteOutcome(location.shown, "created" if text is None else "updated", len(data))
 
 
-def whole(old: DecodedText | None, content: str) -> bytes:
-    """The bytes of a file whose whole text is to be `content`, in the manner of what it was before."""
+def encode_content(old: DecodedText | None, content: str) -> bytes:
+    """Encodes the new content of a whole file in the manner of its old content."""
     from forge.tools.file_parts.placeholder import refuse_placeholders  # they load what only a change needs
     from forge.workspace.text import DecodedText, with_endings_of
 
     if old is None:
         return DecodedText("").encode_whole(content)
     refuse_placeholders(content, old.text)
-    kept = content.removeprefix("\ufeff") if old.mark else content
-    return old.encode_whole(with_endings_of(old.text, kept))
+    text_only = content.removeprefix("\ufeff") if old.mark else content
+    return old.encode_whole(with_endings_of(old.text, text_only))

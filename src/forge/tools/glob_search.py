@@ -16,10 +16,10 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.tools.file_parts.listing import (
     PATIENCE,
-    counted,
+    count_text,
     is_directory,
-    missing,
-    no_directory,
+    missing_error,
+    no_directory_error,
     printable,
     sendable_name,
 )
@@ -64,8 +64,8 @@ class GlobSearch(
         return {"max_results": Setting(self.max_results)}
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        """Where the search begins, which the pattern may say, too."""
-        return [start_of(arguments["pattern"], arguments.get("path", ""))[0]]
+        """Returns the start of the search, which the pattern may name, too."""
+        return [split_pattern(arguments["pattern"], arguments.get("path", ""))[0]]
 
     async def run(
         self,
@@ -79,36 +79,36 @@ class GlobSearch(
         case_sensitive: Annotated[bool, "Whether large and small letters differ."] = False,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools.file_parts.resolve_path import approved
+        from forge.tools.file_parts.resolve_path import resolve_approved
 
         if not pattern.strip():
             raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to look for, such as **/*.py.")
-        start, rest = start_of(pattern, path)
+        start, rest = split_pattern(pattern, path)
         end = time.monotonic() + self.patience
 
         def work() -> ToolResult:
-            where, below = _settled(ctx, place, path, pattern, rest)
+            where, below = _find_start(ctx, location, path, pattern, rest)
             if ".git" in where.relative.split("/"):
                 raise ToolError(".git is never searched", ErrorKind.USER, "directory_list shows what is in it.")
             most = max_results
 
-            def search(glob: Glob, *, plain: bool = False) -> Search:
-                return Search(ctx, where, glob, include_ignored, end, most, plain=plain)
+            def search(glob: Glob, *, plain: bool = False) -> GlobRun:
+                return GlobRun(ctx, where, glob, include_ignored, end, most, plain=plain)
 
-            return _first_found(below, case_sensitive, search).result(pattern)
+            return _search_with_brackets(below, case_sensitive, search).result(pattern)
 
-        place = (await approved(ctx, Permission.READ, start, blank=True))[0]
+        location = (await resolve_approved(ctx, Permission.READ, start, blank=True))[0]
         result: ToolResult = await in_thread(work)
         return result
 
 
-class Search:
-    """One search: what it finds, and what it leaves out."""
+class GlobRun:
+    """One search: the files found, and the files left out."""
 
     def __init__(
         self,
         ctx: ToolContext,
-        place: Location,
+        location: Location,
         glob: Glob,
         include_ignored: bool,
         end: float,
@@ -116,26 +116,26 @@ class Search:
         *,
         plain: bool = False,
     ) -> None:
-        from forge.tools.file_parts.denied_files import rules_out
+        from forge.tools.file_parts.denied_files import denied_by_rules
         from forge.workspace.paths import PathValidator
         from forge.workspace.search.walk import walk
 
-        self.place = place
+        self.location = location
         self.glob = glob
         self.paths = PathValidator.of(ctx.scope)
-        self.names = frozenset(place.relative.split("/"))  # written by the caller, so never skipped
+        self.names = frozenset(location.relative.split("/"))  # written by the caller, so never skipped
         self.walk: FileWalk = walk(
-            place,
+            location,
             include_ignored=include_ignored,
             named=self,
             only=glob,
             stop=lambda: ctx.cancelled or time.monotonic() > end,
         )
-        self.denied = rules_out(ctx)
+        self.denied = denied_by_rules(ctx)
         self.left_out = 0
         self.total = 0
         self._plain = plain  # the glob is the pattern with its brackets as parts of names
-        self._prefix = "" if place.shown == "." else f"{place.shown.rstrip('/')}/"
+        self._prefix = "" if location.shown == "." else f"{location.shown.rstrip('/')}/"
         from heapq import nsmallest
 
         self._found = nsmallest(most, self._files(self._prefix))
@@ -150,7 +150,7 @@ class Search:
         hidden = self.walk.ignored_files + self.walk.ignored_directories
         return ToolResult(
             for_llm="\n".join([*lines, *self._notes(len(files), pattern)]),
-            title=f"{printable(pattern)}: {counted(self.total, 'file') or 'no files'}",
+            title=f"{printable(pattern)}: {count_text(self.total, 'file') or 'no files'}",
             data={
                 "files": [sendable_name(file) for file in files],
                 "total": self.total,
@@ -160,7 +160,7 @@ class Search:
         )
 
     def _files(self, prefix: str) -> Iterator[tuple[int, str]]:
-        """What sorts them, newest first, and their paths."""
+        """Yields sort keys, newest first, and paths."""
         denied = self.denied
         total = 0
         try:
@@ -169,7 +169,7 @@ class Search:
                     if entry.is_file(follow_symlinks=False):
                         modified = entry.stat(follow_symlinks=False).st_mtime_ns
                     elif entry.is_symlink():
-                        modified = self._modified(prefix + relative)
+                        modified = self._modified_time(prefix + relative)
                     else:
                         continue
                 except (OSError, ToolError):  # gone meanwhile, or a link that leads nowhere or outside
@@ -182,13 +182,13 @@ class Search:
         finally:
             self.total = total
 
-    def _modified(self, shown: str) -> int:
-        """Of the file that a link leads to."""
+    def _modified_time(self, shown: str) -> int:
+        """Returns the time of the file that a link leads to."""
         from forge.workspace.paths.open import status_of  # loads what only a call needs
 
-        place = self.paths.resolve(shown)
-        status = status_of(place)
-        if status is None or not S_ISREG(status.st_mode) or (self.denied is not None and self.denied(place.shown)):
+        location = self.paths.resolve(shown)
+        status = status_of(location)
+        if status is None or not S_ISREG(status.st_mode) or (self.denied is not None and self.denied(location.shown)):
             raise FileNotFoundError(shown)
         return status.st_mtime_ns
 
@@ -202,16 +202,16 @@ class Search:
             yield "[the brackets in the pattern were read as parts of names: as a glob it finds nothing]"
         if not self.total and "/" not in pattern:
             yield f"[only names in this directory were compared; **/{printable(pattern)} also looks below it]"
-        files, directories = counted(walk.ignored_files, "file"), counted(walk.ignored_directories, "directory")
+        files, directories = count_text(walk.ignored_files, "file"), count_text(walk.ignored_directories, "directory")
         if hidden := [text for text in (files, directories) if text]:
             yield f"[{' and '.join(hidden)} hidden by ignore rules; include_ignored=true searches them]"
         if walk.unreadable:
-            yield f"[{counted(walk.unreadable, 'directory')} could not be read]"
+            yield f"[{count_text(walk.unreadable, 'directory')} could not be read]"
         if self.left_out:
-            yield f"[{counted(self.left_out, 'file')} left out: a rule denies reading]"
+            yield f"[{count_text(self.left_out, 'file')} left out: a rule denies reading]"
 
 
-def start_of(pattern: str, path: str) -> tuple[str, str]:
+def split_pattern(pattern: str, path: str) -> tuple[str, str]:
     """The directory to start from, and the pattern below it."""
     from forge.workspace.search.glob import literal_head
 
@@ -219,8 +219,8 @@ def start_of(pattern: str, path: str) -> tuple[str, str]:
     return os.path.join(path, head) if head else path, rest
 
 
-def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Search]) -> Search:
-    """What the pattern finds; if that is nothing, what it finds with its brackets as parts of names."""
+def _search_with_brackets(pattern: str, case_sensitive: bool, search: Callable[..., GlobRun]) -> GlobRun:
+    """Searches with the pattern; if nothing is found, again with its brackets as parts of names."""
     from forge.workspace.search.glob import compile_glob, compile_plain_glob
 
     plain = compile_plain_glob(pattern, case_sensitive)
@@ -237,17 +237,17 @@ def _first_found(pattern: str, case_sensitive: bool, search: Callable[..., Searc
     return again if again.total else found
 
 
-def _settled(ctx: ToolContext, place: Location, path: str, pattern: str, rest: str) -> tuple[Location, str]:
+def _find_start(ctx: ToolContext, location: Location, path: str, pattern: str, rest: str) -> tuple[Location, str]:
     """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
     from forge.workspace.paths import PathValidator
     from forge.workspace.paths.open import status_of
 
-    status = status_of(place)
+    status = status_of(location)
     if status is not None and S_ISDIR(status.st_mode):
-        return place, rest
+        return location, rest
     base = PathValidator.of(ctx.scope).resolve(path, blank=True)
     if not is_directory(ctx, base):
-        raise no_directory(base)
+        raise no_directory_error(base)
     if pattern.startswith("/") or ".." in pattern.split("/"):
-        raise missing(ctx, place)
+        raise missing_error(ctx, location)
     return base, pattern

@@ -1,4 +1,4 @@
-"""Looks at the files of the project while it is developed: reads them, or lists what is there."""
+"""Shows the files of a project during development: reads a file, or lists a directory."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ class LocalFileBrowser(
         return await self._read.run(ctx, [path])
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """To read: that is all it does."""
+        """Asks to read, its only action."""
         return [(Permission.READ, arguments["path"])]

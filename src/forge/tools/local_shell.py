@@ -1,4 +1,4 @@
-"""Runs short command lines while a project is developed: `bash` with less to say and less time."""
+"""Runs short command lines during development: `bash` with fewer options and less time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from forge.tools.bash import MAX_OUTPUT, MAX_TIMEOUT, Bash
 
 TIMEOUT = 30.0  # seconds
 
-_UNSAID = {"description": "", "working_dir": "", "background": False, "stdin": ""}  # what `bash` takes beside these
+_DEFAULTS = {"description": "", "working_dir": "", "background": False, "stdin": ""}  # what `bash` takes beside these
 
 
 class LocalShell(
@@ -54,15 +54,15 @@ class LocalShell(
         command: Annotated[str, Limits(example="ls -la", min_length=1), "A line, or several, for bash."],
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:
-        whole: dict[str, Any] = {**_UNSAID, "command": command, "timeout": timeout}
+        whole: dict[str, Any] = {**_DEFAULTS, "command": command, "timeout": timeout}
         return await self._bash().run(ctx.replace(arguments=whole), **whole)
 
     def parameter_settings(self) -> Mapping[str, Setting]:
         return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """What `bash` would ask for."""
-        return self._bash().wants({**_UNSAID, **arguments}, scope)
+        """Asks for the same permissions as `bash`."""
+        return self._bash().wants({**_DEFAULTS, **arguments}, scope)
 
     def _bash(self) -> Bash:
         bash = Bash(**self._settings)

@@ -1,4 +1,4 @@
-"""The list of what an agent has planned to do."""
+"""Stores the list of an agent's plans."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ class TodoWrite(
     ) -> ToolResult:
         from forge.workspace.history.tracking import current_call  # loads what only a session's state needs
 
-        kept = ctx.activity.secrets.mask_value(completed(items, self.max_items, self.max_length))
-        current_call().state.todos.put(ctx.scope.session_id, kept)
-        return _answer(kept, "The list is empty now.")
+        saved = ctx.activity.secrets.mask_value(complete_items(items, self.max_items, self.max_length))
+        current_call().state.todos.put(ctx.scope.session_id, saved)
+        return _answer(saved, "The list is empty now.")
 
 
 class TodoRead(
@@ -75,22 +75,22 @@ class TodoRead(
         return _answer(current_call().state.todos.get(ctx.scope.session_id), "Nothing is planned.")
 
 
-def completed(
+def complete_items(
     items: Sequence[TodoItem], max_items: int = MAX_ITEMS, max_length: int = MAX_LENGTH
 ) -> list[dict[str, Any]]:
-    """The items with everything that may be left out: a status, an id of their own. Raises `ToolError`."""
+    """Returns the items with their optional parts, a status and an id, filled in. Raises `ToolError`."""
     if len(items) > max_items:
-        raise _wrong(f"there are {len(items):,} items, the limit is {max_items:,}", "Leave out what is done.")
+        raise _todo_error(f"there are {len(items):,} items, the limit is {max_items:,}", "Leave out what is done.")
     for index, item in enumerate(items):
         if not item["content"].strip():
-            raise _wrong(f"items[{index}].content is blank", "Say what is to be done.")
+            raise _todo_error(f"items[{index}].content is blank", "Say what is to be done.")
         if len(item["content"]) > max_length:
             length = len(item["content"])
-            raise _wrong(
+            raise _todo_error(
                 f"items[{index}].content has {length:,} characters, the limit is {max_length:,}", "Shorten it."
             )
     _check_one_in_progress(items)
-    identities = _identities(items)
+    identities = _assign_ids(items)
     return [
         {
             "id": identity,
@@ -105,19 +105,19 @@ def completed(
 def _check_one_in_progress(items: Sequence[TodoItem]) -> None:
     active = [index for index, item in enumerate(items) if item.get("status") == "in_progress"]
     if len(active) > 1:
-        named = ", ".join(f"items[{index}] ({_shown(items[index]['content'], 80)})" for index in active[:2])
+        named = ", ".join(f"items[{index}] ({_shorten(items[index]['content'], 80)})" for index in active[:2])
         more = f" and {len(active) - 2} more" if len(active) > 2 else ""
-        raise _wrong(f"only one item may be in_progress: {named}{more}", "Set all but one to pending.")
+        raise _todo_error(f"only one item may be in_progress: {named}{more}", "Set all but one to pending.")
 
 
-def _identities(items: Sequence[TodoItem]) -> list[str]:
+def _assign_ids(items: Sequence[TodoItem]) -> list[str]:
     """The ids that were given, and for the others the first numbers that are free."""
     given = ["" if item.get("id") is None else str(item["id"]).strip() for item in items]
     first: dict[str, int] = {}
     for index, identity in enumerate(given):
         if identity and first.setdefault(identity, index) != index:
-            raise _wrong(
-                f"items[{index}].id {_shown(identity, 40)} is that of items[{first[identity]}], too",
+            raise _todo_error(
+                f"items[{index}].id {_shorten(identity, 40)} is that of items[{first[identity]}], too",
                 "Give each item its own id, or leave them out.",
             )
     free = (str(number) for number in range(1, 2 * len(items) + 1) if str(number) not in first)
@@ -136,9 +136,9 @@ def _line(item: dict[str, Any]) -> str:
     return f"{_BOXES[item['status']]} {' '.join(item['content'].split())}{priority}"
 
 
-def _shown(text: str, length: int) -> str:
+def _shorten(text: str, length: int) -> str:
     return f'"{text}"' if len(text) <= length else f'"{text[:length]}…"'
 
 
-def _wrong(problem: str, suggestion: str) -> ToolError:
+def _todo_error(problem: str, suggestion: str) -> ToolError:
     return ToolError(problem, ErrorKind.VALIDATION, suggestion)

@@ -1,4 +1,4 @@
-"""Finds tools by what they do, so that a thousand of them cost a model nothing until it looks."""
+"""Finds tools by their purpose, so that a thousand tools cost a model nothing until it searches."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
                 f"the query has more than {MAX_QUERY:,} characters", ErrorKind.VALIDATION, "Use a few words."
             )
         index = self._current_index(ctx.spec.name)
-        found = index.matching(query) if regex else index.best(query)
+        found = index.find_matching(query) if regex else index.rank_by_words(query)
         hits = found[:max_results]
         hidden = [spec.name for spec in hits if spec.hidden]
         if hidden:
@@ -72,7 +72,7 @@ class _Index:
         self.version = version
         self.specs = [tool.spec for tool in tools]
         self.texts = [f"{tool.spec.name}\n{tool.spec.description}\n{' '.join(_parameters(tool))}" for tool in tools]
-        words = [Counter(_words(tool)) for tool in tools]
+        words = [Counter(_tool_words(tool)) for tool in tools]
         lengths = [counts.total() for counts in words]
         mean = sum(lengths) / max(len(lengths), 1)
         self.weights: dict[str, dict[int, float]] = defaultdict(dict)  # word -> tool -> how much it says
@@ -81,7 +81,7 @@ class _Index:
             for word, count in counts.items():
                 self.weights[word][number] = count * (_FREQUENCY + 1) / (count + norm)
 
-    def best(self, query: str) -> list[ToolSpec]:
+    def rank_by_words(self, query: str) -> list[ToolSpec]:
         """By BM25, the best first; a tool called by its very name comes before all others."""
         scores: dict[int, float] = defaultdict(float)
         for word in set(_split(query)):
@@ -95,8 +95,8 @@ class _Index:
                 scores[number] = math.inf
         return [self.specs[number] for number in sorted(scores, key=lambda n: (-scores[n], self.specs[n].name))]
 
-    def matching(self, pattern: str) -> list[ToolSpec]:
-        """Those whose text the pattern matches; hits in the name first."""
+    def find_matching(self, pattern: str) -> list[ToolSpec]:
+        """Returns the tools whose text matches the pattern; hits in the name first."""
         from pydantic_core import SchemaError, SchemaValidator, core_schema  # its regular expressions take linear time
 
         try:
@@ -112,7 +112,7 @@ class _Index:
 
 
 def _answer(hits: list[ToolSpec], total: int, query: str) -> ToolResult:
-    lines = [f"- `{spec.name}` - {_short(spec.description)}" for spec in hits]
+    lines = [f"- `{spec.name}` - {_shorten(spec.description)}" for spec in hits]
     if not lines:
         lines = [f"No tool matches {query[:100]!r}. Try other words for what it should do."]
     if total > len(hits):
@@ -121,7 +121,7 @@ def _answer(hits: list[ToolSpec], total: int, query: str) -> ToolResult:
     return ToolResult(for_llm="\n".join(lines), data={"tools": tools, "total": total, "truncated": total > len(hits)})
 
 
-def _words(tool: Tool) -> list[str]:
+def _tool_words(tool: Tool) -> list[str]:
     spec = tool.spec
     names = [word for name in (spec.name, *spec.aliases) for word in _split(name)]
     return names * _NAME_WEIGHT + _split(spec.description) + [word for key in _parameters(tool) for word in _split(key)]
@@ -143,7 +143,7 @@ def _split(text: str) -> list[str]:
     ]
 
 
-def _short(description: str) -> str:
+def _shorten(description: str) -> str:
     line = " ".join(description.split())
     return line if len(line) <= MAX_DESCRIPTION else f"{line[:MAX_DESCRIPTION]}…"
 

@@ -1,4 +1,4 @@
-"""Lists and takes back what the file tools of a session changed."""
+"""Lists and undoes the changes of a session's file tools."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
@@ -39,13 +39,13 @@ class Undo(
         """The files that would be restored; a list touches none."""
         if arguments.get("action") != "apply":
             return []
-        return _paths(_chosen(arguments.get("call_id") or "", arguments.get("turn") or ""))
+        return _paths(_choose_entries(arguments.get("call_id") or "", arguments.get("turn") or ""))
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         if arguments.get("action") != "apply":
             return ""
         call_id, turn = arguments.get("call_id") or "", arguments.get("turn") or ""
-        return await foreseen(ctx, lambda draft: plan(draft, _chosen(call_id, turn)))
+        return await preview_change(ctx, lambda draft: plan(draft, _choose_entries(call_id, turn)))
 
     async def run(
         self,
@@ -58,16 +58,16 @@ class Undo(
 
         result: ToolResult
         if action == "list":
-            result = await in_thread(lambda: self._listed(call_id, turn))
+            result = await in_thread(lambda: self._list_changes(call_id, turn))
             return result
-        entries: list[UndoEntry] = await in_thread(lambda: _chosen(call_id, turn))
+        entries: list[UndoEntry] = await in_thread(lambda: _choose_entries(call_id, turn))
         for path in _paths(entries):  # the last change may be another one than when this was approved
             await ctx.require("write", path)
-        changes, draft = await change(ctx, _paths(entries), lambda draft: plan(draft, entries))
-        result = await in_thread(lambda: _undone(entries, changes, draft.diff()))
+        changes, draft = await change_files(ctx, _paths(entries), lambda draft: plan(draft, entries))
+        result = await in_thread(lambda: _record_undo(entries, changes, draft.diff()))
         return result
 
-    def _listed(self, call_id: str, turn: str) -> ToolResult:
+    def _list_changes(self, call_id: str, turn: str) -> ToolResult:
         from forge.workspace.history.tracking import current_call
 
         now = current_call()
@@ -80,7 +80,7 @@ class Undo(
             lines.append("[the oldest can no longer be undone: what they replaced was dropped to make room]")
         text = "\n".join(lines) or "No file was changed by this session's tools."
         data = {
-            "entries": [_described(one) for one in shown],
+            "entries": [_describe_entry(one) for one in shown],
             "total": total,
             "truncated": total > len(shown),
         }
@@ -94,25 +94,25 @@ def plan(draft: Draft, entries: Sequence[UndoEntry]) -> list[Change]:
     now = current_call()
     changes = now.state.undo.plan_restore(now.session_id, entries)
     for one in changes:
-        place = draft.resolve(_spelled(one.location.shown), follow=False)
-        is_same = place.path == one.location.path
+        location = draft.resolve(_spell_path(one.location.shown), follow=False)
+        is_same = location.path == one.location.path
         if is_same and one.before is not None:
-            is_same = draft.read(place) == one.before
+            is_same = draft.read(location) == one.before
         if not is_same:
             raise ToolError(
                 f'"{one.location.shown}" was replaced while it was looked at', ErrorKind.SECURITY, "Try again."
             )
         if one.makes_link:
-            draft.link(place, one.link or "")
+            draft.link(location, one.link or "")
             continue
         if one.after is None or one.had_link:
-            draft.delete(place)
+            draft.delete(location)
         if one.after is not None:
-            draft.write(place, one.after, one.mode)
+            draft.write(location, one.after, one.mode)
     return changes
 
 
-def _chosen(call_id: str, turn: str) -> list[UndoEntry]:
+def _choose_entries(call_id: str, turn: str) -> list[UndoEntry]:
     from forge.workspace.history.tracking import current_call
 
     if call_id and turn:
@@ -121,18 +121,18 @@ def _chosen(call_id: str, turn: str) -> list[UndoEntry]:
     return now.state.undo.choose_entries(now.session_id, call_id=call_id, turn=turn)
 
 
-def _undone(entries: Sequence[UndoEntry], changes: Sequence[Change], diff: str) -> ToolResult:
-    """Remember that they are taken back, and say so."""
+def _record_undo(entries: Sequence[UndoEntry], changes: Sequence[Change], diff: str) -> ToolResult:
+    """Records that the changes are undone, and builds the result."""
     from forge.workspace.history.tracking import current_call
 
     now = current_call()
     with suppress(ToolError):  # it is done, whatever the store says: what is as it was is not undone twice
         now.state.undo.mark(now.session_id, [one.id for one in entries], now.call_id)
-    calls = _some([f"{one.call_id} ({one.tool})" for one in entries])
+    calls = _join_some([f"{one.call_id} ({one.tool})" for one in entries])
     if not changes:
         text = f"Nothing to do: the files are as they were before {calls}."
     else:
-        text = f"Undid {calls}: {_some([_outcome(one) for one in changes])}."
+        text = f"Undid {calls}: {_join_some([_outcome(one) for one in changes])}."
     return ToolResult(
         for_llm=text,
         for_user=f"{text}\n{diff}".rstrip("\n"),
@@ -152,16 +152,16 @@ def _outcome(change: Change) -> str:
     return f"{printable(change.location.shown)} {_status(change)}"
 
 
-def _some(names: Sequence[str]) -> str:
+def _join_some(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
 
 def _paths(entries: Sequence[UndoEntry]) -> list[str]:
-    return list(dict.fromkeys(_spelled(file.shown) for one in entries for file in one.files))
+    return list(dict.fromkeys(_spell_path(file.shown) for one in entries for file in one.files))
 
 
-def _spelled(shown: str) -> str:
+def _spell_path(shown: str) -> str:
     return f"./{shown}" if shown.startswith("~") else shown  # which would stand for a home directory
 
 
@@ -169,25 +169,25 @@ def _line(entry: UndoEntry) -> str:
     from datetime import datetime  # only where a list is asked for
 
     at = datetime.fromtimestamp(entry.time).strftime("%Y-%m-%d %H:%M:%S")
-    files = _some([f"{printable(file.shown)} {_did(file)}" for file in entry.files])
+    files = _join_some([f"{printable(file.shown)} {_describe_file(file)}" for file in entry.files])
     notes = [*(["undone"] if entry.undone else []), *(["cannot be undone"] if _is_lost(entry) else [])]
     mark = f" [{', '.join(notes)}]" if notes else ""
     return f"{at}  call {entry.call_id}  turn {entry.turn or '-'}  {entry.tool}: {files}{mark}"
 
 
-def _described(entry: UndoEntry) -> dict[str, Any]:
+def _describe_entry(entry: UndoEntry) -> dict[str, Any]:
     return {
         "call_id": entry.call_id,
         "turn": entry.turn,
         "tool": entry.tool,
         "time": entry.time,
-        "files": [{"path": file.shown, "action": _did(file)} for file in entry.files],
+        "files": [{"path": file.shown, "action": _describe_file(file)} for file in entry.files],
         "undone": entry.undone,
         "can_undo": not entry.undone and not _is_lost(entry),
     }
 
 
-def _did(file: UndoFile) -> str:
+def _describe_file(file: UndoFile) -> str:
     if not file.before:
         return "created"
     return "updated" if file.after else "deleted"

@@ -1,4 +1,4 @@
-"""Unique identifiers."""
+"""Generates unique identifiers."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def uuid_generate(
 
 def uuid4() -> str:
     """122 random bits."""
-    return _written(_random(122), version=4)
+    return _format_uuid(_random(122), version=4)
 
 
 def uuid7() -> str:
     """48 bits of milliseconds and 74 random ones; within a process each is greater than the one before."""
-    return _written(_later.next(), version=7)
+    return _format_uuid(_numbers.next(), version=7)
 
 
-class _Later:
-    """Numbers that begin with the time and never go back, not even when the clock does."""
+class _MonotonicNumbers:
+    """Numbers that begin with the time and always grow, even if the clock goes back."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -51,14 +51,14 @@ class _Later:
             return self._last
 
 
-_later = _Later()
+_numbers = _MonotonicNumbers()
 
 
 def _random(bits: int) -> int:
     return int.from_bytes(os.urandom(16)) >> (128 - bits)
 
 
-def _written(payload: int, version: int) -> str:
+def _format_uuid(payload: int, version: int) -> str:
     """122 bits of payload around the fixed ones: 48, version, 12, variant, 62."""
     high, middle, low = payload >> 74, payload >> 62 & 0xFFF, payload & (1 << 62) - 1
     digits = f"{high << 80 | version << 76 | middle << 64 | 0b10 << 62 | low:032x}"

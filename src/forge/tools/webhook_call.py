@@ -42,7 +42,7 @@ class WebhookCall(
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.idempotency_key import key_header
         from forge.network.limits import Limits as Bounds
-        from forge.tools.http_request import answered
+        from forge.tools.http_request import build_result
 
         try:
             content = dumps(payload, ensure_ascii=False).encode()
@@ -57,9 +57,9 @@ class WebhookCall(
         bounds = Bounds(connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes)
         # a redirect elsewhere is an answer: what was meant for one server is not sent to another
         answer = await fetch("POST", url, headers=sent, body=content, limits=bounds, follow="same-host")
-        result = answered(answer)
-        kept = ("status", "body", "truncated", "attachment")
-        data = {key: value for key, value in result.data.items() if key in kept}
+        result = build_result(answer)
+        keys = ("status", "body", "truncated", "attachment")
+        data = {key: value for key, value in result.data.items() if key in keys}
         if answer.location:
             data["location"] = answer.location
         return ToolResult(for_llm=result.for_llm, title=result.title, data=data, attachments=result.attachments)

@@ -90,11 +90,11 @@ class Bash(
         from forge.tools.bash import guard as _bash_guard
         from forge.tools.bash import run as _bash_run  # they load what only a call needs
 
-        reading = await _bash_guard.still_allowed(ctx, "auto" if self.sandbox is None else self.sandbox)
-        work = await _bash_run.prepared(self, ctx, command, working_dir, stdin, reading)
+        reading = await _bash_guard.recheck_permission(ctx, "auto" if self.sandbox is None else self.sandbox)
+        work = await _bash_run.prepare_line(self, ctx, command, working_dir, stdin, reading)
         if background:
-            return await _bash_run.in_background(self, ctx, work)
-        return await _bash_run.to_the_end(self, ctx, work, timeout)
+            return await _bash_run.start_in_background(self, ctx, work)
+        return await _bash_run.run_to_end(self, ctx, work, timeout)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         """With a time-out that is never above the limit."""
@@ -115,15 +115,19 @@ class Bash(
         return parse(arguments)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """To execute the line; only to read where it provably does nothing else, and a sandbox sees to that.
+        """Asks to execute the line; asks only to read if it provably only reads and a sandbox enforces that.
 
         What destroys is refused at once.
         """
         from forge.process.running.run import find_tier
-        from forge.tools.bash.guard import check, is_enforced, read_by  # they load a parser of shell lines
+        from forge.tools.bash.guard import (  # they load a parser of shell lines
+            find_read_paths,
+            is_enforced,
+            refuse_destructive,
+        )
 
-        check(arguments, scope)
-        found = read_by(arguments, scope) if self.spec.permissions == _EXECUTE else None
+        refuse_destructive(arguments, scope)
+        found = find_read_paths(arguments, scope) if self.spec.permissions == _EXECUTE else None
         if found is None or not is_enforced(
             arguments, scope, find_tier("auto" if self.sandbox is None else self.sandbox)
         ):
@@ -156,7 +160,7 @@ class BashOutput(
         job = find_job(ctx.scope.session_id, id)
         if wait and since < 0:
             await job.wait(min(wait, self.max_wait))
-        return _look(job, since if since >= 0 else None)
+        return _show_output(job, since if since >= 0 else None)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return []  # to start the job was asked for
@@ -179,7 +183,7 @@ class BashKill(
 
         job = find_job(ctx.scope.session_id, id)
         was_running = await job.kill()
-        result = _look(job, None)
+        result = _show_output(job, None)
         return result.with_data(killed=was_running)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -193,15 +197,15 @@ class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout
         from forge.process.running.jobs import list_jobs  # it loads what only a call needs
 
         found = list_jobs(ctx.scope.session_id)
-        lines = [f"{job.id}: {_state(job)}: {' '.join(job.command.split())[:200]}" for job in found]
-        jobs = [{"command": job.command, **_facts(job)} for job in found]
+        lines = [f"{job.id}: {_describe_state(job)}: {' '.join(job.command.split())[:200]}" for job in found]
+        jobs = [{"command": job.command, **_job_data(job)} for job in found]
         return ToolResult(for_llm="\n".join(lines) or "No background jobs.", data={"jobs": jobs})
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return []
 
 
-def _look(job: Job, since: int | None) -> ToolResult:
+def _show_output(job: Job, since: int | None) -> ToolResult:
     from forge.process.running.output import Capture, CapturedOutput, drop_partial_start
     from forge.process.running.whole_output import WholeOutput
 
@@ -209,24 +213,24 @@ def _look(job: Job, since: int | None) -> ToolResult:
     rest = job.rest_in_file(job.looked - len(content) - gone) if gone else None
     if gone:
         content = drop_partial_start(content)
-    kept = CapturedOutput(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
-    kept.add(memoryview(content))
-    text, whole = kept.text(), WholeOutput.of(content) if kept.cut else None
+    captured = CapturedOutput(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
+    captured.add(memoryview(content))
+    text, whole = captured.text(), WholeOutput.of(content) if captured.cut else None
     if rest is not None:
         whole = rest
     elif whole is not None and gone:
         whole.problem = f"only the newest {len(content)} bytes of the log are there"
-    size = {"truncated": True, "cut_bytes": kept.cut} if kept.cut else {}
-    del content, kept  # they may be large
+    size = {"truncated": True, "cut_bytes": captured.cut} if captured.cut else {}
+    del content, captured  # they may be large
     where = "are gone: only the newest are kept" if rest is None or rest.problem else "are not shown"
     dropped = f"[{gone} bytes before this {where}]\n" if gone else ""
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
-    facts = {**_facts(job), "output": text, "dropped": gone, "next": job.log.total, **size}
-    said = f"{shown}\n[{job.id}: {_state(job)}]"
-    return ToolResult(for_llm=said, title=f"{job.id}: {_state(job)}", data=facts, whole=whole)
+    facts = {**_job_data(job), "output": text, "dropped": gone, "next": job.log.total, **size}
+    said = f"{shown}\n[{job.id}: {_describe_state(job)}]"
+    return ToolResult(for_llm=said, title=f"{job.id}: {_describe_state(job)}", data=facts, whole=whole)
 
 
-def _facts(job: Job) -> dict[str, Any]:
+def _job_data(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.id,
         "status": job.status,
@@ -240,7 +244,7 @@ def _facts(job: Job) -> dict[str, Any]:
     }
 
 
-def _state(job: Job) -> str:
+def _describe_state(job: Job) -> str:
     seconds = f"{job.duration:.1f} s"
     if job.runs:
         return f"running for {seconds}"

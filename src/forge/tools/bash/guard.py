@@ -1,4 +1,4 @@
-"""What a command line may do: nothing that destroys, and without asking no more than to read."""
+"""Judges a command line: refuses destructive lines, and finds lines that may run because they only read."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.read_only import only_reads, reads_plainly
 from forge.permissions.shell.read_only.git_history import may_show_withheld
 from forge.process.running.run import find_tier
-from forge.tools.bash.withheld_paths import Reading, hidden_paths, withholds
+from forge.tools.bash.withheld_paths import ReadOnlyRun, find_hidden_paths, withholds
 
 _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 
 
-def check(arguments: Mapping[str, Any], scope: Scope) -> None:
-    """Refuse what would destroy the system, whoever allowed it."""
+def refuse_destructive(arguments: Mapping[str, Any], scope: Scope) -> None:
+    """Refuses a line that would destroy the system, whatever the permissions."""
     line, stdin = arguments["command"], arguments["stdin"]
     if len(line) > LONGEST:
         raise ToolError(
@@ -37,58 +37,58 @@ def check(arguments: Mapping[str, Any], scope: Scope) -> None:
             raise ToolError(f"refused: {reason}", ErrorKind.SECURITY, "Do it in a way that cannot do such harm.")
 
 
-def read_by(arguments: Mapping[str, Any], scope: Scope) -> list[str] | None:
-    """The paths that the line reads, where it provably does nothing else."""
+def find_read_paths(arguments: Mapping[str, Any], scope: Scope) -> list[str] | None:
+    """Returns the paths that the line reads, or None unless it provably only reads."""
     if arguments["stdin"] or arguments["background"]:
         return None
     return only_reads(arguments["command"], scope, arguments["working_dir"])
 
 
 def is_enforced(arguments: Mapping[str, Any], scope: Scope, tier: str) -> bool:
-    """Whether a line that only reads may run unasked: where a sandbox makes it so, or it is plain enough without."""
+    """Returns True if a read-only line may run without asking: in a sandbox, or because it is simple enough."""
     return tier != "none" or reads_plainly(arguments["command"], scope, arguments["working_dir"])
 
 
-async def still_allowed(ctx: ToolContext, sandbox: str | bool) -> Reading | None:
-    """At the moment of use: links may lead elsewhere than when it was asked for.
+async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyRun | None:
+    """Judges the line again at the moment of use, since links may have changed.
 
     None: the line may be executed. `Reading`: it may only read, and must run so. A line that only reads asked for that
     alone. Rules about executing it count all the same, and what the policy withholds must be hidden from it.
     """
-    check(ctx.arguments, ctx.scope)
+    refuse_destructive(ctx.arguments, ctx.scope)
     gate, line = gate_of(ctx), ctx.arguments["command"]
     if ctx.spec.permissions != {Permission.EXECUTE}:
         return None
     if not gate.judges:  # what a gate of another kind allowed may have been no more than to read
-        return None if read_by(ctx.arguments, ctx.scope) is None else Reading()
+        return None if find_read_paths(ctx.arguments, ctx.scope) is None else ReadOnlyRun()
     ruling = gate.judge(ctx, Permission.EXECUTE, line)
     if ruling.decision is Decision.ALLOW:
         return None
-    found = read_by(ctx.arguments, ctx.scope)
+    found = find_read_paths(ctx.arguments, ctx.scope)
     if found is not None and ruling.decision is Decision.ASK and not ruling.rule:
-        reading = await _reading(ctx, gate, found, str(await in_thread(lambda: find_tier(sandbox))))
+        reading = await _plan_read_only(ctx, gate, found, str(await in_thread(lambda: find_tier(sandbox))))
         if reading is not None:
             return reading
     await ctx.require(Permission.EXECUTE, line)
     return None
 
 
-async def _reading(ctx: ToolContext, gate: CallGate, found: list[str], tier: str) -> Reading | None:
-    """How the line runs read-only in a tier; None where that cannot be enforced, and a person has to be asked."""
+async def _plan_read_only(ctx: ToolContext, gate: CallGate, found: list[str], tier: str) -> ReadOnlyRun | None:
+    """Plans a read-only run in a tier; returns None if it cannot be enforced and a person must be asked."""
     if not is_enforced(ctx.arguments, ctx.scope, tier):
         return None
     if not withholds(ctx, gate):
-        return Reading()
+        return ReadOnlyRun()
     if may_show_withheld(ctx.arguments["command"], str(ctx.scope.workspace), ctx.arguments["working_dir"]):
         return None
-    hidden = await hidden_paths(ctx, gate) if tier == "bubblewrap" else None  # nothing else can hide a path
+    hidden = await find_hidden_paths(ctx, gate) if tier == "bubblewrap" else None  # nothing else can hide a path
     if hidden is None and _reads_named_files(ctx, found):
         hidden = ()  # each was judged by itself
-    return None if hidden is None else Reading(hidden)
+    return None if hidden is None else ReadOnlyRun(hidden)
 
 
 def _reads_named_files(ctx: ToolContext, found: list[str]) -> bool:
-    """Whether a plain line reads nothing but the files that it names."""
+    """Returns True if a plain line reads only the files that it names."""
     if not is_enforced(ctx.arguments, ctx.scope, "none"):
         return False
     return not any(os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found)

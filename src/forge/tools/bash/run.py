@@ -1,4 +1,4 @@
-"""How `bash` runs a line: where, with which environment and confinement, and what is said of its end."""
+"""Runs a line for `bash`: prepares its directory, environment and confinement, and describes its end."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from forge.process.find_program import find_trusted_program
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
 from forge.process.running.run import Capture, Confinement, Finished, confine, run
-from forge.tools.bash.withheld_paths import Reading
-from forge.tools.file_parts.resolve_path import approved
+from forge.tools.bash.withheld_paths import ReadOnlyRun
+from forge.tools.file_parts.resolve_path import resolve_approved
 from forge.tools.shell_parts.confinement import confinement
-from forge.tools.shell_parts.sandbox_hints import hints
+from forge.tools.shell_parts.sandbox_hints import find_hints
 from forge.workspace.paths import PathValidator
 
 MOST_NAMED = 5  # processes left running that the model is told of
@@ -37,7 +37,7 @@ _LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has 
 
 
 class Settings(Protocol):
-    """What of the tool is needed here."""
+    """The tool's settings that a run needs."""
 
     shell: str
     sandbox: str | bool | None
@@ -50,8 +50,8 @@ class Settings(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """A line, ready to be run."""
+class PreparedLine:
+    """A line that is ready to run."""
 
     line: str
     argv: list[str]
@@ -63,34 +63,36 @@ class Work:
     sandbox: str | bool
 
 
-async def prepared(
-    settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str, reading: Reading | None
-) -> Work:
-    """`reading`: the line may only read, so it runs where nothing can be changed."""
+async def prepare_line(
+    settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str, reading: ReadOnlyRun | None
+) -> PreparedLine:
+    """Prepares a line. `reading`: the line may only read, so it runs where nothing can be changed."""
     if not line.strip():
         raise ToolError("the command is blank", ErrorKind.VALIDATION, "Give a command line.")
     paths = PathValidator.of(ctx.scope)
-    place = (await approved(ctx, Permission.READ, working_dir))[0] if working_dir.strip() else paths.resolve(".")
+    location = (
+        (await resolve_approved(ctx, Permission.READ, working_dir))[0] if working_dir.strip() else paths.resolve(".")
+    )
     env = shell_environment(settings.env_passthrough)
     confined = confinement(ctx, paths, network=settings.network)
     if reading is not None:
         env = reading_environment([root.path for root in paths.roots])
         confined = replace(confined, read_only=True, network=False, hidden=reading.hidden)
     writable = (ctx.scope.workspace, *(root.path for root in ctx.scope.roots))
-    shell = settings.shell if "/" in settings.shell else _found(settings.shell, writable, env["PATH"])
-    return Work(
+    shell = settings.shell if "/" in settings.shell else _find_shell(settings.shell, writable, env["PATH"])
+    return PreparedLine(
         line,
         [shell, "-c", line],
-        place.path,
+        location.path,
         env,
-        _bytes(stdin),
+        _encode_input(stdin),
         _limits(settings),
         confined,
         "auto" if settings.sandbox is None else settings.sandbox,
     )
 
 
-async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: float) -> ToolResult:
+async def run_to_end(settings: Settings, ctx: ToolContext, work: PreparedLine, timeout: float) -> ToolResult:
     head = settings.max_output_bytes // 5
     try:
         finished = await run(
@@ -110,13 +112,13 @@ async def to_the_end(settings: Settings, ctx: ToolContext, work: Work, timeout: 
         )
     except CancelledError as error:
         if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _until_then(stopped)
+            vars(error)["until_then"] = _result_of_cancelled(stopped)
         raise
-    return _told(ctx, work, finished, timeout)
+    return _build_result(ctx, work, finished, timeout)
 
 
-def _until_then(finished: Finished) -> ToolResult:
-    """No step looks at what was cancelled any more, so it is short."""
+def _result_of_cancelled(finished: Finished) -> ToolResult:
+    """Returns a short result for a cancelled run, since no step shortens it any more."""
     shown = finished.output[-MOST_OF_CANCELLED:]
     data = {**_data(finished), "output": shown, **({"truncated": True} if shown != finished.output else {})}
     text = shown.replace("\0", "␀").rstrip("\n") or "(no output)"
@@ -125,7 +127,7 @@ def _until_then(finished: Finished) -> ToolResult:
     )
 
 
-async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> ToolResult:
+async def start_in_background(settings: Settings, ctx: ToolContext, work: PreparedLine) -> ToolResult:
     confined = await confine(work.argv, work.confinement, work.sandbox, work.env)
     tier = confined.tier
     try:
@@ -152,15 +154,15 @@ async def in_background(settings: Settings, ctx: ToolContext, work: Work) -> Too
     return ToolResult(for_llm=text, title=f"{job.id}: {_first_line(work.line)}", data=data)
 
 
-def _told(ctx: ToolContext, work: Work, finished: Finished, timeout: float) -> ToolResult:
+def _build_result(ctx: ToolContext, work: PreparedLine, finished: Finished, timeout: float) -> ToolResult:
     text = finished.output.replace("\0", "␀").rstrip("\n") or "(no output)"
-    notes = [*_remarks(finished), *(f"[{hint}]" for hint in _hints(work, finished))]
+    notes = [*_remarks(finished), *(f"[{hint}]" for hint in _sandbox_hints(work, finished))]
     data = _data(finished)
     if finished.cut:
         data |= {"truncated": True, "cut_bytes": finished.cut}
     title = _first_line(work.line)
     if not finished.timed_out:
-        said = "\n".join([text, *_ending(finished), *notes])
+        said = "\n".join([text, *_describe_ending(finished), *notes])
         return ToolResult(for_llm=said, title=title, data=data, whole=finished.whole)
     late = ToolError(
         f"timed out after {timeout:g} s and was killed, with all that it had started",
@@ -185,8 +187,8 @@ def _data(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _ending(finished: Finished) -> list[str]:
-    """How it ended, if not well, and what it left."""
+def _describe_ending(finished: Finished) -> list[str]:
+    """Describes a bad end, and the processes left running."""
     notes = []
     if finished.exit_code:
         notes.append(f"[exit code {finished.exit_code}{f', as of {finished.signal}' if finished.signal else ''}]")
@@ -200,28 +202,28 @@ def _ending(finished: Finished) -> list[str]:
 
 
 def _remarks(finished: Finished) -> list[str]:
-    """What was put back, and what of the output is not there."""
+    """Describes restored files and missing output."""
     notes = [f"[{said}]" for said in finished.put_back]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
     return notes
 
 
-def _hints(work: Work, finished: Finished) -> list[str]:
-    """What the sandbox may have to do with it."""
+def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
+    """Returns hints if the sandbox may have caused the failure."""
     found = []
     if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
         network = work.confinement.network
-        found += hints(finished.output, finished.sandbox, network=network, line=work.line)
+        found += find_hints(finished.output, finished.sandbox, network=network, line=work.line)
     if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
         found.append(_ONLY_READING)
-    if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_something(work.line):
+    if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_processes(work.line):
         found.append("what a line leaves running ends with it in this sandbox; bash with background=true keeps it")
     return found
 
 
-def _leaves_something(line: str) -> bool:
-    """Whether it starts something beside itself, and neither waits for it nor ends it."""
+def _leaves_processes(line: str) -> bool:
+    """Returns True if the line starts processes and neither waits for them nor ends them."""
     if "&" not in line:
         return False
     found = read(line)
@@ -229,8 +231,8 @@ def _leaves_something(line: str) -> bool:
 
 
 @lru_cache(maxsize=32)
-def _found(shell: str, writable: tuple[Path, ...], path: str) -> str:
-    """The configured one; else bash, else sh, from where the model cannot have put it. `path`: it may have changed."""
+def _find_shell(shell: str, writable: tuple[Path, ...], path: str) -> str:
+    """Returns the configured shell, else bash, else sh, outside writable folders. `path`: it may have changed."""
     wanted = [shell] if shell else ["bash", "sh"]
     for name in wanted:
         if found := find_trusted_program(name, writable):
@@ -247,7 +249,7 @@ def _limits(settings: Settings) -> Resources | None:
         raise ToolError(f"limits: {error}", ErrorKind.CONFIG, "Fix the tool's configuration.") from None
 
 
-def _bytes(text: str) -> bytes:
+def _encode_input(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""What a line that is allowed only to read must not see: the paths that the policy withholds, as they are right now."""
+"""Finds the paths that the policy withholds at this moment, to hide them from a read-only line."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from forge.permissions.policy import Decision, Rules
 from forge.permissions.targets import paths
 from forge.process.sandbox.layout import SETTINGS
 
-MOST_LOOKED_AT = 20_000  # entries of the workspace and the roots, in search of a name that is withheld at any depth
+MOST_ENTRIES = 20_000  # entries of the workspace and the roots, in search of a name that is withheld at any depth
 MOST_HIDDEN = 100  # each costs a mount
 
 _WILD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOnlyRun:
     """A line may run because it only reads, so it runs where it can do nothing else."""
 
     hidden: tuple[Path, ...] = ()
 
 
 def withholds(ctx: ToolContext, gate: CallGate) -> bool:
-    """Whether the policy keeps anything from being read; True where it does not say."""
+    """Returns True if the policy forbids to read anything, or does not say."""
     policy = gate.policy
     return not isinstance(policy, Rules) or bool(_targets(policy, ctx)) or not _reads_by_default(ctx, gate)
 
 
-async def hidden_paths(ctx: ToolContext, gate: CallGate) -> tuple[Path, ...] | None:
-    """The paths to hide, so that nothing is read that the policy withholds; None where they cannot be named."""
+async def find_hidden_paths(ctx: ToolContext, gate: CallGate) -> tuple[Path, ...] | None:
+    """Returns the paths to hide so that no withheld path is read; None if they cannot be listed."""
     policy = gate.policy
     if not isinstance(policy, Rules) or not _reads_by_default(ctx, gate):
         return None
@@ -45,7 +45,7 @@ async def hidden_paths(ctx: ToolContext, gate: CallGate) -> tuple[Path, ...] | N
         return ()
     if any(_WILD.search(target) for target in targets):
         return None
-    found = await in_thread(lambda: _existing(targets, ctx))
+    found = await in_thread(lambda: _find_existing(targets, ctx))
     if found is None:
         return None
     hidden = [path for path in found if gate.judge(ctx, Permission.READ, path).decision is not Decision.ALLOW]
@@ -61,17 +61,17 @@ def _reads_by_default(ctx: ToolContext, gate: CallGate) -> bool:
     return gate.judge(ctx, Permission.READ, "").decision is Decision.ALLOW
 
 
-def _existing(targets: Sequence[str], ctx: ToolContext) -> list[str] | None:
-    """What is there under the names of rules, as rules that forbid take them; None if it is too much."""
+def _find_existing(targets: Sequence[str], ctx: ToolContext) -> list[str] | None:
+    """Returns the existing paths that forbidding rules name; None if there are too many."""
     workspace = paths.roots(str(ctx.scope.workspace))[-1]
     anywhere = {paths.fold(target.rstrip("/")) for target in targets if "/" not in target.rstrip("/")}
     floating = {name for name in anywhere if name not in ("", ".", "..") and not name.startswith("~")}
     found: dict[str, None] = {}
     for target in targets:
         if paths.fold(target.rstrip("/")) not in floating:
-            found |= dict.fromkeys(_anchored(os.path.join(workspace, os.path.expanduser(target))))
+            found |= dict.fromkeys(_match_path(os.path.join(workspace, os.path.expanduser(target))))
     if floating:
-        named = _named(floating, [workspace, *(str(root.path) for root in ctx.scope.roots)])
+        named = _find_named(floating, [workspace, *(str(root.path) for root in ctx.scope.roots)])
         if named is None:
             return None
         found |= dict.fromkeys(named)
@@ -79,30 +79,33 @@ def _existing(targets: Sequence[str], ctx: ToolContext) -> list[str] | None:
     return list(found) if len(found) <= MOST_HIDDEN else None
 
 
-def _anchored(path: str) -> Iterator[str]:
-    """The entries that a path may mean, whatever the case of its letters."""
-    places = ["/"]
+def _match_path(path: str) -> Iterator[str]:
+    """Yields the entries that a path may mean, ignoring case."""
+    candidates = ["/"]
     for name in (paths.fold(one) for one in paths.normalise(path).split("/") if one):
-        places = [
-            os.path.join(place, entry) for place in places for entry in _names(place) if paths.fold(entry) == name
+        candidates = [
+            os.path.join(candidate, entry)
+            for candidate in candidates
+            for entry in _list_names(candidate)
+            if paths.fold(entry) == name
         ]
-    yield from places
+    yield from candidates
 
 
-def _names(folder: str) -> list[str]:
+def _list_names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:  # no directory, or one that the program cannot read either
         return []
 
 
-def _named(names: set[str], folders: list[str]) -> list[str] | None:
+def _find_named(names: set[str], folders: list[str]) -> list[str] | None:
     found, looked_at = [], 0
     while folders:
         folder = folders.pop()
-        for entry in _names(folder):
+        for entry in _list_names(folder):
             looked_at += 1
-            if looked_at > MOST_LOOKED_AT:
+            if looked_at > MOST_ENTRIES:
                 return None
             path = os.path.join(folder, entry)
             if paths.fold(entry) in names:

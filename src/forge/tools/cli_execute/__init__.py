@@ -14,7 +14,7 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # it loads what only a configured tool needs
-    from forge.tools.cli_execute.binaries import Allowed, Availability
+    from forge.tools.cli_execute.binaries import AllowedPrograms, Availability
     from forge.tools.cli_execute.layers import Guardrail
 
 TIMEOUT = 120.0  # seconds
@@ -51,9 +51,9 @@ class CliExecute(
         limits: Mapping[str, int] | None = None,
     ) -> None:
         """The programs are looked up now. `deny_commands`: `{pattern, message}`; `limits`: as in `process.limits`."""
-        self._wanted = _texts("allowed_binaries", allowed_binaries)
-        self.env_passthrough = _texts("env_passthrough", env_passthrough)
-        self.max_output_bytes = _whole("max_output_bytes", max_output_bytes)
+        self._wanted = _read_texts("allowed_binaries", allowed_binaries)
+        self.env_passthrough = _read_texts("env_passthrough", env_passthrough)
+        self.max_output_bytes = _read_whole("max_output_bytes", max_output_bytes)
         self.network = network
         self.allow_exec_flags = allow_exec_flags
         self.sandbox = sandbox
@@ -67,14 +67,14 @@ class CliExecute(
         self.spec = plain.changed(
             timeout=timeout or plain.timeout,
             hidden=not binaries,
-            parameters=lambda: _schema(plain.parameters, binaries),
+            parameters=lambda: _narrow_schema(plain.parameters, binaries),
         )
 
     @cached_property
-    def allowed(self) -> Allowed:
-        from forge.tools.cli_execute.binaries import Allowed  # loads what only a configured tool needs
+    def allowed(self) -> AllowedPrograms:
+        from forge.tools.cli_execute.binaries import AllowedPrograms  # loads what only a configured tool needs
 
-        return Allowed(self._wanted)
+        return AllowedPrograms(self._wanted)
 
     async def run(
         self,
@@ -93,11 +93,11 @@ class CliExecute(
         return await execute(self, ctx, judged, list(args), stdin, timeout)
 
     def availability(self) -> Availability:
-        """Which of the allowed programs were found, and where; which are missing, and which are refused."""
+        """Returns which allowed programs were found and where, which are missing, and which are refused."""
         return self.allowed.availability()
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """With the time-out that is configured: the tool keeps it itself, so that what came until then is not lost."""
+        """Parses with the configured time-out; the tool enforces it itself, so that partial output is not lost."""
         parser = self._signature.parser(self.spec)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
@@ -117,7 +117,7 @@ class CliExecute(
         return [shlex.join([arguments["binary"], *arguments.get("args", ())])]
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """To execute the command, and to write what is protected if it names that and may do more than read.
+        """Asks to execute the command, and to write protected paths that it names if it may do more than read.
 
         What a layer refuses is refused here, before anybody is asked.
         """
@@ -141,23 +141,23 @@ class CliExecute(
 
     @cached_property
     def _guardrails(self) -> tuple[Guardrail, ...]:
-        from forge.tools.cli_execute.layers import guardrails_of
+        from forge.tools.cli_execute.layers import read_guardrails
 
-        return guardrails_of(self.deny_commands)
+        return read_guardrails(self.deny_commands)
 
     def _check(self) -> None:
-        """What is configured wrongly is said now, not at the first call."""
+        """Reports wrong settings now, not at the first call."""
         from forge.process.running.limits import Resources
 
         self._rules()
         try:
             Resources(**self.limits)
         except TypeError as error:
-            raise _wrong(f"limits: {error}") from None
+            raise _settings_error(f"limits: {error}") from None
 
 
-def _schema(schema: Mapping[str, Any], binaries: list[str]) -> dict[str, Any]:
-    """With what is there to choose from; the time-out is the configuration's business."""
+def _narrow_schema(schema: Mapping[str, Any], binaries: list[str]) -> dict[str, Any]:
+    """Returns the schema with the available programs; the time-out is set by the configuration."""
     properties = {name: dict(one) for name, one in schema["properties"].items() if name != "timeout"}
     if binaries:
         properties["binary"] |= {"enum": binaries, "examples": binaries[:1]}
@@ -172,11 +172,11 @@ def _check_one_text(parsed: dict[str, Any]) -> None:
         raise ToolError(
             f'args: "{args[0][:200]}" is one text, and every argument is an element of its own',
             ErrorKind.VALIDATION,
-            f"Give a list: {_listed(args[0])}",
+            f"Give a list: {_split_words(args[0])}",
         )
 
 
-def _listed(text: str) -> str:
+def _split_words(text: str) -> str:
     import json
     import shlex
 
@@ -186,21 +186,21 @@ def _listed(text: str) -> str:
         return json.dumps(text.split()[:20], ensure_ascii=False)
 
 
-def _texts(name: str, value: Sequence[str] | None) -> tuple[str, ...]:
+def _read_texts(name: str, value: Sequence[str] | None) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, str) or not all(isinstance(one, str) and one.strip() and "\0" not in one for one in value):
-        raise _wrong(f"{name}: expected a list of names such as [git, jq], got {value!r:.60}")
+        raise _settings_error(f"{name}: expected a list of names such as [git, jq], got {value!r:.60}")
     if name == "allowed_binaries" and (paths := [one for one in value if "/" in one and not one.startswith("/")]):
-        raise _wrong(f'{name}: "{paths[0]}" is neither a name on PATH nor an absolute path')
+        raise _settings_error(f'{name}: "{paths[0]}" is neither a name on PATH nor an absolute path')
     return tuple(value)
 
 
-def _whole(name: str, value: float) -> int:
+def _read_whole(name: str, value: float) -> int:
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value or not 0 < value < 2**40:
-        raise _wrong(f"{name}: expected a number of bytes above 0, got {value!r:.60}")
+        raise _settings_error(f"{name}: expected a number of bytes above 0, got {value!r:.60}")
     return int(value)
 
 
-def _wrong(problem: str) -> ToolError:
+def _settings_error(problem: str) -> ToolError:
     return ToolError(f"cli_execute: {problem}", ErrorKind.CONFIG, "Fix the tool's configuration.")

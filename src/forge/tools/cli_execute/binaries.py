@@ -1,4 +1,4 @@
-"""Which programs `cli_execute` may start: found once, never a shell, never one that the model could have put there."""
+"""Finds the programs that `cli_execute` may start, once: never a shell, never one that the model could have written."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _USUAL = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/lib/
 
 
 class Identity(NamedTuple):
-    """What changes when a file is replaced or written."""
+    """File attributes that change when a file is replaced or written."""
 
     device: int
     inode: int
@@ -29,7 +29,7 @@ class Identity(NamedTuple):
 
 
 class Binary(NamedTuple):
-    """A program where it was found, and what it was then."""
+    """A program's location, and its identity when it was found."""
 
     path: str  # absolute, as it is started: some programs act by the name of the link they are called by
     real: str
@@ -41,22 +41,22 @@ class Binary(NamedTuple):
 
 
 class Availability(NamedTuple):
-    """What of the allowed programs can be used."""
+    """The allowed programs that were found, are missing, or are refused."""
 
     found: dict[str, str]  # where each is
     missing: tuple[str, ...]
     refused: tuple[str, ...]  # shells, and what starts any other program
 
 
-class Allowed:
-    """The allowed programs, looked up when this is made: what appears on PATH later is not taken."""
+class AllowedPrograms:
+    """The allowed programs, looked up at creation: programs that appear on PATH later are not used."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self.candidates: dict[str, list[Binary]] = {}
         self.refused: list[str] = []
         for name in dict.fromkeys(names):
-            there = list(_on_path(name))
-            usable = [one for one in there if not what_is(one)]
+            there = list(_find_on_path(name))
+            usable = [one for one in there if not classify_program(one)]
             if reason_against(name) or (there and not usable):
                 self.refused.append(name)
             else:
@@ -72,19 +72,19 @@ class Allowed:
         return Availability(found, missing, tuple(self.refused))
 
 
-def refuse_shells(name: str, allowed: Allowed) -> None:
+def refuse_shells(name: str, allowed: AllowedPrograms) -> None:
     """Layer 1: no shell and no launcher, whatever its path, its name or the configuration says."""
     why = reason_against(name)
     if not why and name in allowed.refused:
-        why = next(filter(None, map(what_is, _on_path(name))), "shell")
+        why = next(filter(None, map(classify_program, _find_on_path(name))), "shell")
     if why == "shell":
-        raise _refused(f'binary "{name[:200]}" is a shell interpreter and cannot be used')
+        raise _refusal(f'binary "{name[:200]}" is a shell interpreter and cannot be used')
     if why:
-        raise _refused(f'binary "{name[:200]}" starts other programs, as a shell interpreter does, and cannot be used')
+        raise _refusal(f'binary "{name[:200]}" starts other programs, as a shell interpreter does, and cannot be used')
 
 
-def require_allowed(name: str, allowed: Allowed) -> None:
-    """Layer 2: only what the configuration lists."""
+def require_allowed(name: str, allowed: AllowedPrograms) -> None:
+    """Layer 2: only programs that the configuration lists."""
     if name in allowed.candidates:
         return
     first, _, rest = name.strip().partition(" ")
@@ -97,24 +97,24 @@ def require_allowed(name: str, allowed: Allowed) -> None:
     raise ToolError(f'binary "{name[:200]}" is not in the allowed list', ErrorKind.SECURITY, hint)
 
 
-def resolve(name: str, allowed: Allowed, writable: Sequence[Path]) -> Binary:
-    """Layer 3: where it was found at the start, outside of what the model can write, and still the same file."""
+def resolve(name: str, allowed: AllowedPrograms, writable: Sequence[Path]) -> Binary:
+    """Layer 3: the program found at the start, outside folders that the model can write, and still the same file."""
     roots = [Path(os.path.realpath(root)).parts for root in writable]
     candidates = allowed.candidates[name]
-    usable = [one for one in candidates if not _inside(roots, one.path, one.real)]
+    usable = [one for one in candidates if not _is_inside(roots, one.path, one.real)]
     if not usable:
         where = "" if not candidates else " outside the workspace, and one inside could be anybody's"
         raise ToolError(
             f'binary "{name}" was not found on this system{where}',
             ErrorKind.CONFIG,
-            "Install it, and start Forge anew.",
+            "Install it, and start Forge again.",
         )
     binary = usable[0]
-    if _identified(binary.path) != binary:
+    if _identify(binary.path) != binary:
         raise ToolError(
             f'binary "{name}" is not the file it was when Forge started: {binary.path}',
             ErrorKind.SECURITY,
-            "If it was updated on purpose, start Forge anew.",
+            "If it was updated on purpose, start Forge again.",
         )
     return binary
 
@@ -128,13 +128,13 @@ def reason_against(name: str) -> str:
     return "launcher" if base in LAUNCHERS or stem in LAUNCHERS or base.startswith(_LOADERS) else ""
 
 
-def what_is(binary: Binary) -> str:
-    """`shell` or `launcher`, whatever it is called: a link to one, another name of the same file, or a copy."""
+def classify_program(binary: Binary) -> str:
+    """Returns `shell` or `launcher`, whatever its name: a link to one, another name of the same file, or a copy."""
     if os.path.basename(binary.real) in _MANY_IN_ONE:
         return ""  # its own name was judged already
     if why := reason_against(binary.real):
         return why
-    for known, same in _known().items():
+    for known, same in _known_launchers().items():
         if (known.device, known.inode) == (binary.identity.device, binary.identity.inode):
             return same[0]
         if known.size == binary.identity.size and _is_copy(binary.real, same[1]):
@@ -143,14 +143,14 @@ def what_is(binary: Binary) -> str:
 
 
 @cache
-def _known() -> dict[Identity, tuple[str, str]]:
+def _known_launchers() -> dict[Identity, tuple[str, str]]:
     """The shells and launchers of this system."""
     found: dict[Identity, tuple[str, str]] = {}
     many: set[Identity] = set()
     folders = dict.fromkeys(map(os.path.realpath, _USUAL))
     for name in (*SHELLS, *LAUNCHERS):
         for folder in folders:
-            binary = _identified(os.path.join(folder, name))
+            binary = _identify(os.path.join(folder, name))
             if binary is None or not binary.identity.size:
                 continue
             if _MANY_IN_ONE & {name, os.path.basename(binary.real)}:
@@ -169,19 +169,19 @@ def _is_copy(one: str, other: str) -> bool:
         return False
 
 
-def _on_path(name: str) -> Iterator[Binary]:
+def _find_on_path(name: str) -> Iterator[Binary]:
     if os.path.isabs(name):
         folders = [""]
     else:
         folders = [one for one in os.environ.get("PATH", os.defpath).split(os.pathsep) if os.path.isabs(one)]
     for folder in dict.fromkeys(folders):
         path = os.path.join(folder, name)
-        binary = _identified(path) if os.path.isfile(path) and os.access(path, os.X_OK) else None
+        binary = _identify(path) if os.path.isfile(path) and os.access(path, os.X_OK) else None
         if binary is not None:
             yield binary
 
 
-def _identified(path: str) -> Binary | None:
+def _identify(path: str) -> Binary | None:
     try:
         status = os.stat(path)
     except (OSError, ValueError):
@@ -190,12 +190,12 @@ def _identified(path: str) -> Binary | None:
     return Binary(path, os.path.realpath(path), identity)
 
 
-def _inside(roots: list[tuple[str, ...]], *paths: str) -> bool:
-    """Whether one of the paths, as it is written or where its directory really is, lies in one of the roots."""
+def _is_inside(roots: list[tuple[str, ...]], *paths: str) -> bool:
+    """Returns True if a path, as written or with its real directory, lies in one of the roots."""
     spellings = [os.path.normpath(path) for path in paths]
     spellings += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
     return any(Path(one).parts[: len(root)] == root for one in spellings for root in roots)
 
 
-def _refused(message: str) -> ToolError:
+def _refusal(message: str) -> ToolError:
     return ToolError(message, ErrorKind.SECURITY, "Name the program itself, with its arguments as a list.")

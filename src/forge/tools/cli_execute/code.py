@@ -1,4 +1,4 @@
-"""Programs inside arguments: which argument is a pattern or a script, and what a script could start or reach."""
+"""Finds programs inside arguments: patterns and scripts, and scripts that could start or reach something."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ _TELLING = frozenset({"--version", "--help", "-W version"})
 _INLINE_MODULES = frozenset("asyncio code pdb sqlite3 timeit".split())  # they run the code in their arguments or input
 
 
-def patterns(binary: Binary, args: Sequence[str]) -> set[int]:
-    """Where the arguments are regular expressions and scripts, which may begin like an absolute path."""
+def find_patterns(binary: Binary, args: Sequence[str]) -> set[int]:
+    """Returns the indexes of regular expressions and scripts, which may begin like an absolute path."""
     names = set(binary.names)
     if names & AWKS:
-        found = _awk_program(args)
+        found = _find_awk_program(args)
         return set() if found is None else {found}
     if names & SEDS:
-        return {index for index, _ in _sed_scripts(args)}
+        return {index for index, _ in _find_sed_scripts(args)}
     if names & GREPS and not any(map(_NAMES_PATTERN.match, args)):
-        return _first_operand(args, _BEFORE_PATTERN)
+        return _find_first_operand(args, _BEFORE_PATTERN)
     return set()
 
 
-def reaching_code(binary: Binary, args: Sequence[str], stdin: str, paths: PathValidator) -> int | None:
-    """The first argument that is a program which starts others, or reads or writes files of its own choice.
+def find_reaching_code(binary: Binary, args: Sequence[str], stdin: str, paths: PathValidator) -> int | None:
+    """Returns the first argument whose code starts programs, or reads or writes files of its own choice.
 
     -1: it is in what the program reads.
     """
     for name in binary.names:
         if name in AWKS and not _TELLING & set(args):
-            program = _awk_program(args)
+            program = _find_awk_program(args)
             return program or 0 if program is None or _awk_reaches(args[program]) else None
         if name in SEDS and not _TELLING & set(args):
-            scripts = _sed_scripts(args) or [(0, "e")]  # not found: an option that is not known here
+            scripts = _find_sed_scripts(args) or [(0, "e")]  # not found: an option that is not known here
             return next((index for index, script in scripts if not _only_edits(script, paths)), None)
         if search := _SEARCHED.get(name):
             if found := [index for index, argument in enumerate(args) if search(argument)]:
@@ -64,8 +64,8 @@ def reaching_code(binary: Binary, args: Sequence[str], stdin: str, paths: PathVa
     return None
 
 
-def inline_module(args: Sequence[str]) -> int | None:
-    """Of Python: where a module is named that runs the code in its own arguments, or is asked to."""
+def find_inline_module(args: Sequence[str]) -> int | None:
+    """Returns the index of a Python module that runs the code in its own arguments."""
     for index, argument in enumerate(args):
         if not argument.startswith("-"):
             return None
@@ -86,7 +86,7 @@ _SEARCHED: dict[str, Callable[[str], object]] = {
 }
 
 
-def _awk_program(args: Sequence[str]) -> int | None:
+def _find_awk_program(args: Sequence[str]) -> int | None:
     rest = iter(enumerate(args))
     for index, argument in rest:
         if argument in ("-F", "-v"):
@@ -99,14 +99,14 @@ def _awk_program(args: Sequence[str]) -> int | None:
 
 
 def _awk_reaches(program: str) -> bool:
-    """Also what is printed into a file: a comparison after a print looks the same."""
+    """Returns True also for output into a file: a comparison after a print looks the same."""
     printing = re.search(r"\bprintf?\b", program)
     return _AWK_REACHES.search(program) is not None or (printing is not None and ">" in program[printing.end() :])
 
 
-def _sed_scripts(args: Sequence[str]) -> list[tuple[int, str]]:
+def _find_sed_scripts(args: Sequence[str]) -> list[tuple[int, str]]:
     if not any(map(_NAMES_SCRIPT.match, args)):
-        return [(index, args[index]) for index in _first_operand(args, _BEFORE_SCRIPT)]
+        return [(index, args[index]) for index in _find_first_operand(args, _BEFORE_SCRIPT)]
     found = []
     for index, argument in enumerate(args):
         if given := re.fullmatch(r"--e\w*=(.*)|-[^-efil]*e(.+)", argument):
@@ -116,7 +116,7 @@ def _sed_scripts(args: Sequence[str]) -> list[tuple[int, str]]:
     return found
 
 
-def _first_operand(args: Sequence[str], before: re.Pattern[str]) -> set[int]:
+def _find_first_operand(args: Sequence[str], before: re.Pattern[str]) -> set[int]:
     for index, argument in enumerate(args):
         if not argument.startswith("-") or argument == "-":
             return {index}
@@ -126,7 +126,7 @@ def _first_operand(args: Sequence[str], before: re.Pattern[str]) -> set[int]:
 
 
 def _only_edits(script: str, paths: PathValidator) -> bool:
-    """Whether all of a sed script is known to do nothing but print, delete and replace."""
+    """Returns True if a sed script provably only prints, deletes and replaces."""
     from forge.permissions.shell.read_only import only_reads  # it loads a parser of shell lines
 
     return only_reads(shlex.join(["sed", "-e", script]), Scope(workspace=paths.workspace)) is not None

@@ -1,4 +1,4 @@
-"""Options with which an allowed program starts others, loads code, or takes or writes files of its own choice."""
+"""Finds options with which an allowed program starts others, loads code, or chooses its own files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.shell.refused_options import ANY, OTHER_NAMES, TABLE, RefusedFlags, starting_options
 from forge.tools.cli_execute.binaries import Binary
-from forge.tools.cli_execute.code import inline_module, reaching_code
-from forge.tools.cli_execute.git import git_flag
+from forge.tools.cli_execute.code import find_inline_module, find_reaching_code
+from forge.tools.cli_execute.git import find_git_flag
 from forge.workspace.paths import PathValidator
 
 _TELLING = frozenset("-V -VV -v -h -help --help --version -copyright".split())
@@ -19,8 +19,8 @@ _HARMLESS = frozenset({"-", "/dev/null", "/dev/stdout"})  # where what is writte
 def refuse_exec_flags(
     binary: Binary, args: Sequence[str], paths: PathValidator, *, stdin: str = "", allowed: bool = False
 ) -> str:
-    """The second half of layer 6: what starts other programs is refused, or returned where it is allowed."""
-    found = exec_flag(binary, args, stdin, paths)
+    """Layer 6, second half: refuses an option that starts other programs, or returns it if allowed."""
+    found = find_exec_flag(binary, args, stdin, paths)
     if found is None:
         return ""
     index, flag = found
@@ -35,26 +35,26 @@ def refuse_exec_flags(
     )
 
 
-def exec_flag(binary: Binary, args: Sequence[str], stdin: str, paths: PathValidator) -> tuple[int, str] | None:
-    """The first such option, as its place and its text; the place is -1 where it is what is missing."""
+def find_exec_flag(binary: Binary, args: Sequence[str], stdin: str, paths: PathValidator) -> tuple[int, str] | None:
+    """Returns the index and text of the first such option; the index is -1 if an option is missing."""
     for name in dict.fromkeys(map(_family, binary.names)):
-        if name == "git" and (found := git_flag(args, paths)) is not None:
+        if name == "git" and (found := find_git_flag(args, paths)) is not None:
             return found
         flags, starting = TABLE.get(name, ANY), tuple(starting_options((name, *binary.names)))
-        own, given = _own_arguments(args, flags) if flags.script else (len(args), True)
+        own, given = _count_own_arguments(args, flags) if flags.script else (len(args), True)
         for index, argument in enumerate(args[:own]):
             if _is_listed(argument, index, args, flags) or _starts(argument, starting):
                 return index, f'"{argument}"'
         if not given:
             return -1, "a program that it reads"
-        if name == "python" and (module := inline_module(args[:own])) is not None:
+        if name == "python" and (module := find_inline_module(args[:own])) is not None:
             return module, f'"{args[module]}"'
-    code = reaching_code(binary, args, stdin, paths)
+    code = find_reaching_code(binary, args, stdin, paths)
     return None if code is None else (code, "a script that may do more than work on its input")
 
 
-def _own_arguments(args: Sequence[str], flags: RefusedFlags) -> tuple[int, bool]:
-    """How many arguments are the interpreter's own, and whether a script is among them: what follows it is its own."""
+def _count_own_arguments(args: Sequence[str], flags: RefusedFlags) -> tuple[int, bool]:
+    """Returns the number of the interpreter's own arguments, and True if a script is among them."""
     is_value = False
     for index, argument in enumerate(args):
         if not argument.startswith("-"):
@@ -95,7 +95,7 @@ def _is_listed(argument: str, index: int, args: Sequence[str], flags: RefusedFla
 
 
 def _starts(argument: str, options: Sequence[str]) -> bool:
-    """Whether it is one of these options, its value attached or not."""
+    """Returns True if the argument is one of these options, with or without an attached value."""
     if argument.startswith("--"):
         name = argument[2:].partition("=")[0]
         return bool(name) and any(option[2:].startswith(name) for option in options if option.startswith("--"))

@@ -1,4 +1,4 @@
-"""What of Git starts other programs: options before and after the subcommand, and subcommands made for it."""
+"""Finds Git options and subcommands that start other programs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _READS_CONFIG = frozenset("--get --get-all --get-regexp --get-urlmatch --list -l
 _OWN_SETTINGS = frozenset({"user.name", "user.email"})
 
 
-def git_flag(args: Sequence[str], paths: PathValidator) -> tuple[int, str] | None:
-    """The first argument that makes Git start something of the caller's choice, with its place."""
-    place = str(paths.workspace)
+def find_git_flag(args: Sequence[str], paths: PathValidator) -> tuple[int, str] | None:
+    """Returns the first argument that makes Git start a program of the caller's choice, with its index."""
+    directory = str(paths.workspace)
     index = 0
     while index < len(args) and args[index].startswith("-"):
         if args[index].startswith(_BEFORE):
             return index, f'"{args[index]}"'
         if args[index] == "-C" and index + 1 < len(args):
-            place = os.path.join(place, args[index + 1])
+            directory = os.path.join(directory, args[index + 1])
         index += 2 if args[index] in _VALUED else 1
-    if _passes_for_repository(place, str(paths.workspace)):
+    if _passes_for_repository(directory, str(paths.workspace)):
         return -1, "a directory that looks like a repository and has no .git"
-    found = _in_subcommand(args[index:])
+    found = _find_in_subcommand(args[index:])
     return None if found is None else (index + found, f'"{args[index + found]}"')
 
 
-def _in_subcommand(words: Sequence[str]) -> int | None:
+def _find_in_subcommand(words: Sequence[str]) -> int | None:
     name, more = (words[0], words[1:]) if words else ("", ())
     if name in _REFUSED or name.startswith("remote-") or _WITH.get(name, "\0") in more:
         return 0
@@ -50,15 +50,15 @@ def _in_subcommand(words: Sequence[str]) -> int | None:
     return next(listed, None)
 
 
-def _passes_for_repository(place: str, workspace: str) -> bool:
-    """Whether Git would take a directory here for a repository that a tool may have filled: settings start programs."""
-    place = os.path.normpath(place)
-    while not os.path.lexists(os.path.join(place, ".git")):
-        if os.path.lexists(os.path.join(place, "HEAD")):
+def _passes_for_repository(directory: str, workspace: str) -> bool:
+    """Returns True if Git would use a repository here that a tool may have filled: settings start programs."""
+    directory = os.path.normpath(directory)
+    while not os.path.lexists(os.path.join(directory, ".git")):
+        if os.path.lexists(os.path.join(directory, "HEAD")):
             return True
-        if place in (workspace, os.path.dirname(place)):
+        if directory in (workspace, os.path.dirname(directory)):
             return False
-        place = os.path.dirname(place)
+        directory = os.path.dirname(directory)
     return False
 
 

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.safe_regex import Clock, Pattern, PatternError, TooLong
-from forge.tools.cli_execute.binaries import Allowed, Binary, refuse_shells, require_allowed, resolve
+from forge.tools.cli_execute.binaries import AllowedPrograms, Binary, refuse_shells, require_allowed, resolve
 from forge.tools.cli_execute.flags import refuse_exec_flags
 from forge.tools.cli_execute.paths import confine_paths
 from forge.workspace.paths import PathValidator
@@ -33,8 +33,8 @@ class Guardrail(NamedTuple):
     message: str
 
 
-class Judged(NamedTuple):
-    """What passed every layer."""
+class CheckedCommand(NamedTuple):
+    """A command that passed every layer."""
 
     binary: Binary
     paths: list[str]  # that its arguments may name
@@ -45,12 +45,12 @@ def judge(
     name: str,
     args: Sequence[str],
     scope: Scope,
-    allowed: Allowed,
+    allowed: AllowedPrograms,
     *,
     stdin: str = "",
     allow_exec_flags: bool = False,
     guardrails: Iterable[Guardrail] = (),
-) -> Judged:
+) -> CheckedCommand:
     """Layers 1 to 6 and 12. Raises `ToolError` for what must not run."""
     refuse_shells(name, allowed)
     require_allowed(name, allowed)
@@ -61,11 +61,11 @@ def judge(
     named = confine_paths(binary, args, paths)
     flag = refuse_exec_flags(binary, args, paths, stdin=stdin, allowed=allow_exec_flags)
     apply_guardrails(name, args, guardrails)
-    return Judged(binary, named, flag)
+    return CheckedCommand(binary, named, flag)
 
 
 def validate_arguments(args: Sequence[str]) -> None:
-    """Layer 4: nothing that would mean something to a shell, should one get hold of it."""
+    """Layer 4: nothing that has a meaning for a shell."""
     if sum(map(len, args)) > MOST:
         raise ToolError("the arguments are too long", ErrorKind.VALIDATION, "Put what is long into a file, or stdin.")
     for index, argument in enumerate(args):
@@ -91,7 +91,7 @@ def validate_arguments(args: Sequence[str]) -> None:
 def refuse_file_protocol(args: Sequence[str]) -> None:
     """Layer 5: no URL of a file, in any case or encoding, and no scheme that a program puts together of parts."""
     for index, argument in enumerate(args):
-        for text in _decoded(argument):
+        for text in _decode_variants(argument):
             if _FILE.search(text) or _has_built_scheme(text):
                 raise ToolError(
                     f"argument {index}: file:// is not allowed",
@@ -101,8 +101,8 @@ def refuse_file_protocol(args: Sequence[str]) -> None:
 
 
 def apply_guardrails(name: str, args: Sequence[str], guardrails: Iterable[Guardrail]) -> None:
-    """Layer 12: what skills and the project deny, by the command line as it is written with and without quotes."""
-    lines = [_searchable(line) for line in (shlex.join([name, *args]), " ".join([name, *args]))]
+    """Layer 12: commands that skills and the project deny, matched with and without quotes."""
+    lines = [_replace_surrogates(line) for line in (shlex.join([name, *args]), " ".join([name, *args]))]
     clock = Clock()
     for guardrail in guardrails:
         if _is_found(guardrail.pattern, lines, clock):
@@ -116,13 +116,13 @@ def _is_found(pattern: Pattern, lines: Iterable[str], clock: Clock) -> bool:
         return True
 
 
-def _searchable(line: str) -> str:
+def _replace_surrogates(line: str) -> str:
     """Without lone surrogates, which stand for bytes that are no text."""
     return line.encode("utf-8", "replace").decode()
 
 
-def guardrails_of(entries: Iterable[Mapping[str, str]]) -> tuple[Guardrail, ...]:
-    """Of `{pattern, message}` as they are configured. An invalid one is an error, never skipped."""
+def read_guardrails(entries: Iterable[Mapping[str, str]]) -> tuple[Guardrail, ...]:
+    """Reads configured `{pattern, message}` entries. An invalid one is an error, never skipped."""
     found = []
     for number, entry in enumerate(entries):
         try:
@@ -138,13 +138,13 @@ def guardrails_of(entries: Iterable[Mapping[str, str]]) -> tuple[Guardrail, ...]
 
 
 def _has_built_scheme(text: str) -> bool:
-    """As in `{file}:///x` or `[f-f]ile:///x`, which curl puts together."""
+    """Returns True for schemes that curl assembles, as in `{file}:///x` or `[f-f]ile:///x`."""
     ends = (found.start() for found in _AFTER_SCHEME.finditer(text))
     return any(_CHOICE.search(text[max(0, end - _LONGEST_SCHEME) : end]) for end in ends)
 
 
-def _decoded(argument: str) -> list[str]:
-    """The argument, and what it becomes where a program decodes it, once or twice."""
+def _decode_variants(argument: str) -> list[str]:
+    """Returns the argument and its forms after decoding once and twice."""
     spellings = [argument]
     while "%" in spellings[-1] and len(spellings) < 4:
         spellings.append(unquote(spellings[-1]))

@@ -1,4 +1,4 @@
-"""Keeps what the arguments of a command may name inside the workspace and the declared roots."""
+"""Keeps the paths in a command's arguments inside the workspace and the declared roots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools.cli_execute.binaries import Binary
-from forge.tools.cli_execute.code import patterns
+from forge.tools.cli_execute.code import find_patterns
 from forge.workspace.paths import MAX_NAME, MAX_PATH, PathValidator, quote_path
 
 MOST_LOOKED_UP = 200  # parts of one argument
@@ -25,36 +25,36 @@ _DELIMITING = {"cut": "-d", "sort": "-t", "join": "-t", "paste": "-d", "column":
 
 
 def confine_paths(binary: Binary, args: Sequence[str], paths: PathValidator) -> list[str]:
-    """Layer 6: every reading of every argument as a path stays inside. Returns what they may name there."""
+    """Layer 6: every possible path in every argument stays inside. Returns those paths."""
     named: dict[str, None] = {}
-    spared = patterns(binary, args) | _delimiters(binary, args)
+    spared = find_patterns(binary, args) | _find_delimiters(binary, args)
     for index, argument in enumerate(args):
         if index in spared:
             continue
         looked_up = 0
-        for piece in dict.fromkeys(pieces(argument)):
+        for piece in dict.fromkeys(find_paths(argument)):
             if piece in _DEVICES or not _may_lead_somewhere(piece, paths):
                 continue
             looked_up += 1
             if looked_up > MOST_LOOKED_UP or leads_outside(piece, paths):
-                raise _outside(index, argument if looked_up > MOST_LOOKED_UP else piece)
+                raise _outside_error(index, argument if looked_up > MOST_LOOKED_UP else piece)
             named[piece] = None
     return list(named)
 
 
-def pieces(argument: str) -> Iterator[str]:
-    """What a program may take for a path: all of it, and what follows `-x`, `--flag=`, `key=`, `@` or `host:`."""
-    yield from _cuts(argument)
+def find_paths(argument: str) -> Iterator[str]:
+    """Yields the possible paths: the whole argument, and the text after `-x`, `--flag=`, `key=`, `@` or `host:`."""
+    yield from _cut_at_separators(argument)
     if argument.startswith("-") and not argument.startswith("--"):
         end = argument.find("/") if "/" in argument else len(argument)
         for start in range(max(1, end - MAX_NAME), end + 1):  # after a cluster of flags of any length
-            yield from _cuts(argument[start : start + MAX_PATH + 1])
-    for number, separator in enumerate(_separators(argument)):
-        yield from _cuts(argument, separator, whole=number < _MOST_WHOLE)
+            yield from _cut_at_separators(argument[start : start + MAX_PATH + 1])
+    for number, separator in enumerate(_find_separators(argument)):
+        yield from _cut_at_separators(argument, separator, whole=number < _MOST_WHOLE)
 
 
 def leads_outside(piece: str, paths: PathValidator) -> bool:
-    """Whether it leaves the roots: as the kernel follows it, or after a program has tidied it up."""
+    """Returns True if the path leaves the roots, as the kernel follows it or after normalisation."""
     for spelling in dict.fromkeys((piece, os.path.normpath(piece))):
         try:
             paths.resolve(spelling)
@@ -66,7 +66,7 @@ def leads_outside(piece: str, paths: PathValidator) -> bool:
     return False
 
 
-def _cuts(argument: str, start: int = 0, *, whole: bool = True) -> Iterator[str]:
+def _cut_at_separators(argument: str, start: int = 0, *, whole: bool = True) -> Iterator[str]:
     """From `start` to the end, and to the next separator, where a program may end a path."""
     if whole or len(argument) - start <= MAX_PATH:
         yield argument[start:]
@@ -74,8 +74,8 @@ def _cuts(argument: str, start: int = 0, *, whole: bool = True) -> Iterator[str]
         yield argument[start : separator.start()]
 
 
-def _separators(argument: str) -> Iterator[int]:
-    """Where something may begin; not inside a URL, but for a colon there, after which a list of paths could go on."""
+def _find_separators(argument: str) -> Iterator[int]:
+    """Yields possible starts; inside a URL only after a colon, where a list of paths could continue."""
     urls = _URL.finditer(argument) if "://" in argument else iter(())
     url = next(urls, None)
     for separator in _SEPARATOR.finditer(argument):
@@ -87,7 +87,7 @@ def _separators(argument: str) -> Iterator[int]:
 
 
 def _may_lead_somewhere(piece: str, paths: PathValidator) -> bool:
-    """Whether it must be looked up: a name that does not exist leads nowhere but into the workspace."""
+    """Returns True if the path must be looked up: a missing name can only lie in the workspace."""
     if not piece.strip():
         return False
     if piece.startswith(("/", "~")) or ".." in piece:
@@ -96,8 +96,8 @@ def _may_lead_somewhere(piece: str, paths: PathValidator) -> bool:
     return len(first) <= MAX_NAME and os.path.lexists(os.path.join(paths.workspace, first))
 
 
-def _delimiters(binary: Binary, args: Sequence[str]) -> set[int]:
-    """A slash that only says where fields end."""
+def _find_delimiters(binary: Binary, args: Sequence[str]) -> set[int]:
+    """Returns the indexes of slashes that only delimit fields."""
     flags = {_DELIMITING[name] for name in binary.names if name in _DELIMITING}
     return {
         index
@@ -106,7 +106,7 @@ def _delimiters(binary: Binary, args: Sequence[str]) -> set[int]:
     }
 
 
-def _outside(index: int, piece: str) -> ToolError:
+def _outside_error(index: int, piece: str) -> ToolError:
     return ToolError(
         f"argument {index}: {quote_path(piece)} resolves outside the working directory",
         ErrorKind.SECURITY,

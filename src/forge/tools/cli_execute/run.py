@@ -1,4 +1,4 @@
-"""How `cli_execute` runs what passed its layers: bounded in time and output, without a shell, with little around it."""
+"""Runs a command for `cli_execute`: bounded in time and output, without a shell, in a small environment."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
 from forge.process.running.run import Capture, Finished, run
 from forge.process.sandbox.layout import SYSTEM
-from forge.tools.cli_execute.layers import Judged
+from forge.tools.cli_execute.layers import CheckedCommand
 from forge.tools.shell_parts.confinement import confinement
-from forge.tools.shell_parts.sandbox_hints import hints
+from forge.tools.shell_parts.sandbox_hints import find_hints
 from forge.workspace.paths import PathValidator
 
 MOST_OF_CANCELLED = 5_000  # characters of each stream
 
 
 class Settings(Protocol):
-    """What of the tool is needed here."""
+    """The tool's settings that a run needs."""
 
     env_passthrough: tuple[str, ...]
     max_output_bytes: int
@@ -37,7 +37,7 @@ class Settings(Protocol):
 
 
 async def execute(
-    settings: Settings, ctx: ToolContext, judged: Judged, args: list[str], stdin: str, timeout: float | None
+    settings: Settings, ctx: ToolContext, judged: CheckedCommand, args: list[str], stdin: str, timeout: float | None
 ) -> ToolResult:
     paths = PathValidator.of(ctx.scope)
     confined = confinement(
@@ -48,7 +48,7 @@ async def execute(
             command_line(judged, args),
             cwd=working_directory(paths),
             env=environment(settings, paths),
-            stdin=_bytes(stdin),
+            stdin=_encode_input(stdin),
             timeout=timeout,
             capture=output_limit(settings),
             on_output=ctx.output if ctx.activity.listening else None,
@@ -58,16 +58,16 @@ async def execute(
         )
     except CancelledError as error:
         if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _until_then(stopped)
+            vars(error)["until_then"] = _result_of_cancelled(stopped)
         raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
     said = _text(finished, network=confined.network)
     if finished.timed_out:
-        return _late(ctx, finished, timeout, line, said)
+        return _timeout_result(ctx, finished, timeout, line, said)
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
 
 
-def command_line(judged: Judged, args: list[str]) -> list[str]:
+def command_line(judged: CheckedCommand, args: list[str]) -> list[str]:
     """Layer 8: the program itself and its arguments as they are; no shell sees them."""
     return [judged.binary.path, *args]
 
@@ -78,31 +78,33 @@ def working_directory(paths: PathValidator) -> Path:
 
 
 def environment(settings: Settings, paths: PathValidator) -> dict[str, str]:
-    """Layer 10: what a command needs and what the project passes on; programs are looked for outside the workspace."""
+    """Layer 10: the variables that a command needs or the project passes on; PATH leaves out the workspace."""
     found = command_environment(paths.workspace, settings.env_passthrough)
     folders = [one for one in found["PATH"].split(os.pathsep) if os.path.isabs(one)]
-    outside = [one for one in folders if not any(_is_ours(one, paths))]
+    outside = [one for one in folders if not any(_writable_flags(one, paths))]
     return {**found, "PATH": os.pathsep.join(outside) or os.defpath}
 
 
 def output_limit(settings: Settings) -> Capture:
-    """Layer 11: of each stream the beginning."""
+    """Layer 11: the beginning of each stream."""
     return Capture(settings.max_output_bytes, 0)
 
 
-def _is_ours(folder: str, paths: PathValidator) -> list[bool]:
+def _writable_flags(folder: str, paths: PathValidator) -> list[bool]:
     spellings = (os.path.normpath(folder), os.path.realpath(folder))
-    return [place.writable for one in spellings if (place := paths.location_of(one)) is not None]
+    return [location.writable for one in spellings if (location := paths.location_of(one)) is not None]
 
 
-def _until_then(finished: Finished) -> ToolResult:
-    """No step looks at what was cancelled any more, so it is short."""
+def _result_of_cancelled(finished: Finished) -> ToolResult:
+    """Returns a short result for a cancelled run, since no step shortens it any more."""
     short = replace(finished, output=finished.output[:MOST_OF_CANCELLED], errors=finished.errors[:MOST_OF_CANCELLED])
     return ToolResult(for_llm=f"Until then: {_text(short, network=True)}", data=_data(short))
 
 
-def _late(ctx: ToolContext, finished: Finished, timeout: float | None, line: str, until_then: str) -> ToolResult:
-    """Layer 7: time was up, and nothing of it runs any more."""
+def _timeout_result(
+    ctx: ToolContext, finished: Finished, timeout: float | None, line: str, until_then: str
+) -> ToolResult:
+    """Layer 7: the time is up, and none of its processes runs any more."""
     late = ToolError(
         f"timed out after {timeout:g} s", ErrorKind.TIMEOUT, "Do less at once; the person can give the tool more time."
     )
@@ -119,7 +121,7 @@ def _text(finished: Finished, *, network: bool) -> str:
         shown["put_back"] = "; ".join(finished.put_back)
     if finished.cut or finished.errors_cut:
         shown["left_out"] = f"{finished.cut} bytes of stdout, {finished.errors_cut} bytes of stderr"
-    if finished.exit_code != 0 and (found := hints(finished.errors, finished.sandbox, network=network)):
+    if finished.exit_code != 0 and (found := find_hints(finished.errors, finished.sandbox, network=network)):
         shown["note"] = "; ".join(found)
     return json.dumps(shown, ensure_ascii=False)
 
@@ -144,18 +146,20 @@ def _streams(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _program_folders(judged: Judged) -> list[Path]:
-    """Where a program is that lies neither in the system nor on PATH: the sandbox would not show it."""
+def _program_folders(judged: CheckedCommand) -> list[Path]:
+    """Returns the folders of a program outside the system and PATH: the sandbox would hide them."""
     home = Path(os.path.realpath(os.path.expanduser("~")))
     shown = (*map(Path, SYSTEM), *map(Path, filter(None, os.environ.get("PATH", "").split(os.pathsep))))
     folders = {Path(judged.binary.path).parent, Path(judged.binary.real).parent}
     return sorted(
-        one for one in folders if not home.is_relative_to(one) and not any(one.is_relative_to(place) for place in shown)
+        one
+        for one in folders
+        if not home.is_relative_to(one) and not any(one.is_relative_to(folder) for folder in shown)
     )
 
 
-def _sandbox(settings: Settings, judged: Judged) -> str | bool:
-    """As configured; what may start other programs runs in a sandbox or not at all."""
+def _sandbox(settings: Settings, judged: CheckedCommand) -> str | bool:
+    """Returns the configured sandbox; a command that may start other programs requires one."""
     setting = "auto" if settings.sandbox is None else settings.sandbox
     if not judged.exec_flag:
         return setting
@@ -168,7 +172,7 @@ def _sandbox(settings: Settings, judged: Judged) -> str | bool:
     return "required" if setting in ("auto", True) else setting
 
 
-def _bytes(text: str) -> bytes:
+def _encode_input(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:

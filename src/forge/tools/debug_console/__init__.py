@@ -1,4 +1,4 @@
-"""Looks into the live run: what was said and done, what waits, what is kept of the session."""
+"""Inspects the live run: its history, pending approvals and stored session state."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ class DebugConsole(
         return {"limit": Setting(min(LIMIT, self.max_entries))}
 
     def inside(self, registry: ToolRegistry) -> DebugConsole:
-        """A sub-agent's sees the tools that it has, and what happened in the run that it is part of."""
+        """Returns a copy for a sub-agent: it sees the sub-agent's tools and the events of the whole run."""
         other = DebugConsole(registry, self.max_entries)
         other._recorders = self._recorders
         return other
 
     def watch(self, executor: ToolExecutor) -> None:
-        """Keep what happens from now on; otherwise that begins with the first call."""
+        """Starts recording now, instead of at the first call."""
         self._recorder(executor.activity).steps = executor.steps
 
     async def run(
@@ -65,12 +65,14 @@ class DebugConsole(
 
         known = ctx.owner is not None and ctx.activity in self._recorders
         recorder = self._recorder(ctx.activity) if ctx.owner is not None else None
-        look = _debug_topics.Look(ctx, self._registry, recorder, name.strip(), min(limit, self.max_entries), known)
+        look = _debug_topics.TopicRequest(
+            ctx, self._registry, recorder, name.strip(), min(limit, self.max_entries), known
+        )
         found: ToolResult = await in_thread(lambda: getattr(_debug_topics, topic)(look))
         return found.masked(ctx.activity.secrets.mask_everything)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """To read. To ask for more would wait for the very question that one wants to look at."""
+        """Asks only to read: asking for more would wait for the very question to inspect."""
         return [(Permission.READ, "")]
 
     def _recorder(self, activity: ActivityStream) -> Recorder:

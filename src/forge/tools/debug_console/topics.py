@@ -1,4 +1,4 @@
-"""What `debug_console` shows of each topic."""
+"""Renders each topic of `debug_console`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
 from forge.permissions.call_gate import gate_of
 from forge.process.running.jobs import list_jobs
-from forge.tools.debug_console.record import Entry, Recorder
+from forge.tools.debug_console.record import RecordEntry, Recorder
 from forge.workspace.history.tracking import STORE, SessionState, current_call
 from forge.workspace.state import NAME
 
@@ -24,8 +24,8 @@ LONGEST_LINE = 300  # characters of an entry that the model reads
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What can be seen from the call that looks."""
+class TopicRequest:
+    """A request for a topic, with the data visible from its call."""
 
     ctx: ToolContext
     registry: ToolRegistry
@@ -34,8 +34,8 @@ class Look:
     limit: int
     watched: bool  # whether anything was recorded before this call
 
-    def of_session(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Of this session, and of the tool that is asked for; never this very call."""
+    def of_session(self, entries: Sequence[RecordEntry]) -> list[RecordEntry]:
+        """Returns the entries of this session and the requested tool, without this call."""
         own = self.ctx.call.id
         return [
             entry
@@ -46,56 +46,56 @@ class Look:
         ]
 
 
-def history(look: Look) -> ToolResult:
+def history(look: TopicRequest) -> ToolResult:
     entries = look.of_session(look.recorder.history() if look.recorder else [])
-    return _listed(look, "history", entries)
+    return _list_entries(look, "history", entries)
 
 
-def results(look: Look) -> ToolResult:
+def results(look: TopicRequest) -> ToolResult:
     entries = look.of_session(look.recorder.results() if look.recorder else [])
-    return _listed(look, "results", entries)
+    return _list_entries(look, "results", entries)
 
 
-def events(look: Look) -> ToolResult:
+def events(look: TopicRequest) -> ToolResult:
     entries = look.of_session(look.recorder.events() if look.recorder else [])
-    return _listed(look, "events", entries)
+    return _list_entries(look, "events", entries)
 
 
-def approvals(look: Look) -> ToolResult:
-    """What waits for an answer, what was answered, and what "always" covers."""
-    asked = look.of_session(look.recorder.asked() if look.recorder else [])
+def approvals(look: TopicRequest) -> ToolResult:
+    """Shows pending and answered approvals, and the remembered "always" answers."""
+    asked = look.of_session(look.recorder.list_unanswered() if look.recorder else [])
     answered = look.of_session(look.recorder.answers() if look.recorder else [])[-look.limit :]
     always = gate_of(look.ctx).remembered(look.ctx.scope.session_id)
     lines = [
-        *_part("Pending", [_line(entry) for entry in asked]),
-        *_part("Answered", [f"{_line(entry)}: {entry.facts['answer']}" for entry in answered]),
-        *_part("Always allowed", always[-look.limit :]),
-        *_since(look),
+        *_section("Pending", [_line(entry) for entry in asked]),
+        *_section("Answered", [f"{_line(entry)}: {entry.facts['answer']}" for entry in answered]),
+        *_section("Always allowed", always[-look.limit :]),
+        *_recording_note(look),
     ]
     data = {"topic": "approvals", "pending": _data(asked), "answered": _data(answered), "always": always}
     return ToolResult(for_llm="\n".join(lines), data=data)
 
 
-def background(look: Look) -> ToolResult:
-    """Calls that run now, work that goes on after its call, and the jobs of `bash`."""
-    running = look.of_session(look.recorder.running() if look.recorder else [])
+def background(look: TopicRequest) -> ToolResult:
+    """Shows running calls, work that continues after its call, and the jobs of `bash`."""
+    running = look.of_session(look.recorder.list_running() if look.recorder else [])
     going_on = look.of_session(look.recorder.background() if look.recorder else [])
     jobs = [
         {"job_id": job.id, "status": job.status, "command": job.command, "duration": round(job.duration, 3)}
         for job in list_jobs(look.ctx.scope.session_id)
     ]
     lines = [
-        *_part("Running calls", [_line(entry) for entry in running]),
-        *_part("Goes on in the background", [_line(entry) for entry in going_on]),
-        *_part("Jobs", [f"{job['job_id']}: {job['status']}: {_clip(str(job['command']))}" for job in jobs]),
-        *_since(look),
+        *_section("Running calls", [_line(entry) for entry in running]),
+        *_section("Goes on in the background", [_line(entry) for entry in going_on]),
+        *_section("Jobs", [f"{job['job_id']}: {job['status']}: {_clip(str(job['command']))}" for job in jobs]),
+        *_recording_note(look),
     ]
     data = {"topic": "background", "running": _data(running), "background": _data(going_on), "jobs": jobs}
     return ToolResult(for_llm="\n".join(lines), data=data)
 
 
-def session(look: Look) -> ToolResult:
-    """Who talks, which files were seen, what can be undone, what is planned."""
+def session(look: TopicRequest) -> ToolResult:
+    """Shows the scope, the files seen, the possible undos and the plan of this session."""
     scope, now = look.ctx.scope, current_call()
     state = now.state if now.checked else SessionState(scope.workspace if _has_state(scope.workspace) else None)
     files = list(state.seen.files(scope.session_id).items())[-look.limit :]
@@ -109,9 +109,9 @@ def session(look: Look) -> ToolResult:
     lines = [
         *(f"{key}: {value}" for key, value in about.items()),
         f"workspace: {scope.workspace}",
-        *_part("Files seen", [f"{path}{' (written)' if seen.written else ''}" for path, seen in files]),
-        *_part("Can be undone", [f"{one['id']}: {one['tool']}: {', '.join(one['files'])}" for one in undo]),
-        *_part("Planned", [f"{item.get('status')}: {_clip(str(item.get('content')))}" for item in todos]),
+        *_section("Files seen", [f"{path}{' (written)' if seen.written else ''}" for path, seen in files]),
+        *_section("Can be undone", [f"{one['id']}: {one['tool']}: {', '.join(one['files'])}" for one in undo]),
+        *_section("Planned", [f"{item.get('status')}: {_clip(str(item.get('content')))}" for item in todos]),
     ]
     data = {
         "topic": "session",
@@ -126,12 +126,12 @@ def session(look: Look) -> ToolResult:
 
 
 def _has_state(workspace: Path) -> bool:
-    """Whether there is anything to look at where no step says whose call this is: to look must not make it."""
+    """Returns True if session state exists: looking at it must not create it."""
     return (workspace / NAME / STORE).is_file()
 
 
-def registry(look: Look) -> ToolResult:
-    """The tools of the run; of one of them all that is known."""
+def registry(look: TopicRequest) -> ToolResult:
+    """Shows the tools of the run, or all details of one."""
     if look.name:
         return _tool(look)
     shown = list(look.registry.values())[: look.limit]
@@ -148,7 +148,7 @@ def registry(look: Look) -> ToolResult:
     return ToolResult(for_llm="\n".join(lines), data=data)
 
 
-def _tool(look: Look) -> ToolResult:
+def _tool(look: TopicRequest) -> ToolResult:
     tool: Tool = look.registry.find(look.name)
     if tool.spec.name not in look.registry:
         raise ToolError(
@@ -170,8 +170,8 @@ def _tool(look: Look) -> ToolResult:
     return ToolResult(for_llm="\n".join(lines), data={"topic": "registry", **about, "parameters": spec.parameters})
 
 
-def _steps(look: Look, spec: ToolSpec | None) -> list[str] | None:
-    """The steps around every call, or around those of one tool; None where nobody told."""
+def _steps(look: TopicRequest, spec: ToolSpec | None) -> list[str] | None:
+    """Returns the steps around every call, or around those of one tool; None if they are unknown."""
     if look.recorder is None or look.recorder.steps is None:
         return None
     applied = [
@@ -189,30 +189,30 @@ def _row(spec: ToolSpec) -> dict[str, Any]:
     }
 
 
-def _listed(look: Look, topic: str, entries: list[Entry]) -> ToolResult:
+def _list_entries(look: TopicRequest, topic: str, entries: list[RecordEntry]) -> ToolResult:
     shown = entries[-look.limit :]
     lines = [_line(entry) for entry in shown] or ["Nothing yet."]
     if len(entries) > len(shown):
         lines.insert(0, f"[{len(entries) - len(shown)} earlier ones; raise limit to see them]")
     data = {"topic": topic, "total": len(entries), "entries": _data(shown), "complete": look.watched}
-    return ToolResult(for_llm="\n".join([*lines, *_since(look)]), data=data)
+    return ToolResult(for_llm="\n".join([*lines, *_recording_note(look)]), data=data)
 
 
-def _since(look: Look) -> list[str]:
+def _recording_note(look: TopicRequest) -> list[str]:
     return [] if look.watched else ["[what happened before this call was not recorded; from now on it is]"]
 
 
-def _part(title: str, lines: list[str]) -> list[str]:
+def _section(title: str, lines: list[str]) -> list[str]:
     return [f"{title}:", *(f"- {line}" for line in lines)] if lines else [f"{title}: none"]
 
 
-def _line(entry: Entry) -> str:
+def _line(entry: RecordEntry) -> str:
     mark = "" if entry.facts.get("success", True) else " failed"
     head = f"{time.strftime('%H:%M:%S', time.localtime(entry.at))} {entry.kind}{mark}"
     return f"{head} {entry.name}: {_clip(entry.text)}" if entry.name else f"{head}: {_clip(entry.text)}"
 
 
-def _data(entries: Sequence[Entry]) -> list[dict[str, Any]]:
+def _data(entries: Sequence[RecordEntry]) -> list[dict[str, Any]]:
     return [
         {"kind": one.kind, "at": one.at, "agent": one.agent, "name": one.name, "text": one.text, **one.facts}
         for one in entries

@@ -12,7 +12,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
 from forge.tools.file_parts.or_null import OrNull
 
@@ -36,8 +36,8 @@ class Edit(TypedDict):
 NONE: list[Edit] = []
 
 
-class Edited(NamedTuple):
-    """What a plan comes to."""
+class EditOutcome(NamedTuple):
+    """The outcome of a plan."""
 
     path: str
     created: bool
@@ -75,13 +75,13 @@ class FileEdit(
         replace_all: Annotated[bool, "Replace every occurrence."] = False,
         edits: Annotated[list[Edit], "Or several replacements, made in order, all or none."] = NONE,
     ) -> ToolResult:
-        wanted = _wanted(old_text, new_text, replace_all, edits)
-        edited, draft = await change(ctx, [path], lambda draft: plan(draft, path, wanted))
+        wanted = _collect_edits(old_text, new_text, replace_all, edits)
+        edited, draft = await change_files(ctx, [path], lambda draft: plan(draft, path, wanted))
         return _answer(edited, draft.diff())
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        wanted = _wanted(*(arguments[key] for key in ("old_text", "new_text", "replace_all", "edits")))
-        return await foreseen(ctx, lambda draft: plan(draft, arguments["path"], wanted))
+        wanted = _collect_edits(*(arguments[key] for key in ("old_text", "new_text", "replace_all", "edits")))
+        return await preview_change(ctx, lambda draft: plan(draft, arguments["path"], wanted))
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         parser = self._signature.parser(self.spec)
@@ -89,50 +89,50 @@ class FileEdit(
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             """Also takes other systems' names inside the list of edits, and misses texts that were not given."""
             text = arguments if isinstance(arguments, str) else as_text(arguments)
-            parsed = parser(_renamed(read(text)) if '"edits"' in text else text)
+            parsed = parser(_rename_keys(read(text)) if '"edits"' in text else text)
             for name in ("old_text", "new_text"):
                 if not parsed["edits"] and not parsed[name] and not _is_given(name, read(text)):
-                    raise _without(name)
+                    raise _missing_text_error(name)
             return parsed
 
         self.__dict__["parse"] = parse
         return parse(arguments)
 
 
-def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> Edited:
+def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> EditOutcome:
     """All edits, in order, on the file as it is; an error names the one that cannot be made."""
     from forge.workspace.text import DecodedText  # loads what only a change needs
 
-    place = draft.resolve(path)
-    draft.require_read(place)
-    old = draft.text(place)
+    location = draft.resolve(path)
+    draft.require_read(location)
+    old = draft.text(location)
     if old is None and edits[0]["old_text"]:
-        raise _missing(place)
+        raise _missing_file_error(location)
     text = DecodedText("") if old is None else old
     now = text.text
     matches: list[Match] = []
     for index, edit in enumerate(edits):
         draft.check_not_stopped()
-        now = matches[-1].applied(now) if matches else now
+        now = matches[-1].apply_to(now) if matches else now
         try:
             matches.append(_match(now, edit, new_file=index == 0 and old is None))
         except ToolError as error:
             if len(edits) == 1:
                 raise
             raise ToolError(f"edits[{index}]: {error.message}", error.kind, error.suggestion) from None
-    before = draft.read(place)
-    content = _applied(matches[-1], text, now, before)
+    before = draft.read(location)
+    content = _apply_match(matches[-1], text, now, before)
     if content == before:
         raise ToolError("the edits together change nothing", ErrorKind.USER, "Check whether they are needed at all.")
-    draft.write(place, content)
+    draft.write(location, content)
     rungs = list(dict.fromkeys(match.rung for match in matches))
-    return Edited(place.shown, old is None, sum(match.count for match in matches), rungs, len(content))
+    return EditOutcome(location.shown, old is None, sum(match.count for match in matches), rungs, len(content))
 
 
-def _applied(match: Match, text: DecodedText, now: str, before: bytes | None) -> bytes:
+def _apply_match(match: Match, text: DecodedText, now: str, before: bytes | None) -> bytes:
     """The content after the last edit. The only edit of a plain text is made in its bytes: that copies it once."""
     if before is None or now is not text.text or text.encoding != "utf-8" or not now.isascii():
-        return text.encode_whole(match.applied(now))
+        return text.encode_whole(match.apply_to(now))
     whole, position, mark = memoryview(before), 0, len(text.mark)
     parts: list[bytes | memoryview] = []
     for start, end, replacement in match.spans:
@@ -142,7 +142,7 @@ def _applied(match: Match, text: DecodedText, now: str, before: bytes | None) ->
 
 
 def _match(text: str, edit: Edit, *, new_file: bool) -> Match:
-    from forge.tools.file_edit.closest_text import hint
+    from forge.tools.file_edit.closest_text import describe_closest
     from forge.tools.file_edit.find_text import Match, Span, find
     from forge.tools.file_parts.placeholder import refuse_placeholders
 
@@ -161,14 +161,14 @@ def _match(text: str, edit: Edit, *, new_file: bool) -> Match:
     match = find(text, old, new, replace_all=bool(edit.get("replace_all")))
     if match is None:
         raise ToolError(
-            f"old_text was not found in the file.\n{hint(text, old, new)}",
+            f"old_text was not found in the file.\n{describe_closest(text, old, new)}",
             ErrorKind.NOT_FOUND,
             "Read that part of the file again and copy old_text from it exactly, without line numbers.",
         )
     return match
 
 
-def _wanted(old_text: str, new_text: str, replace_all: bool, edits: Sequence[Edit]) -> Sequence[Edit]:
+def _collect_edits(old_text: str, new_text: str, replace_all: bool, edits: Sequence[Edit]) -> Sequence[Edit]:
     if not edits:
         return [{"old_text": old_text, "new_text": new_text, "replace_all": replace_all}]
     if old_text or new_text:
@@ -177,11 +177,11 @@ def _wanted(old_text: str, new_text: str, replace_all: bool, edits: Sequence[Edi
 
 
 def _is_given(name: str, data: Mapping[str, Any]) -> bool:
-    """It has a default, as edits may be given instead; but no text at all is not the same as an empty one."""
+    """Returns True if the text was sent: it has a default, but a missing text is not an empty one."""
     return any(_ALIASES.get(key, key.lower()) == name and value is not None for key, value in data.items())
 
 
-def _without(name: str) -> ToolError:
+def _missing_text_error(name: str) -> ToolError:
     return ToolError(
         f"{name}: missing",
         ErrorKind.VALIDATION,
@@ -190,8 +190,8 @@ def _without(name: str) -> ToolError:
     )
 
 
-def _renamed(data: dict[str, Any]) -> dict[str, Any]:
-    """The edits under the names this tool gives their parts; what is none of them is refused, not dropped."""
+def _rename_keys(data: dict[str, Any]) -> dict[str, Any]:
+    """Returns the edits with this tool's key names; an unknown key is refused, not dropped."""
     edits = data.get("edits")
     if isinstance(edits, str) and edits.lstrip().startswith(("[", "{")):
         edits = read(f'{{"edits": {edits}}}').get("edits")
@@ -214,18 +214,18 @@ def _renamed(data: dict[str, Any]) -> dict[str, Any]:
     return {**data, "edits": named}
 
 
-def _answer(edited: Edited, diff: str) -> ToolResult:
-    from forge.tools.file_edit.find_text import EXPLAINED
+def _answer(edited: EditOutcome, diff: str) -> ToolResult:
+    from forge.tools.file_edit.find_text import RUNG_TEXTS
     from forge.workspace.text.diff import find_changed_lines
 
-    places, name = find_changed_lines(diff), printable(edited.path)
+    ranges, name = find_changed_lines(diff), printable(edited.path)
     if edited.created:
         said = f"Created {name} ({edited.size:,} byte{'s' * (edited.size != 1)}): there was no such file."
     else:
-        lines = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in places[:10])
-        more = ", …" if len(places) > 10 else ""
+        lines = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges[:10])
+        more = ", …" if len(ranges) > 10 else ""
         times = f" ({edited.replacements} replacements)" if edited.replacements > 1 else ""
-        how = " and ".join(EXPLAINED[rung] for rung in edited.rungs)
+        how = " and ".join(RUNG_TEXTS[rung] for rung in edited.rungs)
         said = f"Edited {name}{times}: line{'' if lines.isdecimal() else 's'} {lines}{more}; matched {how}."
     return ToolResult(
         for_llm=said,
@@ -236,19 +236,19 @@ def _answer(edited: Edited, diff: str) -> ToolResult:
             "action": "created" if edited.created else "updated",
             "replacements": edited.replacements,
             "rung": edited.rungs[-1] if len(edited.rungs) == 1 else ", ".join(edited.rungs),
-            "lines": [list(pair) for pair in places[:SHOWN_LINES]],
+            "lines": [list(pair) for pair in ranges[:SHOWN_LINES]],
             "bytes": edited.size,
         },
     )
 
 
-def _missing(place: Location) -> ToolError:
+def _missing_file_error(location: Location) -> ToolError:
     from forge.workspace.paths import quote_path
     from forge.workspace.search.similar_names import find_similar_names
 
-    meant = " or ".join(map(quote_path, find_similar_names(place)))
+    meant = " or ".join(map(quote_path, find_similar_names(location)))
     return ToolError(
-        f"{quote_path(place.shown)} does not exist",
+        f"{quote_path(location.shown)} does not exist",
         ErrorKind.NOT_FOUND,
         (f"Did you mean {meant}? " if meant else "") + "To create it, leave old_text empty.",
     )

@@ -1,4 +1,4 @@
-"""What to tell a model whose text was not found: where something like it stands, and what differs."""
+"""Helps a model whose text was not found: shows the most similar lines and the differences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from forge.tools.file_edit.newlines import with_newlines
+from forge.tools.file_edit.newlines import normalise_newlines
 
 LONGEST_LINE = 300  # characters of a line that are compared
 SHOWN_LINE = 120  # characters of a line that are shown
@@ -25,36 +25,39 @@ class Region(NamedTuple):
     score: float
 
 
-def closest(text: str, old: str) -> Region | None:
+def find_closest(text: str, old: str) -> Region | None:
     """The lines that are most like `old`, or None if none are. Takes a fraction of a second for 10 MB."""
-    lines = with_newlines(text).split("\n")[:MOST_LINES]
-    wanted = with_newlines(old).strip("\n").split("\n")[:200]
+    lines = normalise_newlines(text).split("\n")[:MOST_LINES]
+    wanted = normalise_newlines(old).strip("\n").split("\n")[:200]
     if not any(line.strip() for line in wanted):
         return None
-    starts = {number - index for index, number in _like(lines, wanted)}
-    regions = [_region(lines, wanted, max(start, 0)) for start in starts]
+    starts = {number - index for index, number in _find_alike(lines, wanted)}
+    regions = [_score_region(lines, wanted, max(start, 0)) for start in starts]
     best = max(regions, key=lambda region: (region.score, -region.first), default=None)
     return best if best and best.score >= ALIKE else None
 
 
-def hint(text: str, old: str, new: str) -> str:
-    """What is known about a text that was not found, for the model."""
+def describe_closest(text: str, old: str, new: str) -> str:
+    """Describes for the model a text that was not found."""
     notes = []
-    if len("".join(new.split())) >= 3 and (place := with_newlines(text).find(with_newlines(new).strip("\n"))) >= 0:
-        notes.append(f"new_text is already there, at line {_line_at(text, place)}.")
-    region = closest(text, old)
+    if (
+        len("".join(new.split())) >= 3
+        and (offset := normalise_newlines(text).find(normalise_newlines(new).strip("\n"))) >= 0
+    ):
+        notes.append(f"new_text is already there, at line {_line_at(text, offset)}.")
+    region = find_closest(text, old)
     if region is None:
         return "\n".join(notes or ["Nothing in the file looks like it."])
-    return "\n".join([*notes, _described(region, with_newlines(old).strip("\n").split("\n"))])
+    return "\n".join([*notes, _describe_region(region, normalise_newlines(old).strip("\n").split("\n"))])
 
 
-def visible(line: str) -> str:
+def mark_whitespace(line: str) -> str:
     """A line with tabs as →, and as · the spaces that are easily overlooked."""
     shown = _OVERLOOKED.sub(lambda spaces: "·" * len(spaces[0]), line[:SHOWN_LINE])
     return shown.replace("\t", "→") + "…" * (len(line) > SHOWN_LINE)
 
 
-def _like(lines: list[str], wanted: list[str]) -> list[tuple[int, int]]:
+def _find_alike(lines: list[str], wanted: list[str]) -> list[tuple[int, int]]:
     """Lines of the text and lines of the file that are alike, as their numbers."""
     from rapidfuzz import fuzz, process  # slow to import, needed only when something was not found
 
@@ -69,8 +72,8 @@ def _like(lines: list[str], wanted: list[str]) -> list[tuple[int, int]]:
     return pairs
 
 
-def _region(lines: list[str], wanted: Sequence[str], first: int) -> Region:
-    """How alike the lines from here on are, on average and weighed by their length."""
+def _score_region(lines: list[str], wanted: Sequence[str], first: int) -> Region:
+    """Scores the similarity of the lines from here on, averaged and weighted by their length."""
     from rapidfuzz import fuzz
 
     found = lines[first : first + len(wanted)]
@@ -82,11 +85,11 @@ def _region(lines: list[str], wanted: Sequence[str], first: int) -> Region:
     return Region(first, found, sum(scores) / sum(weights))
 
 
-def _described(region: Region, wanted: Sequence[str]) -> str:
+def _describe_region(region: Region, wanted: Sequence[str]) -> str:
     differs = next((i for i, (a, b) in enumerate(zip(wanted, region.lines, strict=False)) if a != b), 0)
     start = max(0, min(differs - 2, len(region.lines) - SHOWN))
     shown = region.lines[start : start + SHOWN]
-    numbered = [f"{region.first + start + i + 1:6}\t{visible(line)}" for i, line in enumerate(shown)]
+    numbered = [f"{region.first + start + i + 1:6}\t{mark_whitespace(line)}" for i, line in enumerate(shown)]
     last = region.first + len(region.lines)
     where = f"lines {region.first + 1}-{last}" if len(region.lines) > 1 else f"line {last}"
     return "\n".join(
@@ -94,11 +97,13 @@ def _described(region: Region, wanted: Sequence[str]) -> str:
             f"Closest is {where} of the file (→ is a tab, · a space):",
             *numbered,
             f"First difference, line {region.first + differs + 1}:",
-            f"  file:     {visible(region.lines[differs])}" if differs < len(region.lines) else "  the file ends",
-            f"  old_text: {visible(wanted[differs])}",
+            f"  file:     {mark_whitespace(region.lines[differs])}"
+            if differs < len(region.lines)
+            else "  the file ends",
+            f"  old_text: {mark_whitespace(wanted[differs])}",
         ]
     )
 
 
-def _line_at(text: str, place: int) -> int:
-    return with_newlines(text).count("\n", 0, place) + 1
+def _line_at(text: str, offset: int) -> int:
+    return normalise_newlines(text).count("\n", 0, offset) + 1

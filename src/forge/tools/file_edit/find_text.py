@@ -1,4 +1,4 @@
-"""Finds the text to replace: as it is written, or, rung by rung, as models tend to miswrite it. Never by similarity."""
+"""Finds the text to replace: exactly, or, rung by rung, allowing models' usual mistakes. Never by similarity."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.tools.file_edit.indentation import Reindent, in_units_of, uniform_shift, unit_of
-from forge.tools.file_edit.newlines import Newlines, with_newlines
+from forge.tools.file_edit.indentation import Reindent, convert_units, find_uniform_shift, find_unit
+from forge.tools.file_edit.newlines import Newlines, normalise_newlines
 from forge.tools.file_parts.punctuation import PUNCTUATION
 from forge.workspace.text.common_lines import find_shared_blocks
 
@@ -25,7 +25,7 @@ _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class Span(NamedTuple):
-    """What becomes of `text[start:end]`."""
+    """A range `text[start:end]` and its replacement."""
 
     start: int
     end: int
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """Where the text was found, by which rung, and what takes its place."""
+    """The ranges found, the rung that found them, and their replacements."""
 
     rung: str
     spans: tuple[Span, ...]
@@ -44,7 +44,7 @@ class Match:
     def count(self) -> int:
         return self.times or len(self.spans)
 
-    def applied(self, text: str) -> str:
+    def apply_to(self, text: str) -> str:
         parts, position = [], 0
         for span in self.spans:
             parts += [text[position : span.start], span.replacement]
@@ -53,24 +53,24 @@ class Match:
 
 
 def find(text: str, old: str, new: str, *, replace_all: bool = False) -> Match | None:
-    """The place of `old` in `text`; every place with `replace_all`. None if there is none; ambiguity is an error."""
+    """Returns the match of `old` in `text`; all matches with `replace_all`. None without one; ambiguity is an error."""
     source = Newlines(text)
-    if replace_all and (many := _many(source, old, new)):
+    if replace_all and (many := _replace_many(source, old, new)):
         return many
     if "\r" in old:
-        if spans := _occurrences(text, old, new, replace_all):
+        if spans := _find_occurrences(text, old, new, replace_all):
             _refuse_several(text, spans, "exact", replace_all)
-            return Match("exact", tuple(span._replace(replacement=source.ended(*span)) for span in spans))
-        new = with_newlines(new)  # its writer did not see what ends the lines here
-    for rung, spans in _rungs(source.text, with_newlines(old), new, replace_all):
+            return Match("exact", tuple(span._replace(replacement=source.adopt_endings(*span)) for span in spans))
+        new = normalise_newlines(new)  # its writer did not see what ends the lines here
+    for rung, spans in _try_rungs(source.text, normalise_newlines(old), new, replace_all):
         if spans:
             _refuse_several(source.text, spans, rung, replace_all)
-            return Match(rung, tuple(_original(source, span) for span in spans))
+            return Match(rung, tuple(_original_span(source, span) for span in spans))
     return None
 
 
-def _many(source: Newlines, old: str, new: str) -> Match | None:
-    """So many exact places that a span for each would take more time and memory than the file: one for all of them."""
+def _replace_many(source: Newlines, old: str, new: str) -> Match | None:
+    """Replaces very many exact matches in one span: a span for each would cost more than the file."""
     text = source.original
     is_within_lines = not any(end in part for end in "\r\n" for part in (old, new))
     times = text.count(old) if old and (source.plain or is_within_lines) else 0
@@ -80,9 +80,9 @@ def _many(source: Newlines, old: str, new: str) -> Match | None:
     return Match("exact", (Span(start, len(text), text[start:].replace(old, new)),), times)
 
 
-def _original(source: Newlines, span: Span) -> Span:
-    start, end = source.place(span.start), source.place(span.end)
-    return Span(start, end, source.ended(start, end, span.replacement))
+def _original_span(source: Newlines, span: Span) -> Span:
+    start, end = source.original_offset(span.start), source.original_offset(span.end)
+    return Span(start, end, source.adopt_endings(start, end, span.replacement))
 
 
 def _refuse_several(text: str, spans: list[Span], rung: str, replace_all: bool) -> None:
@@ -91,7 +91,7 @@ def _refuse_several(text: str, spans: list[Span], rung: str, replace_all: bool) 
     lines = list(dict.fromkeys(text.count("\n", 0, span.start) + 1 for span in spans[:10]))
     times = f"{len(spans)} times" if len(spans) < MOST else f"at least {MOST} times"
     more = ", …" if len(spans) > 10 else ""
-    how = "" if rung == "exact" else f" (not exactly, but {EXPLAINED[rung]})"
+    how = "" if rung == "exact" else f" (not exactly, but {RUNG_TEXTS[rung]})"
     raise ToolError(
         f"old_text occurs {times}{how}: on line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}{more}",
         ErrorKind.USER,
@@ -99,7 +99,7 @@ def _refuse_several(text: str, spans: list[Span], rung: str, replace_all: bool) 
     )
 
 
-EXPLAINED = {
+RUNG_TEXTS = {
     "exact": "exactly",
     "line numbers": "without the line numbers in front",
     "trailing whitespace": "apart from trailing whitespace",
@@ -111,32 +111,36 @@ EXPLAINED = {
 }
 
 
-def _rungs(text: str, old: str, new: str, replace_all: bool) -> Iterator[tuple[str, list[Span]]]:
-    yield "exact", _occurrences(text, old, new, replace_all)
-    if bare := _without_numbers(old):
-        old, new = bare, "\n".join([_bare(line) for line in new.split("\n")])
-        yield "line numbers", _occurrences(text, old, new, replace_all)
+def _try_rungs(text: str, old: str, new: str, replace_all: bool) -> Iterator[tuple[str, list[Span]]]:
+    yield "exact", _find_occurrences(text, old, new, replace_all)
+    if bare := _strip_numbers(old):
+        old, new = bare, "\n".join([_strip_line(line) for line in new.split("\n")])
+        yield "line numbers", _find_occurrences(text, old, new, replace_all)
     if not _is_long_enough(old):
         return
     lines = _Lines(text, replace_all)
-    piece = _Piece.of(old, with_newlines(new))
-    yield "trailing whitespace", lines.matching(piece, str.rstrip)
-    yield "indentation", lines.matching(piece, str.strip, lambda found: uniform_shift(piece.old, found))
+    piece = _Piece.of(old, normalise_newlines(new))
+    yield "trailing whitespace", lines.find_matching(piece, str.rstrip)
+    yield "indentation", lines.find_matching(piece, str.strip, lambda found: find_uniform_shift(piece.old, found))
     yield (
         "whitespace",
-        lines.matching(piece, _collapsed, lambda found: in_units_of(lambda: lines.unit, piece.old, piece.new, found)),
+        lines.find_matching(
+            piece, _collapse_space, lambda found: convert_units(lambda: lines.unit, piece.old, piece.new, found)
+        ),
     )
-    yield "punctuation", lines.matching(piece, _with_plain_punctuation)
-    if (unescaped := _unescaped(old)) != old:
+    yield "punctuation", lines.find_matching(piece, _plain_punctuation)
+    if (unescaped := _decode_escapes(old)) != old:
         escaped_too = "\n" in old or "\n" not in new
-        meant = _Piece.of(with_newlines(unescaped), with_newlines(_unescaped(new) if escaped_too else new))
-        yield "escapes", lines.matching(meant, str.rstrip)
+        meant = _Piece.of(
+            normalise_newlines(unescaped), normalise_newlines(_decode_escapes(new) if escaped_too else new)
+        )
+        yield "escapes", lines.find_matching(meant, str.rstrip)
     if (trimmed := piece.without_blank_ends()) != piece:
-        yield "blank lines", lines.matching(trimmed, str.rstrip)
+        yield "blank lines", lines.find_matching(trimmed, str.rstrip)
 
 
-def _occurrences(text: str, old: str, new: str, replace_all: bool) -> list[Span]:
-    """Every place, or the first few: places that overlap are ambiguous, too."""
+def _find_occurrences(text: str, old: str, new: str, replace_all: bool) -> list[Span]:
+    """Returns every occurrence, or the first few: overlapping ones are ambiguous, too."""
     spans: list[Span] = []
     position = text.find(old) if old else -1
     while position >= 0 and (replace_all or len(spans) < MOST):
@@ -170,7 +174,7 @@ class _Piece:
 
 
 class _Lines:
-    """A text as lines, compared as wholes after something was done to each."""
+    """A text as lines, compared after a key function was applied to each."""
 
     def __init__(self, text: str, replace_all: bool) -> None:
         self._text = text
@@ -183,19 +187,19 @@ class _Lines:
     @cached_property
     def unit(self) -> str:
         """One level of the file's indentation."""
-        return unit_of(self.lines[:10_000])
+        return find_unit(self.lines[:10_000])
 
     @cached_property
     def _starts(self) -> list[int]:
         return [0, *accumulate([len(line) + 1 for line in self.lines])]
 
-    def matching(
+    def find_matching(
         self,
         piece: _Piece,
         key: Callable[[str], str],
-        fit: Callable[[Sequence[str]], Reindent | None] = lambda found: _as_it_is,
+        fit: Callable[[Sequence[str]], Reindent | None] = lambda found: _keep_line,
     ) -> list[Span]:
-        """Where the lines are the same by `key`, one to one, and `fit` says how the replacement is to be indented."""
+        """Finds lines that are equal by `key`, one to one; `fit` decides the replacement's indentation."""
         spans: list[Span] = []
         if not any(line.strip() for line in piece.old):
             return spans
@@ -237,7 +241,7 @@ class _Lines:
         return Span(start, end, "\n".join(made) + "\n" * piece.new_ends)
 
 
-def _as_it_is(line: str) -> str:
+def _keep_line(line: str) -> str:
     return line
 
 
@@ -257,7 +261,7 @@ def _is_far_longer(found: Sequence[str], old: Sequence[str]) -> bool:
     return sum(map(len, found)) > 3 * sum(map(len, old)) + 100 * len(old)
 
 
-def _without_numbers(text: str) -> str:
+def _strip_numbers(text: str) -> str:
     """The text without the line numbers in front of its lines, if each line has one and they count up; or nothing."""
     lines = _split(text)
     numbers = [match for match in map(_NUMBERED.match, lines) if match]
@@ -268,24 +272,24 @@ def _without_numbers(text: str) -> str:
     return bare + "\n" * text.endswith("\n") if bare.strip() else ""
 
 
-def _bare(line: str) -> str:
+def _strip_line(line: str) -> str:
     match = _NUMBERED.match(line)
     return line[match.end() :] if match and match.end() > match.end(1) else line
 
 
-def _collapsed(line: str) -> str:
+def _collapse_space(line: str) -> str:
     return " ".join(line.split())
 
 
-def _with_plain_punctuation(line: str) -> str:
+def _plain_punctuation(line: str) -> str:
     return line.translate(PUNCTUATION).rstrip()
 
 
-def _unescaped(text: str) -> str:
+def _decode_escapes(text: str) -> str:
     return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text) if "\\" in text else text
 
 
 def _blank_ends(lines: Sequence[str]) -> tuple[int, int]:
-    """How many lines at the start, and how many at the end, are blank."""
+    """Returns the numbers of blank lines at the start and at the end."""
     full = [index for index, line in enumerate(lines) if line.strip()]
     return (full[0], len(lines) - full[-1] - 1) if full else (0, 0)

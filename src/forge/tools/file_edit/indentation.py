@@ -1,4 +1,4 @@
-"""Indentation of a replacement whose writer saw, or wrote, another indentation than the file has."""
+"""Indents a replacement whose writer used another indentation than the file."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def indentation(line: str) -> str:
     return line[: len(line) - len(line.lstrip(" \t"))]
 
 
-def uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | None:
-    """How the lines moved, if every line that is not blank moved by the same whitespace; None if not."""
+def find_uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | None:
+    """Returns the shift if every line that is not blank moved by the same whitespace; None otherwise."""
     pairs = [(indentation(a), indentation(b)) for a, b in zip(old, found, strict=True) if a.strip()]
     if not pairs:
         return None
@@ -29,11 +29,11 @@ def uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | None:
     if here.endswith(there):
         removed = here[: len(here) - len(there)]
         if all(a == removed + b for a, b in pairs):
-            return lambda line: _without(line, removed)
+            return lambda line: _remove_indent(line, removed)
     return None
 
 
-def _without(line: str, removed: str) -> str:
+def _remove_indent(line: str, removed: str) -> str:
     """As much of the whitespace taken off as the line begins with."""
     for size in range(len(removed), 0, -1):
         if line.startswith(removed[:size]):
@@ -41,41 +41,41 @@ def _without(line: str, removed: str) -> str:
     return line
 
 
-def in_units_of(
+def convert_units(
     file_unit: Callable[[], str], old: Sequence[str], new: Sequence[str], found: Sequence[str]
 ) -> Reindent | None:
-    """Lines indented like those of `old`, as the file indents: its own where they stood, its unit for deeper ones.
+    """Converts lines indented like `old` to the file's indentation: known levels, or its unit for deeper ones.
 
     None if that cannot be said: one indentation of `old` is two in the file, or a deeper one is less deep there.
     """
     pairs = {(indentation(a), indentation(b)) for a, b in zip(old, found, strict=True) if a.strip()}
     known = dict(pairs)
-    depths = [_columns(known[indent]) for indent in sorted(known, key=_columns)]
+    depths = [_count_columns(known[indent]) for indent in sorted(known, key=_count_columns)]
     if len(pairs) > len(known) or depths != sorted(depths):
         return None
     if unknown := {indentation(line) for line in new if line.strip()} - known.keys():
         has_tabs = any("\t" in one for one in known.values())
-        units = unit_of([*old, *new]), "\t" if has_tabs else file_unit()
-        translated = {indent: _translated(indent, known, *units) for indent in unknown}
+        units = find_unit([*old, *new]), "\t" if has_tabs else file_unit()
+        translated = {indent: _translate_indent(indent, known, *units) for indent in unknown}
         if any(len(ways) > 1 for ways in translated.values()):
             return None
         known |= {indent: ways.pop() for indent, ways in translated.items()}
     return lambda line: known[indent] + line[len(indent) :] if (indent := indentation(line)) in known else line
 
 
-def _translated(indent: str, known: Mapping[str, str], unit: str, file_unit: str) -> set[str]:
-    """So many units more than the nearest known indentation that is less deep, and so many less than the other one."""
-    columns = _columns(indent)
-    shallower = [one for one in known if _columns(one) <= columns]
-    deeper = [one for one in known if _columns(one) > columns]
+def _translate_indent(indent: str, known: Mapping[str, str], unit: str, file_unit: str) -> set[str]:
+    """Returns the candidate indentations, counted in units from the nearest known ones."""
+    columns = _count_columns(indent)
+    shallower = [one for one in known if _count_columns(one) <= columns]
+    deeper = [one for one in known if _count_columns(one) > columns]
     ways = set()
     if shallower:
-        start = max(shallower, key=_columns)
-        levels, rest = divmod(columns - _columns(start), max(_columns(unit), 1))
+        start = max(shallower, key=_count_columns)
+        levels, rest = divmod(columns - _count_columns(start), max(_count_columns(unit), 1))
         ways.add(known[start] + file_unit * levels + " " * rest)
     if deeper:
-        start = min(deeper, key=_columns)
-        levels, rest = divmod(_columns(start) - columns, max(_columns(unit), 1))
+        start = min(deeper, key=_count_columns)
+        levels, rest = divmod(_count_columns(start) - columns, max(_count_columns(unit), 1))
         left = known[start]
         for part in [file_unit] * levels + [" " * rest if shallower else file_unit] * bool(rest):
             left = left.removesuffix(part)
@@ -83,7 +83,7 @@ def _translated(indent: str, known: Mapping[str, str], unit: str, file_unit: str
     return ways
 
 
-def unit_of(lines: Sequence[str]) -> str:
+def find_unit(lines: Sequence[str]) -> str:
     """One level: a tab where tabs are the rule, else as many spaces as most steps from line to line have."""
     indents = [indentation(line) for line in lines if line.strip()]
     used = Counter(indent[0] for indent in indents if indent)
@@ -96,5 +96,5 @@ def unit_of(lines: Sequence[str]) -> str:
     return " " * next((size for size in (TAB, 2) if all(width % size == 0 for width in widths)), TAB)
 
 
-def _columns(indent: str) -> int:
+def _count_columns(indent: str) -> int:
     return len(indent.expandtabs(TAB))

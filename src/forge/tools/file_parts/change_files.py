@@ -1,4 +1,4 @@
-"""How a tool changes files: what it plans is shown before it is asked about, and made under locks, all or nothing."""
+"""Changes files for a tool: previews the plan for the approval, then applies it under locks, all or nothing."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:  # it loads what only a change needs
 T = TypeVar("T")
 
 
-async def change(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft], T]) -> tuple[T, Draft]:
-    """Plan and make changes while nobody else changes these files. Returns the plan's outcome, and what was made."""
+async def change_files(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft], T]) -> tuple[T, Draft]:
+    """Plans and makes changes while the files are locked. Returns the plan's outcome and the draft."""
     from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-    from forge.tools.file_parts.resolve_path import approved
+    from forge.tools.file_parts.resolve_path import resolve_approved
     from forge.workspace.changes.journal import recover_once
     from forge.workspace.draft import Draft
     from forge.workspace.paths.locks import lock_directories
 
-    places = [place for path in paths for place in await approved(ctx, Permission.WRITE, path)]
+    locations = [location for path in paths for location in await resolve_approved(ctx, Permission.WRITE, path)]
     is_awaited = True
 
     def work() -> tuple[T, Draft]:
-        draft = Draft(ctx.scope, within=places, stopped=lambda: ctx.cancelled or not is_awaited)
+        draft = Draft(ctx.scope, within=locations, stopped=lambda: ctx.cancelled or not is_awaited)
         recover_once(ctx.scope)
-        with lock_directories(places):
+        with lock_directories(locations):
             outcome = plan(draft)
             _keep_secrets(draft, ctx.activity.secrets)
             draft.commit()
@@ -39,12 +39,12 @@ async def change(ctx: ToolContext, paths: Sequence[str], plan: Callable[[Draft],
     try:
         made: tuple[T, Draft] = await in_thread(work)
     finally:
-        is_awaited = False  # the thread goes on after a time-out or a cancellation, and must not change anything then
+        is_awaited = False  # after a time-out or a cancellation the thread still runs, and must not change anything
     return made
 
 
-async def foreseen(ctx: ToolContext, plan: Callable[[Draft], object]) -> str:
-    """The diff that the plan would make. Nothing is written."""
+async def preview_change(ctx: ToolContext, plan: Callable[[Draft], object]) -> str:
+    """Returns the diff that the plan would make. Nothing is written."""
     from forge.core.execution.threads import in_thread
     from forge.workspace.draft import Draft
 
@@ -64,19 +64,19 @@ async def foreseen(ctx: ToolContext, plan: Callable[[Draft], object]) -> str:
 
 
 def _keep_secrets(draft: Draft, secrets: Secrets) -> None:
-    """Refuse to write the mask of a secret over the secret: the model was shown nothing else of it."""
+    """Refuses to write the mask of a secret over the secret: the model only saw the mask."""
     if secrets.pattern is None:
         return
     from forge.core.secrets import MASK
     from forge.workspace.paths import quote_path  # loads what only a change needs
 
-    for place, before, after in draft.list_replaced():
+    for location, before, after in draft.list_replaced():
         if after.count(MASK.encode()) <= before.count(MASK.encode()):
             continue
         old, new = (len(secrets.pattern.findall(one.decode(errors="replace"))) for one in (before, after))
         if new < old:
             raise ToolError(
-                f"in {quote_path(place.shown)} {MASK} stands for a secret that is not shown, and would be lost",
+                f"in {quote_path(location.shown)} {MASK} stands for a secret that is not shown, and would be lost",
                 ErrorKind.VALIDATION,
                 f"Leave the lines with {MASK} as they are: file_edit changes others without touching them.",
             )

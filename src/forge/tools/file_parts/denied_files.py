@@ -1,4 +1,4 @@
-"""Which files a search may not show, because a rule denies reading them."""
+"""Finds the files that a search must not show, because a rule denies reading them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from forge.permissions.call_gate import gate_of
 from forge.permissions.policy import Decision, Rules
 
 
-def denied(ctx: ToolContext) -> Callable[[str], bool]:
-    """A question to ask about each path found. It costs nothing where no rule could deny reading."""
-    return rules_out(ctx) or _nothing
+def denied_predicate(ctx: ToolContext) -> Callable[[str], bool]:
+    """Returns a predicate for the paths found. It costs nothing if no rule could deny reading."""
+    return denied_by_rules(ctx) or _deny_none
 
 
-def rules_out(ctx: ToolContext) -> Callable[[str], bool] | None:
-    """The same; None where no rule could deny reading."""
+def denied_by_rules(ctx: ToolContext) -> Callable[[str], bool] | None:
+    """Returns the predicate, or None if no rule could deny reading."""
     gate = gate_of(ctx)
     if not gate.judges:
         return None
@@ -26,5 +26,5 @@ def rules_out(ctx: ToolContext) -> Callable[[str], bool] | None:
     return lambda path: gate.judge(ctx, Permission.READ, path).decision is Decision.DENY
 
 
-def _nothing(path: str) -> bool:
+def _deny_none(path: str) -> bool:
     return False

@@ -1,4 +1,4 @@
-"""Directories as lines for a model: names that break nothing, sizes, and what was left out."""
+"""Renders directories as lines for a model: safe names, sizes, and notes on omissions."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ ALIASES = {
 """What models of other systems call the parameters of these tools."""
 
 
-def listing(
+def list_directory(
     ctx: ToolContext,
-    place: Location,
+    location: Location,
     *,
     include_hidden: bool = True,
     recursive: bool = False,
@@ -39,73 +39,77 @@ def listing(
     patience: float = PATIENCE,
 ) -> ToolResult:
     """A directory as a result: directories first, with sizes. Blocks, so call it in a thread."""
-    found = look(ctx, place, 0 if recursive else 1, max_entries, patience, hidden=include_hidden, ignored=not recursive)
-    items = list(_all(found.top))
+    found = scan_directory(
+        ctx, location, 0 if recursive else 1, max_entries, patience, hidden=include_hidden, ignored=not recursive
+    )
+    items = list(_walk_items(found.top))
     lines = [_line(item, item.relative if recursive else item.name) for item in items]
     for item in (found.top, *items):
         if item.more:
             where = f" in {printable(item.relative)}/" if item.relative else ""
-            lines.append(f"[{counted(item.more, 'more entry')}{where} left out]")
-    return result(place, found, lines or [f"{printable(place.shown)} is empty."])
+            lines.append(f"[{count_text(item.more, 'more entry')}{where} left out]")
+    return listing_result(location, found, lines or [f"{printable(location.shown)} is empty."])
 
 
-def one_entry(ctx: ToolContext, place: Location) -> ToolResult:
+def list_one_entry(ctx: ToolContext, location: Location) -> ToolResult:
     """A file, as `ls` lists one."""
     from forge.workspace.paths.open import status_of
     from forge.workspace.search.overview import OverviewItem
 
-    status = status_of(place)
+    status = status_of(location)
     if status is None:
-        raise missing(ctx, place)
-    item = OverviewItem(place.name, "", "file", status.st_size)
-    data = {**entry_data(place, item), "path": sendable_name(place.shown)}
+        raise missing_error(ctx, location)
+    item = OverviewItem(location.name, "", "file", status.st_size)
+    data = {**entry_data(location, item), "path": sendable_name(location.shown)}
     return ToolResult(
-        for_llm=_line(item, place.shown),
-        title=printable(place.shown),
+        for_llm=_line(item, location.shown),
+        title=printable(location.shown),
         data={"path": data["path"], "entries": [data], "total": 1, "truncated": False, "hidden": 0},
     )
 
 
-def look(
-    ctx: ToolContext, place: Location, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
+def scan_directory(
+    ctx: ToolContext, location: Location, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
 ) -> Overview:
     """The first entries of a directory, without what a rule denies."""
     import time
 
-    from forge.tools.file_parts.denied_files import denied
+    from forge.tools.file_parts.denied_files import denied_predicate
     from forge.workspace.search.overview import OverviewOptions, make_overview
 
     end = time.monotonic() + patience
     return make_overview(
-        place,
-        OverviewOptions(most, depth, hidden, ignored, denied(ctx), lambda: ctx.cancelled or time.monotonic() > end),
+        location,
+        OverviewOptions(
+            most, depth, hidden, ignored, denied_predicate(ctx), lambda: ctx.cancelled or time.monotonic() > end
+        ),
     )
 
 
-def result(place: Location, found: Overview, lines: list[str]) -> ToolResult:
+def listing_result(location: Location, found: Overview, lines: list[str]) -> ToolResult:
     """The lines, what is missing in them, and the same for programs."""
-    items = list(_all(found.top))
+    items = list(_walk_items(found.top))
     truncated = found.uncounted or found.total > len(items)
     least = "at least " * found.uncounted
     if found.stopped:
         lines.append("[stopped: it took too long; name a smaller directory]")
     elif truncated:
-        what = f"{len(items):,} of {least}{counted(found.total, 'entry')}"
+        what = f"{len(items):,} of {least}{count_text(found.total, 'entry')}"
         lines.append(f"[{what}; ask for more with a larger max_entries, or look into one directory]")
     if found.hidden:
-        lines.append(f"[{counted(found.hidden, 'hidden entry')}; include_hidden=true shows them]")
+        lines.append(f"[{count_text(found.hidden, 'hidden entry')}; include_hidden=true shows them]")
     if found.ignored:
-        files = counted(found.ignored, "file")
+        files = count_text(found.ignored, "file")
         lines.append(f"[{files} ignored by ignore files; directory_list of one directory shows all]")
     if found.denied:
-        lines.append(f"[{counted(found.denied, 'entry')} left out: a rule denies reading]")
-    shown = printable(place.shown)
+        lines.append(f"[{count_text(found.denied, 'entry')} left out: a rule denies reading]")
+    shown = printable(location.shown)
     return ToolResult(
         for_llm="\n".join(lines),
-        title=f"{shown}: {counted(len(items), 'entry') or 'empty'}",
+        title=f"{shown}: {count_text(len(items), 'entry') or 'empty'}",
         data={
-            "path": sendable_name(place.shown),
-            "entries": [entry_data(place, item) for item in items],
+            "path": sendable_name(location.shown),
+            "entries": [entry_data(location, item) for item in items],
             "total": found.total,
             "truncated": truncated,
             "hidden": found.hidden + found.ignored,
@@ -114,10 +118,10 @@ def result(place: Location, found: Overview, lines: list[str]) -> ToolResult:
     )
 
 
-def entry_data(place: Location, item: OverviewItem) -> dict[str, Any]:
+def entry_data(location: Location, item: OverviewItem) -> dict[str, Any]:
     data: dict[str, Any] = {
         "name": sendable_name(item.name),
-        "path": sendable_name(place.child(item.relative).shown),
+        "path": sendable_name(location.child(item.relative).shown),
         "type": item.kind,
     }
     if item.kind == "file":
@@ -138,7 +142,7 @@ def printable(name: str) -> str:
     """A name that fits on a line and does nothing to a terminal; an odd one in quotes, with escapes."""
     if name.isprintable() or all(char.isprintable() or char in _JOINERS for char in name):
         return name
-    return f'"{"".join(_escaped(char) for char in name)}"'
+    return f'"{"".join(_escape_character(char) for char in name)}"'
 
 
 def sendable_name(name: str) -> str:
@@ -150,43 +154,43 @@ def sendable_name(name: str) -> str:
     return name
 
 
-def missing(ctx: ToolContext, place: Location, what: str = "directory") -> ToolError:
-    """There is nothing at the place. Names that a rule hides are not suggested."""
-    from forge.tools.file_parts.denied_files import denied
+def missing_error(ctx: ToolContext, location: Location, what: str = "directory") -> ToolError:
+    """Returns the error for a missing path. It suggests no names that a rule hides."""
+    from forge.tools.file_parts.denied_files import denied_predicate
     from forge.workspace.search.similar_names import find_similar_names
 
-    hidden = denied(ctx)
-    found = (name for name in find_similar_names(place) if not hidden(name))
+    hidden = denied_predicate(ctx)
+    found = (name for name in find_similar_names(location) if not hidden(name))
     names = " or ".join(f'"{printable(name)}"' for name in found)
     advice = f"Did you mean {names}?" if names else f"Name an existing {what}; . is the workspace itself."
-    return ToolError(f'"{printable(place.shown)}" does not exist', ErrorKind.NOT_FOUND, advice)
+    return ToolError(f'"{printable(location.shown)}" does not exist', ErrorKind.NOT_FOUND, advice)
 
 
-def no_directory(place: Location) -> ToolError:
+def no_directory_error(location: Location) -> ToolError:
     return ToolError(
-        f'"{printable(place.shown)}" is not a directory', ErrorKind.USER, "Name a directory; file_read reads files."
+        f'"{printable(location.shown)}" is not a directory', ErrorKind.USER, "Name a directory; file_read reads files."
     )
 
 
-def is_directory(ctx: ToolContext, place: Location) -> bool:
+def is_directory(ctx: ToolContext, location: Location) -> bool:
     """False: a file is there. Raises `ToolError` where nothing is, a circle of links, or something special."""
     import os
     from stat import S_ISDIR, S_ISREG
 
     from forge.workspace.paths.open import open_file, status_of
 
-    status = status_of(place)
+    status = status_of(location)
     if status is None:
-        raise missing(ctx, place)
+        raise missing_error(ctx, location)
     if not S_ISDIR(status.st_mode) and not S_ISREG(status.st_mode):
         try:
-            os.close(open_file(place))  # says what it is
+            os.close(open_file(location))  # says what it is
         except ToolError as error:
             raise ToolError(error.message, error.kind, "Name a directory.") from None
     return S_ISDIR(status.st_mode)
 
 
-def _all(item: OverviewItem) -> Iterator[OverviewItem]:
+def _walk_items(item: OverviewItem) -> Iterator[OverviewItem]:
     """Everything below, each directory followed by what is in it."""
     pending = item.items[::-1]
     while pending:
@@ -196,11 +200,11 @@ def _all(item: OverviewItem) -> Iterator[OverviewItem]:
 
 
 def _line(item: OverviewItem, name: str) -> str:
-    return f"{printable(name)}{mark(item)}" + (f"  {size_text(item.size)}" if item.kind == "file" else "")
+    return f"{printable(name)}{kind_mark(item)}" + (f"  {size_text(item.size)}" if item.kind == "file" else "")
 
 
-def mark(item: OverviewItem) -> str:
-    """What is said behind a name that is no file's."""
+def kind_mark(item: OverviewItem) -> str:
+    """Returns the mark after a name that is not a file's."""
     if item.kind == "directory":
         return ("/…" if item.skipped else "/") + (" [cannot be read]" if item.unreadable else "")
     if item.kind == "link":
@@ -208,7 +212,7 @@ def mark(item: OverviewItem) -> str:
     return "" if item.kind == "file" else " [special file]"
 
 
-def _escaped(char: str) -> str:
+def _escape_character(char: str) -> str:
     if char in _ESCAPES:
         return _ESCAPES[char]
     if char.isprintable() or char in _JOINERS:
@@ -219,7 +223,7 @@ def _escaped(char: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def counted(number: int, noun: str) -> str:
+def count_text(number: int, noun: str) -> str:
     """`1 file`, `2 entries`; nothing for none."""
     if number < 2:
         return f"1 {noun}" if number else ""

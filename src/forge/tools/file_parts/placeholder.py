@@ -1,4 +1,4 @@
-"""Refuses text that stands for what its writer left out: "... rest of the code unchanged ..."."""
+"""Refuses text that stands for omitted text: "... rest of the code unchanged ..."."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refuse_placeholders(new: str, old: str) -> None:
 
 
 def is_placeholder(line: str) -> bool:
-    """Whether a line says that something belongs in its place, in a comment, in brackets or between dots."""
+    """Returns True if a line stands for omitted text, in a comment, in brackets or between dots."""
     lowered = line.lower()
     if not any(sign in lowered for sign in _SIGNS):
         return False

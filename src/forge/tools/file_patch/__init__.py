@@ -12,10 +12,10 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change, foreseen
+from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
 from forge.tools.file_parts.or_null import OrNull
-from forge.tools.file_write import whole
+from forge.tools.file_write import encode_content
 
 if TYPE_CHECKING:  # they load what only a change needs
     from pathlib import Path
@@ -31,7 +31,7 @@ _STATUS = {"add": "added", "update": "updated", "delete": "deleted", "move": "mo
 
 
 class PatchOperation(TypedDict):
-    """What is to be done to one file."""
+    """One change of a file."""
 
     action: Literal["add", "update", "delete", "move"]
     path: str
@@ -70,7 +70,7 @@ class FilePatch(
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         operations = self._operations(arguments)
-        return await foreseen(ctx, lambda draft: plan(draft, operations))
+        return await preview_change(ctx, lambda draft: plan(draft, operations))
 
     async def run(
         self,
@@ -86,7 +86,7 @@ class FilePatch(
     ) -> ToolResult:
         wanted = self._operations({"operations": operations, "patch": patch})
         _check_paths(ctx, wanted)
-        (done, diff), _ = await change(ctx, _paths(wanted), lambda draft: (plan(draft, wanted), draft.diff()))
+        (done, diff), _ = await change_files(ctx, _paths(wanted), lambda draft: (plan(draft, wanted), draft.diff()))
         return _answer(done, diff)
 
     def _operations(self, arguments: Mapping[str, Any]) -> list[Operation]:
@@ -107,15 +107,15 @@ class FilePatch(
 
 
 def plan(draft: Draft, operations: Sequence[Operation]) -> list[dict[str, Any]]:
-    """Check every operation against the files as they are and plan all of them. What will have been done."""
+    """Checks every operation against the current files and plans all of them. Returns the planned changes."""
     _check_alone(draft, operations)
     done = []
     for operation in operations:
-        with _located(operation.where):
-            places = _PLANS[operation.action](draft, operation)
-        entry = {"action": operation.action, "path": places[0].shown, "status": _STATUS[operation.action]}
+        with _locate_errors(operation.where):
+            locations = _PLANS[operation.action](draft, operation)
+        entry = {"action": operation.action, "path": locations[0].shown, "status": _STATUS[operation.action]}
         if operation.new_path:
-            entry["new_path"] = places[-1].shown
+            entry["new_path"] = locations[-1].shown
         done.append(entry)
     return done
 
@@ -158,47 +158,47 @@ def _check_paths(ctx: ToolContext, operations: Sequence[Operation]) -> None:
 
     paths = PathValidator.of(ctx.scope)
     for operation in operations:
-        with _located(operation.where):
+        with _locate_errors(operation.where):
             for path in _paths([operation]):
                 paths.resolve_for_writing(path, follow=operation.action != "delete")
 
 
 def _add(draft: Draft, operation: Operation) -> list[Location]:
-    place = draft.resolve(operation.path)
-    _check_free(draft, place, operation)
-    draft.require_read(place)
-    draft.write(place, whole(draft.text(place), operation.content or ""))
-    return [place]
+    location = draft.resolve(operation.path)
+    _check_free(draft, location, operation)
+    draft.require_read(location)
+    draft.write(location, encode_content(draft.text(location), operation.content or ""))
+    return [location]
 
 
 def _update(draft: Draft, operation: Operation) -> list[Location]:
-    from forge.tools.file_patch.chunks import patched  # loads what only a change needs
+    from forge.tools.file_patch.chunks import apply_chunks  # loads what only a change needs
 
-    source, place = _source(draft, operation)
-    draft.require_read(place)
-    text = draft.text(place)
+    source, location = _source(draft, operation)
+    draft.require_read(location)
+    text = draft.text(location)
     assert text is not None
     if operation.content is None:
-        content = text.encode_whole(patched(text.text, operation.chunks, place.shown))
+        content = text.encode_whole(apply_chunks(text.text, operation.chunks, location.shown))
     else:
-        content = whole(text, operation.content)
+        content = encode_content(text, operation.content)
     if not operation.new_path:
-        draft.write(place, content)
-        return [place]
-    to = _moved(draft, operation, source, place)
-    draft.write(to, content, draft.mode(place))
+        draft.write(location, content)
+        return [location]
+    to = _plan_move(draft, operation, source, location)
+    draft.write(to, content, draft.mode(location))
     return [source, to]
 
 
 def _delete(draft: Draft, operation: Operation) -> list[Location]:
-    place = draft.resolve(operation.path, follow=False)
-    draft.delete(place)
-    return [place]
+    location = draft.resolve(operation.path, follow=False)
+    draft.delete(location)
+    return [location]
 
 
 def _move(draft: Draft, operation: Operation) -> list[Location]:
-    source, place = _source(draft, operation)
-    return [source, _moved(draft, operation, source, place)]
+    source, location = _source(draft, operation)
+    return [source, _plan_move(draft, operation, source, location)]
 
 
 _PLANS = {"add": _add, "update": _update, "delete": _delete, "move": _move}
@@ -206,43 +206,43 @@ _PLANS = {"add": _add, "update": _update, "delete": _delete, "move": _move}
 
 def _source(draft: Draft, operation: Operation) -> tuple[Location, Location]:
     """The file that is named and, if that is a link, the file it leads to."""
-    place = draft.resolve(operation.path)
-    kind = draft.kind(place)
+    location = draft.resolve(operation.path)
+    kind = draft.kind(location)
     if kind == "directory":
-        raise ToolError(f'"{place.shown}" is a directory', ErrorKind.USER, "Name the files in it one by one.")
+        raise ToolError(f'"{location.shown}" is a directory', ErrorKind.USER, "Name the files in it one by one.")
     if not kind:
         suggestion = "Check the spelling; add makes a new file." if operation.action == "update" else ""
-        raise ToolError(f'"{place.shown}" does not exist', ErrorKind.NOT_FOUND, suggestion or "Check the spelling.")
-    return draft.resolve(operation.path, follow=False), place
+        raise ToolError(f'"{location.shown}" does not exist', ErrorKind.NOT_FOUND, suggestion or "Check the spelling.")
+    return draft.resolve(operation.path, follow=False), location
 
 
-def _moved(draft: Draft, operation: Operation, source: Location, place: Location) -> Location:
-    """Plan the move. A link becomes a file of its own; what it led to stays where it is."""
+def _plan_move(draft: Draft, operation: Operation, source: Location, location: Location) -> Location:
+    """Plans the move. A link becomes a file of its own; its target stays."""
     to = draft.resolve(operation.new_path)
-    if to == place:  # by way of a link
+    if to == location:  # by way of a link
         raise ToolError(f'"{to.shown}" is the same file', ErrorKind.VALIDATION, "Give another new path.")
     _check_free(draft, to, operation)
     draft.require_read(to)
-    if source == place:
-        draft.move(place, to)
+    if source == location:
+        draft.move(location, to)
     else:
-        draft.write(to, draft.read(place) or b"", draft.mode(place))
+        draft.write(to, draft.read(location) or b"", draft.mode(location))
         draft.delete(source)
     return to
 
 
-def _check_free(draft: Draft, place: Location, operation: Operation) -> None:
+def _check_free(draft: Draft, location: Location, operation: Operation) -> None:
     """A new name must be free, or be a file that may be overwritten, and lie in what is or can be a directory."""
-    kind = draft.kind(place)
+    kind = draft.kind(location)
     if kind == "directory":
-        raise ToolError(f'"{place.shown}" is a directory', ErrorKind.USER, "Name a file in it.")
+        raise ToolError(f'"{location.shown}" is a directory', ErrorKind.USER, "Name a file in it.")
     if kind and not operation.overwrite:
         raise ToolError(
-            f'"{place.shown}" exists already',
+            f'"{location.shown}" exists already',
             ErrorKind.USER,
             "Update it instead, choose another name, or say overwrite: true in an operation to replace it.",
         )
-    above = place.parent
+    above = location.parent
     while not kind and above.relative != "." and draft.kind(above) != "directory":
         if draft.kind(above):
             raise ToolError(f'"{above.shown}" is not a directory', ErrorKind.USER, "Choose another name.")
@@ -254,28 +254,28 @@ def _check_alone(draft: Draft, operations: Sequence[Operation]) -> None:
     touched: dict[Path, str] = {}  # the operation that names it
     above: dict[Path, str] = {}
     for operation in operations:
-        with _located(operation.where):
+        with _locate_errors(operation.where):
             leaves = operation.action in ("delete", "move") or bool(operation.new_path)
-            places = [draft.resolve(operation.path, follow=not leaves)]
+            locations = [draft.resolve(operation.path, follow=not leaves)]
             if operation.new_path:
-                places.append(draft.resolve(operation.new_path))
-            for place in places:
-                parents = [parent for parent in place.path.parents if parent.is_relative_to(place.root)]
-                other = next((touched[path] for path in (place.path, *parents) if path in touched), "")
-                if not other and draft.kind(place) != "directory":  # one is refused in its turn
-                    other = above.get(place.path, "")
+                locations.append(draft.resolve(operation.new_path))
+            for location in locations:
+                parents = [parent for parent in location.path.parents if parent.is_relative_to(location.root)]
+                other = next((touched[path] for path in (location.path, *parents) if path in touched), "")
+                if not other and draft.kind(location) != "directory":  # one is refused in its turn
+                    other = above.get(location.path, "")
                 if other:
-                    raise _named_twice(place, other, operation.where)
-                touched[place.path] = operation.where
+                    raise _named_twice_error(location, other, operation.where)
+                touched[location.path] = operation.where
                 above.update(dict.fromkeys(parents, operation.where))
 
 
-def _named_twice(place: Location, other: str, where: str) -> ToolError:
+def _named_twice_error(location: Location, other: str, where: str) -> ToolError:
     if other == where:
-        problem = f'"{place.shown}" is the same file, or lies below it'
+        problem = f'"{location.shown}" is the same file, or lies below it'
         return ToolError(problem, ErrorKind.VALIDATION, "Give another new path.")
     return ToolError(
-        f'"{place.shown}" is touched by {other}, too',
+        f'"{location.shown}" is touched by {other}, too',
         ErrorKind.VALIDATION,
         "Say everything about a file in one operation (an update with new_path changes and moves it), "
         "or make two calls, one after the other.",
@@ -283,8 +283,8 @@ def _named_twice(place: Location, other: str, where: str) -> ToolError:
 
 
 @contextmanager
-def _located(where: str) -> Iterator[None]:
-    """Errors say which operation they are about."""
+def _locate_errors(where: str) -> Iterator[None]:
+    """Adds the operation's position to errors."""
     from forge.tools.file_patch.find_chunks import Misplaced
 
     try:

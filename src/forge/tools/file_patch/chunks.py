@@ -1,41 +1,41 @@
-"""Applies the chunks of a patch to a text; what they do not touch stays as it is."""
+"""Applies the chunks of a patch to a text; untouched lines stay unchanged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from forge.tools.file_patch.find_chunks import Place, find_places
+from forge.tools.file_patch.find_chunks import ChunkMatch, find_matches
 from forge.tools.file_patch.parse import Chunk
 from forge.workspace.text import line_ending_of, split_lines
 
 
-def patched(text: str, chunks: Sequence[Chunk], shown: str) -> str:
+def apply_chunks(text: str, chunks: Sequence[Chunk], shown: str) -> str:
     """The text with every chunk applied, in order, each after the one before. Raises `Misplaced`."""
     lines = split_lines(text)
-    places = find_places(lines, chunks, shown)
+    matches = find_matches(lines, chunks, shown)
     unended = any(
-        chunk.unended and place.end == len(lines) and [line.sign for line in place.marked[-1:]] == ["+"]
-        for chunk, place in zip(chunks, places, strict=True)
+        chunk.unended and match.end == len(lines) and [line.sign for line in match.marked[-1:]] == ["+"]
+        for chunk, match in zip(chunks, matches, strict=True)
     )
-    result = list(_edited(lines, sorted(places, key=lambda place: place.start), line_ending_of(text)))
-    _mend_last_line(lines, result, unended=unended)
+    result = list(_edit_lines(lines, sorted(matches, key=lambda match: match.start), line_ending_of(text)))
+    _repair_last_line(lines, result, unended=unended)
     return "".join(result)
 
 
-def _edited(lines: list[str], places: Sequence[Place], usual: str) -> Iterator[str]:
+def _edit_lines(lines: list[str], matches: Sequence[ChunkMatch], usual: str) -> Iterator[str]:
     """The lines of the new text. Those that stay are taken from the file, whatever they look like in the patch."""
     here = 0
     before = ""
-    for place in places:
-        yield from lines[here : place.start]
-        before = lines[place.start - 1] if place.start > here else before
-        here = place.start
+    for match in matches:
+        yield from lines[here : match.start]
+        before = lines[match.start - 1] if match.start > here else before
+        here = match.start
         removed: list[str] = []  # together, in front of the lines that replace them
-        for sign, text in place.marked:
+        for sign, text in match.marked:
             if sign == "+":
                 model = removed.pop(0) if len(removed) > 1 else removed[0] if removed else before
                 following = lines[here] if here < len(lines) else ""
-                before = text + (_ending(model) or _ending(before) or _ending(following) or usual)
+                before = text + (_line_ending(model) or _line_ending(before) or _line_ending(following) or usual)
                 yield before
                 continue
             if sign == " ":
@@ -48,17 +48,17 @@ def _edited(lines: list[str], places: Sequence[Place], usual: str) -> Iterator[s
     yield from lines[here:]
 
 
-def _mend_last_line(lines: list[str], result: list[str], *, unended: bool) -> None:
+def _repair_last_line(lines: list[str], result: list[str], *, unended: bool) -> None:
     """A missing last newline stays missing, unless the last line was replaced."""
-    stays = bool(lines) and not _ending(lines[-1])
+    stays = bool(lines) and not _line_ending(lines[-1])
     for index in range(len(result) - 2, -1, -1) if stays else ():
-        if not _ending(result[index]):  # what was the last line has others below it now
-            result[index] += _ending(result[index + 1])
+        if not _line_ending(result[index]):  # what was the last line has others below it now
+            result[index] += _line_ending(result[index + 1])
             result[-1] = result[-1].rstrip("\r\n")
             return
     if unended and result:
         result[-1] = result[-1].rstrip("\r\n")
 
 
-def _ending(line: str) -> str:
+def _line_ending(line: str) -> str:
     return line[len(line.rstrip("\r\n")) :]

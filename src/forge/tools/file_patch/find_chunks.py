@@ -1,4 +1,4 @@
-"""Finds the place of each chunk of a patch in the lines of a file; a chunk that could stand in two is refused."""
+"""Finds the position of each chunk of a patch in the lines of a file; an ambiguous chunk is refused."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools.file_parts.punctuation import PUNCTUATION
-from forge.tools.file_patch.parse import Chunk, Marked
+from forge.tools.file_patch.parse import Chunk, SignedLine
 
-Reading = Callable[[str], str]
+Normalise = Callable[[str], str]
 """How a line is looked at: lines that look the same are the same."""
 
 
-def _exact(line: str) -> str:
+def _keep_line(line: str) -> str:
     return line
 
 
-def _plain(line: str) -> str:
+def _normalise_punctuation(line: str) -> str:
     return (line if line.isascii() else line.translate(PUNCTUATION)).rstrip()
 
 
-def _unindented(line: str) -> str:
-    return _plain(line).lstrip()
+def _strip_indent(line: str) -> str:
+    return _normalise_punctuation(line).lstrip()
 
 
-READINGS: tuple[Reading, ...] = (_exact, str.rstrip, _plain)  # each looser than the one before
-ANCHOR_READINGS = (*READINGS, _unindented)
+READINGS: tuple[Normalise, ...] = (_keep_line, str.rstrip, _normalise_punctuation)  # each looser than the one before
+ANCHOR_READINGS = (*READINGS, _strip_indent)
 
 
 class Misplaced(ToolError):
-    """A chunk that has no place in the file; the message names the line of the patch."""
+    """A chunk was not found in the file; the message names the line of the patch."""
 
 
-class Place(NamedTuple):
-    """Where a chunk begins, its lines, and how they and its anchors were found."""
+class ChunkMatch(NamedTuple):
+    """A chunk's position and lines, and the way they and its anchors were found."""
 
     start: int
-    marked: Sequence[Marked]  # without blank ones at its end that the file does not have
-    reading: Reading
+    marked: Sequence[SignedLine]  # without blank ones at its end that the file does not have
+    reading: Normalise
     anchors: tuple[int, ...] = ()  # the way each anchor was found
     below: int = 0  # the line below the last anchor
 
@@ -49,29 +49,29 @@ class Place(NamedTuple):
         return self.start + sum(line.sign != "+" for line in self.marked)
 
 
-def find_places(lines: Sequence[str], chunks: Sequence[Chunk], shown: str) -> list[Place]:
-    """A place for every chunk, each after the one before. Raises `Misplaced`."""
-    file = File(lines, shown)
-    places: list[Place] = []
+def find_matches(lines: Sequence[str], chunks: Sequence[Chunk], shown: str) -> list[ChunkMatch]:
+    """Returns a match for every chunk, each after the one before. Raises `Misplaced`."""
+    file = FileLines(lines, shown)
+    matches: list[ChunkMatch] = []
     position = 0
     for chunk in chunks:
-        place = _place_of(file, chunk, position)
-        places.append(place)
-        if place.start < len(file.lines):  # what is put at the end of the file may come before others in the patch
-            position = place.end
-    _refuse_second_places(file, chunks, places)
-    return places
+        match = _find_match(file, chunk, position)
+        matches.append(match)
+        if match.start < len(file.lines):  # what is put at the end of the file may come before others in the patch
+            position = match.end
+    _refuse_second_matches(file, chunks, matches)
+    return matches
 
 
-class File:
+class FileLines:
     """The lines of a file, made searchable once for each reading."""
 
     def __init__(self, lines: Sequence[str], shown: str) -> None:
         self.shown = shown
         self.lines = [line.rstrip("\r\n") for line in lines]
-        self._read: dict[Reading, tuple[str, list[int]]] = {}
+        self._read: dict[Normalise, tuple[str, list[int]]] = {}
 
-    def find(self, wanted: Sequence[str], start: int, reading: Reading, near: int | None = None) -> int:
+    def find(self, wanted: Sequence[str], start: int, reading: Normalise, near: int | None = None) -> int:
         """The first line of the first place from `start` on, or of the one nearest to `near`; -1 if there is none."""
         whole, offsets = self._searchable(reading)
         needle = "\n" + "".join(f"{reading(line)}\n" for line in wanted)
@@ -83,7 +83,7 @@ class File:
         found = [index for index in (before, after) if index >= 0]
         return min(found, key=lambda index: abs(index - near)) if found else -1
 
-    def find_beginning(self, wanted: str, start: int, reading: Reading) -> int:
+    def find_beginning(self, wanted: str, start: int, reading: Normalise) -> int:
         """The first line from `start` on that begins with these words, the last of them whole; -1 if there is none."""
         whole, offsets = self._searchable(reading)
         at = whole.find(f"\n{wanted}", offsets[start])
@@ -94,10 +94,10 @@ class File:
     def find_anchor(self, anchor: str, start: int, way: int) -> int:
         """The first line from `start` on that looks like the anchor, or begins with it as models shorten it."""
         if way == len(ANCHOR_READINGS):
-            return self.find_beginning(_unindented(anchor), start, _unindented)
+            return self.find_beginning(_strip_indent(anchor), start, _strip_indent)
         return self.find([anchor], start, ANCHOR_READINGS[way])
 
-    def _searchable(self, reading: Reading) -> tuple[str, list[int]]:
+    def _searchable(self, reading: Normalise) -> tuple[str, list[int]]:
         """One text in which each line stands between two newlines, and where the newline before each line is."""
         if reading not in self._read:
             read = [reading(line) for line in self.lines]
@@ -109,100 +109,100 @@ class File:
         return bisect_left(offsets, offset) if offset >= 0 else -1
 
 
-def _place_of(file: File, chunk: Chunk, position: int) -> Place:
-    """The first place from `position` on."""
+def _find_match(file: FileLines, chunk: Chunk, position: int) -> ChunkMatch:
+    """Returns the first match from `position` on."""
     ways = []
     for anchor in chunk.anchors:
-        position, way = _below_anchor(file, chunk, anchor, position)
+        position, way = _find_below_anchor(file, chunk, anchor, position)
         ways.append(way)
-    kept = _without_blank_end(chunk.lines)
-    sizes = {len(kept)}
-    if chunk.near is not None or any(line.sign != "+" for line in kept):
+    trimmed = _drop_blank_end(chunk.lines)
+    sizes = {len(trimmed)}
+    if chunk.near is not None or any(line.sign != "+" for line in trimmed):
         sizes |= {len(chunk.lines), len(chunk.lines) - 1}
     for size in sorted(sizes, reverse=True):
-        if size < len(kept):
+        if size < len(trimmed):
             break
         marked = chunk.lines[:size]
         for reading in READINGS:
-            start = _start_of(file, chunk, marked, position, reading)
+            start = _find_start(file, chunk, marked, position, reading)
             if start >= 0:
-                return Place(start, marked, reading, tuple(ways), position)
-    raise _not_found(file, chunk, [line.text for line in kept if line.sign != "+"], position)
+                return ChunkMatch(start, marked, reading, tuple(ways), position)
+    raise _not_found(file, chunk, [line.text for line in trimmed if line.sign != "+"], position)
 
 
-def _start_of(file: File, chunk: Chunk, marked: Sequence[Marked], position: int, reading: Reading) -> int:
+def _find_start(file: FileLines, chunk: Chunk, marked: Sequence[SignedLine], position: int, reading: Normalise) -> int:
     old = [line.text for line in marked if line.sign != "+"]
     if not old:
-        return _insertion(file, chunk, position)
+        return _find_insertion(file, chunk, position)
     if chunk.at_end:
         start = len(file.lines) - len(old)
         return start if start >= position and all(map(_same(reading), old, file.lines[start:])) else -1
     starts = [position]
     if chunk.anchors:  # the line of the anchor may be repeated as the first of the chunk
-        starts.insert(0 if chunk.lines[0] == Marked(" ", file.lines[position - 1]) else 1, position - 1)
-    places = (file.find(old, start, reading, chunk.near) for start in starts)
-    return next((place for place in places if place >= 0), -1)
+        starts.insert(0 if chunk.lines[0] == SignedLine(" ", file.lines[position - 1]) else 1, position - 1)
+    matches = (file.find(old, start, reading, chunk.near) for start in starts)
+    return next((match for match in matches if match >= 0), -1)
 
 
-def _refuse_second_places(file: File, chunks: Sequence[Chunk], places: Sequence[Place]) -> None:
+def _refuse_second_matches(file: FileLines, chunks: Sequence[Chunk], matches: Sequence[ChunkMatch]) -> None:
     """Raises `Misplaced` if a chunk could stand further below, with all the others where they are.
 
     Every chunk has the first place that is free for it. If there is any other way to place all of them, then also one
     in which only one chunk stands elsewhere.
     """
     limit = len(file.lines)
-    for chunk, place in zip(reversed(chunks), reversed(places), strict=True):
-        second = _second_start(file, chunk, place)
-        if place.start < second and second + place.end - place.start <= limit:
+    for chunk, match in zip(reversed(chunks), reversed(matches), strict=True):
+        second = _find_second_start(file, chunk, match)
+        if match.start < second and second + match.end - match.start <= limit:
             raise Misplaced(
                 f"line {chunk.line} of the patch: this chunk fits more than once in {file.shown}: "
-                f"at lines {place.start + 1} and {second + 1}",
+                f"at lines {match.start + 1} and {second + 1}",
                 ErrorKind.USER,
                 "Add more of the lines around it, or an anchor: @@ and a line above it that occurs once.",
             )
-        if place.start < len(file.lines):
-            limit = place.start
+        if match.start < len(file.lines):
+            limit = match.start
 
 
-def _second_start(file: File, chunk: Chunk, place: Place) -> int:
-    """Where the chunk begins if not at its place, read in the same way; -1 if nowhere."""
+def _find_second_start(file: FileLines, chunk: Chunk, match: ChunkMatch) -> int:
+    """Returns another start of the chunk, found in the same way; -1 if there is none."""
     if chunk.at_end or (chunk.near is not None and not chunk.anchors):
         return -1
     if not chunk.anchors:
-        old = [line.text for line in place.marked if line.sign != "+"]
-        return file.find(old, place.start + 1, place.reading) if old else -1
-    for position in (place.below, place.start + 1):  # an anchor between the two may lead to the same place
+        old = [line.text for line in match.marked if line.sign != "+"]
+        return file.find(old, match.start + 1, match.reading) if old else -1
+    for position in (match.below, match.start + 1):  # an anchor between the two may lead to the same place
         below = min(position, len(file.lines))
-        for anchor, way in zip(chunk.anchors, place.anchors, strict=True):
+        for anchor, way in zip(chunk.anchors, match.anchors, strict=True):
             index = file.find_anchor(anchor, below, way)
             if index < 0:
                 return -1
             below = index + 1
-        start = _start_of(file, chunk, place.marked, below, place.reading)
-        if start != place.start:
+        start = _find_start(file, chunk, match.marked, below, match.reading)
+        if start != match.start:
             return start
     return -1
 
 
-def _same(reading: Reading) -> Callable[[str, str], bool]:
+def _same(reading: Normalise) -> Callable[[str, str], bool]:
     return lambda one, other: reading(one) == reading(other)
 
 
-def _insertion(file: File, chunk: Chunk, position: int) -> int:
+def _find_insertion(file: FileLines, chunk: Chunk, position: int) -> int:
     """The place of a chunk that only adds lines: below its anchor, where it counts, or at the end of the file."""
     if chunk.near is not None and not chunk.anchors:
         return chunk.near if position <= chunk.near <= len(file.lines) else -1
     return position if chunk.anchors and not chunk.at_end else len(file.lines)
 
 
-def _below_anchor(file: File, chunk: Chunk, anchor: str, position: int) -> tuple[int, int]:
+def _find_below_anchor(file: FileLines, chunk: Chunk, anchor: str, position: int) -> tuple[int, int]:
     """The line below the anchor, and the way it was found."""
     for way in range(len(ANCHOR_READINGS) + 1):
         index = file.find_anchor(anchor, position, way)
         if index >= 0:
             return index + 1, way
     raise Misplaced(
-        f"line {chunk.line} of the patch: {file.shown} has no line {_quoted(anchor)}{_after(position)}",
+        f"line {chunk.line} of the patch: {file.shown} has no line {_quote_line(anchor)}{_after(position)}",
         ErrorKind.USER,
         "Use a line of the file as the anchor after @@, and keep the chunks in the order of the file.",
     )
@@ -212,7 +212,7 @@ def _is_word(character: str) -> bool:
     return character.isalnum() or character == "_"
 
 
-def _without_blank_end(marked: Sequence[Marked]) -> Sequence[Marked]:
+def _drop_blank_end(marked: Sequence[SignedLine]) -> Sequence[SignedLine]:
     """Blank lines at the end are often only there to look at."""
     size = len(marked)
     while size and marked[size - 1].sign == " " and not marked[size - 1].text.strip():
@@ -220,14 +220,14 @@ def _without_blank_end(marked: Sequence[Marked]) -> Sequence[Marked]:
     return marked[:size]
 
 
-def _not_found(file: File, chunk: Chunk, old: list[str], position: int) -> Misplaced:
+def _not_found(file: FileLines, chunk: Chunk, old: list[str], position: int) -> Misplaced:
     """Says how far the chunk matches, and whether it stands elsewhere or was applied already."""
     problem = f"line {chunk.line} of the patch: the lines of this chunk are not in {file.shown}{_after(position)}"
-    new = [line.text for line in _without_blank_end(chunk.lines) if line.sign != "-"]
+    new = [line.text for line in _drop_blank_end(chunk.lines) if line.sign != "-"]
     adds = any(line.sign == "+" for line in chunk.lines)
-    applied = file.find(new, 0, _plain) if adds else -1
-    earlier = file.find(old, 0, _plain) if old else -1
-    matching = _longest_start(file, old, position)
+    applied = file.find(new, 0, _normalise_punctuation) if adds else -1
+    earlier = file.find(old, 0, _normalise_punctuation) if old else -1
+    matching = _count_matching(file, old, position)
     if chunk.at_end and earlier >= 0:
         problem += f"; they stand at line {earlier + 1}, which is not its end"
     elif position and earlier >= 0:
@@ -235,12 +235,12 @@ def _not_found(file: File, chunk: Chunk, old: list[str], position: int) -> Mispl
     elif applied >= 0:
         problem += f"; the new lines are there already, at line {applied + 1}"
     elif matching:
-        start = file.find(old[:matching], position, _plain)
+        start = file.find(old[:matching], position, _normalise_punctuation)
         there = file.lines[start + matching] if start + matching < len(file.lines) else None
-        found = "the file ends" if there is None else f"it has {_quoted(there)}"
-        problem += f": at line {start + matching + 1} {found} where the patch has {_quoted(old[matching])}"
+        found = "the file ends" if there is None else f"it has {_quote_line(there)}"
+        problem += f": at line {start + matching + 1} {found} where the patch has {_quote_line(old[matching])}"
     else:
-        problem += f": it has no line {_quoted(old[0])}" if old else f": it has {len(file.lines)} lines"
+        problem += f": it has no line {_quote_line(old[0])}" if old else f": it has {len(file.lines)} lines"
     return Misplaced(
         problem,
         ErrorKind.USER,
@@ -248,12 +248,14 @@ def _not_found(file: File, chunk: Chunk, old: list[str], position: int) -> Mispl
     )
 
 
-def _longest_start(file: File, old: list[str], position: int) -> int:
-    """How many lines of the chunk, from its first on, stand together in the file."""
+def _count_matching(file: FileLines, old: list[str], position: int) -> int:
+    """Counts the lines of the chunk, from its first on, that stand together in the file."""
     low, high = 0, len(old) - 1
     while low < high:
         middle = (low + high + 1) // 2
-        low, high = (middle, high) if file.find(old[:middle], position, _plain) >= 0 else (low, middle - 1)
+        low, high = (
+            (middle, high) if file.find(old[:middle], position, _normalise_punctuation) >= 0 else (low, middle - 1)
+        )
     return low
 
 
@@ -261,5 +263,5 @@ def _after(position: int) -> str:
     return f" after line {position}" if position else ""
 
 
-def _quoted(line: str) -> str:
+def _quote_line(line: str) -> str:
     return f'"{line}"' if len(line) <= 120 else f'"{line[:120]}…"'

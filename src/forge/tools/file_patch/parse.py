@@ -22,7 +22,7 @@ _RANGES = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+\d{1,9}(?:,\d{1,9})? @@.*"
 _HERE_DOCUMENT = re.compile(r"(?:[\w./-]+\s+)*<<-?\s*(['\"]?)(\w+)\1")
 
 
-class Marked(NamedTuple):
+class SignedLine(NamedTuple):
     """A line of a chunk."""
 
     sign: str  # " " stays, "-" goes, "+" comes
@@ -31,10 +31,10 @@ class Marked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Lines that stand together in a file, and what becomes of them."""
+    """Adjacent lines of a file, and their changes."""
 
     line: int  # of the patch, where it begins
-    lines: tuple[Marked, ...]
+    lines: tuple[SignedLine, ...]
     anchors: tuple[str, ...] = ()  # lines of the file that stand somewhere before it, one below the other
     at_end: bool = False
     near: int | None = None  # how many lines of the file stand before it, where the patch counts them
@@ -47,7 +47,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What is to be done to one file."""
+    """One change of a file."""
 
     where: str  # in what was sent: "operations[2]", "line 3 of the patch"
     action: Action
@@ -58,7 +58,7 @@ class Operation:
     overwrite: bool = False
 
 
-class Line(NamedTuple):
+class NumberedLine(NamedTuple):
     """A line of the patch and its number."""
 
     number: int
@@ -69,16 +69,16 @@ def parse_patch(text: str) -> list[Operation]:
     """The operations of a patch. Raises `ToolError` that names the line of the patch which cannot be read."""
     stripped = text.strip("\n")
     first = text[: text.find(stripped)].count("\n") + 1
-    lines = _unwrapped(
-        [Line(number, line.removesuffix("\r")) for number, line in enumerate(stripped.split("\n"), first)]
+    lines = _unwrap(
+        [NumberedLine(number, line.removesuffix("\r")) for number, line in enumerate(stripped.split("\n"), first)]
     )
     if not lines:
         raise ToolError("the patch is empty", ErrorKind.VALIDATION, f"Write it like this:\n{FORM}")
     is_diff = lines[0].text.startswith(("diff --git ", "--- "))
-    return list(_diff(lines) if is_diff else _envelope(lines))
+    return list(_read_diff(lines) if is_diff else _read_envelope(lines))
 
 
-def unreadable(number: int, problem: str, suggestion: str = "") -> ToolError:
+def unreadable_error(number: int, problem: str, suggestion: str = "") -> ToolError:
     """The refusal of a line of the patch."""
     return ToolError(
         f"line {number} of the patch: {problem}",
@@ -87,7 +87,7 @@ def unreadable(number: int, problem: str, suggestion: str = "") -> ToolError:
     )
 
 
-def _unwrapped(lines: list[Line]) -> list[Line]:
+def _unwrap(lines: list[NumberedLine]) -> list[NumberedLine]:
     """Without blank lines, a code fence or a shell's here-document around it."""
     start, end = 0, len(lines)
     while start < end:
@@ -103,27 +103,31 @@ def _unwrapped(lines: list[Line]) -> list[Line]:
     return lines[start:end]
 
 
-def _envelope(lines: list[Line]) -> Iterator[Operation]:
+def _read_envelope(lines: list[NumberedLine]) -> Iterator[Operation]:
     if lines[0].text.strip() != BEGIN:
-        raise unreadable(lines[0].number, f'expected "{BEGIN}", found {_shown(lines[0].text)}')
-    starts, end = _markers(lines)
+        raise unreadable_error(lines[0].number, f'expected "{BEGIN}", found {_shorten(lines[0].text)}')
+    starts, end = _find_markers(lines)
     if not end:
-        raise unreadable(lines[-1].number, f'"{END}" is missing: the patch may have been cut off', "Send all of it.")
+        raise unreadable_error(
+            lines[-1].number, f'"{END}" is missing: the patch may have been cut off', "Send all of it."
+        )
     for line in lines[end + 1 :]:
         if line.text.strip():
-            raise unreadable(line.number, f'there is text after "{END}"', "Put all files into one patch.")
+            raise unreadable_error(line.number, f'there is text after "{END}"', "Put all files into one patch.")
     first = starts[0] if starts else end
     for line in lines[1:first]:
         if line.text.strip():
-            raise unreadable(line.number, f'expected "*** Update File: path" or the like, found {_shown(line.text)}')
+            raise unreadable_error(
+                line.number, f'expected "*** Update File: path" or the like, found {_shorten(line.text)}'
+            )
     if not starts:
-        raise unreadable(lines[0].number, "the patch names no file")
+        raise unreadable_error(lines[0].number, "the patch names no file")
     for start, stop in pairwise([*starts, end]):
-        yield _section(lines[start], lines[start + 1 : stop])
+        yield _read_section(lines[start], lines[start + 1 : stop])
 
 
-def _markers(lines: list[Line]) -> tuple[list[int], int]:
-    """Where the sections begin and where the patch ends; 0: nowhere.
+def _find_markers(lines: list[NumberedLine]) -> tuple[list[int], int]:
+    """Returns the starts of the sections and the end of the patch; 0: no end.
 
     A marker may have space before it, but not among the lines of an update: there it is a line of the file that stays,
     unless it is the last line of the patch.
@@ -140,36 +144,38 @@ def _markers(lines: list[Line]) -> tuple[list[int], int]:
     return starts, 0
 
 
-def _section(header: Line, body: list[Line]) -> Operation:
+def _read_section(header: NumberedLine, body: list[NumberedLine]) -> Operation:
     found = _HEADER.fullmatch(header.text.strip())
     assert found is not None
     action, path, where = found[1].lower(), found[2].strip(), f"line {header.number} of the patch"
     if not path:
-        raise unreadable(header.number, "it names no file")
+        raise unreadable_error(header.number, "it names no file")
     if action == "add":
-        return Operation(where, "add", path, content=_added(body))
+        return Operation(where, "add", path, content=_new_content(body))
     if action == "delete":
         for line in body:
             if line.text.strip():
-                raise unreadable(line.number, "a deleted file has no lines here", "Leave them out.")
+                raise unreadable_error(line.number, "a deleted file has no lines here", "Leave them out.")
         return Operation(where, "delete", path)
     moved = _MOVE.fullmatch(body[0].text) if body else None
     if moved is None:
-        return _updated(where, header, path, "", _chunks(body))
+        return _update_operation(where, header, path, "", _read_chunks(body))
     if not (new_path := moved[1].strip()):
-        raise unreadable(body[0].number, "it names no file")
-    return _updated(where, header, path, new_path, _chunks(body[1:]))
+        raise unreadable_error(body[0].number, "it names no file")
+    return _update_operation(where, header, path, new_path, _read_chunks(body[1:]))
 
 
-def _updated(where: str, header: Line, path: str, new_path: str, chunks: tuple[Chunk, ...]) -> Operation:
+def _update_operation(
+    where: str, header: NumberedLine, path: str, new_path: str, chunks: tuple[Chunk, ...]
+) -> Operation:
     if not any(chunk.changes for chunk in chunks):
         if chunks or not new_path:
-            raise unreadable(header.number, f"nothing in {_shown(path)} is changed", "Mark lines with - and +.")
+            raise unreadable_error(header.number, f"nothing in {_shorten(path)} is changed", "Mark lines with - and +.")
         return Operation(where, "move", path, new_path)
     return Operation(where, "update", path, new_path, chunks=chunks)
 
 
-def _added(body: Sequence[Line]) -> str:
+def _new_content(body: Sequence[NumberedLine]) -> str:
     """The content of a new file. A line left empty between others is an empty line; after the last it is none."""
     content: list[str] = []
     blank = 0
@@ -180,32 +186,32 @@ def _added(body: Sequence[Line]) -> str:
         elif not line.text.strip():
             blank += 1
         elif line.text.rstrip() != END_OF_FILE:
-            raise unreadable(
+            raise unreadable_error(
                 line.number,
-                f"every line of an added file begins with +, this is {_shown(line.text)}",
+                f"every line of an added file begins with +, this is {_shorten(line.text)}",
                 "Begin each line of the new file with +, empty ones too.",
             )
     return "".join(f"{text}\n" for text in content)
 
 
-def _chunks(body: Sequence[Line]) -> tuple[Chunk, ...]:
+def _read_chunks(body: Sequence[NumberedLine]) -> tuple[Chunk, ...]:
     chunks: list[Chunk] = []
     start = 0
     for index, line in enumerate(body):
         last = index + 1 == len(body)
         ends = line.text.rstrip() == END_OF_FILE
         if ends or last or (body[index + 1].text.startswith("@@") and not line.text.startswith("@@")):
-            chunk = _chunk(body[start : index + (not ends)], at_end=ends)
+            chunk = _read_chunk(body[start : index + (not ends)], at_end=ends)
             if chunk is not None:
                 chunks.append(chunk)
             start = index + 1
     return tuple(chunks)
 
 
-def _chunk(body: Sequence[Line], *, at_end: bool) -> Chunk | None:
+def _read_chunk(body: Sequence[NumberedLine], *, at_end: bool) -> Chunk | None:
     """One chunk: its anchors, then its lines; None if there is nothing in it."""
     anchors: list[str] = []
-    marked: list[Marked] = []
+    marked: list[SignedLine] = []
     near, counted, unended = None, False, False
     for line in body:
         if line.text.startswith("@@"):
@@ -217,13 +223,15 @@ def _chunk(body: Sequence[Line], *, at_end: bool) -> Chunk | None:
         elif line.text.startswith("\\"):  # "\ No newline at end of file", said of the line before
             unended = bool(marked) and marked[-1].sign == "+"
         else:
-            marked.append(_marked(line))
-    if all(line == Marked(" ", "") for line in marked):
+            marked.append(_read_signed_line(line))
+    if all(line == SignedLine(" ", "") for line in marked):
         if anchors:
-            raise unreadable(body[0].number, "no line follows the anchor", "Write the lines that change below it.")
+            raise unreadable_error(
+                body[0].number, "no line follows the anchor", "Write the lines that change below it."
+            )
         return None
     if counted and all(line.sign == "+" for line in marked):
-        raise unreadable(
+        raise unreadable_error(
             body[0].number,
             "it counts lines of the file, and holds none to find the place by",
             "Add a few lines that stay, each with a space before it.",
@@ -231,19 +239,19 @@ def _chunk(body: Sequence[Line], *, at_end: bool) -> Chunk | None:
     return Chunk(body[0].number, tuple(marked), tuple(anchors), at_end, near, unended)
 
 
-def _marked(line: Line) -> Marked:
+def _read_signed_line(line: NumberedLine) -> SignedLine:
     if not line.text:
-        return Marked(" ", "")
+        return SignedLine(" ", "")
     if line.text[0] not in " +-":
-        raise unreadable(
+        raise unreadable_error(
             line.number,
-            f"it begins with none of space, - and +: {_shown(line.text)}",
+            f"it begins with none of space, - and +: {_shorten(line.text)}",
             "Begin a line that stays with a space, one that goes with -, one that comes with +.",
         )
-    return Marked(line.text[0], line.text[1:])
+    return SignedLine(line.text[0], line.text[1:])
 
 
-def _diff(lines: list[Line]) -> Iterator[Operation]:
+def _read_diff(lines: list[NumberedLine]) -> Iterator[Operation]:
     """The operations of a unified diff. Its line numbers only decide between places that fit equally well."""
     starts: list[int] = []
     named = True  # whether the file that is being read has its names already
@@ -254,29 +262,29 @@ def _diff(lines: list[Line]) -> Iterator[Operation]:
             starts.append(index)
         named = names or (named and not line.text.startswith("diff --git "))
     if not starts or starts[0]:
-        raise unreadable(lines[0].number, 'a line "--- a/path" must be followed by a line "+++ b/path"')
+        raise unreadable_error(lines[0].number, 'a line "--- a/path" must be followed by a line "+++ b/path"')
     for start, stop in pairwise([*starts, len(lines)]):
-        yield _file_of_diff(lines[start:stop])
+        yield _read_diff_file(lines[start:stop])
 
 
-def _file_of_diff(section: list[Line]) -> Operation:
+def _read_diff_file(section: list[NumberedLine]) -> Operation:
     header = section[0]
     size = next((index for index, line in enumerate(section) if line.text.startswith("@@")), len(section))
-    old, new = _names(section[:size])
+    old, new = _read_names(section[:size])
     body = section[size:]
     where = f"line {header.number} of the patch"
     if not old or not new or (old == new == NOWHERE):
-        raise unreadable(header.number, "it names no file")
+        raise unreadable_error(header.number, "it names no file")
     if old == NOWHERE:
-        content = _added([line for line in body if line.text[:1] not in ("@", "\\")])
+        content = _new_content([line for line in body if line.text[:1] not in ("@", "\\")])
         unended = any(line.text.startswith("\\") for line in body)
         return Operation(where, "add", new, content=content.removesuffix("\n") if unended else content)
     if new == NOWHERE:
         return Operation(where, "delete", old)
-    return _updated(where, header, old, new if new != old else "", _chunks(body))
+    return _update_operation(where, header, old, new if new != old else "", _read_chunks(body))
 
 
-def _names(preamble: list[Line]) -> tuple[str, str]:
+def _read_names(preamble: list[NumberedLine]) -> tuple[str, str]:
     """The old and the new name of a file, `/dev/null` where there is none."""
     found: dict[str, str] = {}
     for line in preamble:
@@ -287,7 +295,9 @@ def _names(preamble: list[Line]) -> tuple[str, str]:
             if line.text.startswith(start):
                 found[start] = NOWHERE
         if line.text.startswith(("Binary files ", "GIT binary patch", "copy from ")) or '"' in line.text[:13]:
-            raise unreadable(line.number, f"this cannot be applied: {_shown(line.text)}", "Use operations instead.")
+            raise unreadable_error(
+                line.number, f"this cannot be applied: {_shorten(line.text)}", "Use operations instead."
+            )
     if "rename from " in found and "rename to " in found:
         return found["rename from "], found["rename to "]
     both = preamble[0].text.removeprefix("diff --git ")
@@ -300,5 +310,5 @@ def _names(preamble: list[Line]) -> tuple[str, str]:
     return old, new
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return f'"{text}"' if len(text) <= 80 else f'"{text[:80]}…"'

@@ -12,8 +12,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools.file_parts.listing import MAX_ENTRIES, listing, printable
-from forge.tools.file_read.parts import Part, body_of, failure_of, part_of, result_of
+from forge.tools.file_parts.listing import MAX_ENTRIES, list_directory, printable
+from forge.tools.file_read.parts import FilePart, build_part, build_result, combined_failure, part_body
 
 if TYPE_CHECKING:  # it loads what only a call needs
     from forge.workspace.paths import Location
@@ -69,7 +69,7 @@ class FileRead(
         return {"limit": Setting(self.max_lines)}
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        return _listed(arguments["path"])
+        return _read_paths(arguments["path"])
 
     async def run(
         self,
@@ -78,52 +78,52 @@ class FileRead(
         offset: Annotated[int, Limits(ge=0), "The line to begin with, from 1."] = 1,
         limit: Annotated[int, Limits(ge=0), "Lines of each file at most; 0 for as many as fit."] = LIMIT,
     ) -> ToolResult:
-        paths = _listed(path)
+        paths = _read_paths(path)
         if not 0 < len(paths) <= self.max_files:
             problem = f"{len(paths):,} paths at once, the limit is {self.max_files}" if paths else "no path is given"
             raise ToolError(problem, ErrorKind.VALIDATION, "Name one file, or a few.")
         shares = _Shares(len(paths), self.max_lines, self.max_bytes, self.max_image_bytes)
         parts = []
         for one in paths:
-            part = await self._part(ctx, one, max(offset, 1), limit, shares)
+            part = await self._try_read(ctx, one, max(offset, 1), limit, shares)
             shares.use(part)
             parts.append(part)
         if all(part.failure for part in parts):
-            raise failure_of(parts)
-        return result_of(parts)
+            raise combined_failure(parts)
+        return build_result(parts)
 
-    async def _part(self, ctx: ToolContext, path: str, offset: int, limit: int, shares: _Shares) -> Part:
+    async def _try_read(self, ctx: ToolContext, path: str, offset: int, limit: int, shares: _Shares) -> FilePart:
         try:
             return await self._read(ctx, path, offset, limit, shares)
         except ToolError as error:
-            return Part(path, failure=error)
+            return FilePart(path, failure=error)
 
-    async def _read(self, ctx: ToolContext, path: str, offset: int, limit: int, shares: _Shares) -> Part:
+    async def _read(self, ctx: ToolContext, path: str, offset: int, limit: int, shares: _Shares) -> FilePart:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools.file_parts.resolve_path import approved
+        from forge.tools.file_parts.resolve_path import resolve_approved
         from forge.workspace.paths.open import status_of
         from forge.workspace.reading import read_for_model
         from forge.workspace.text.page import Bounds
 
-        place, *links = await approved(ctx, Permission.READ, path)
+        location, *links = await resolve_approved(ctx, Permission.READ, path)
         lines = min(limit or shares.lines, shares.lines)
         bounds = Bounds(lines, shares.size(path), self.max_line)
 
-        def work() -> Part:
-            status = status_of(place)
+        def work() -> FilePart:
+            status = status_of(location)
             if status is None:
-                raise _missing(ctx, place, is_link=bool(links))
+                raise _missing_file_error(ctx, location, is_link=bool(links))
             if S_ISDIR(status.st_mode):
-                return _directory(ctx, place, shares.lines)
-            reading = read_for_model(place, offset, bounds, shares.image, lambda: ctx.cancelled)
-            return part_of(place, reading, offset)
+                return _list_directory(ctx, location, shares.lines)
+            reading = read_for_model(location, offset, bounds, shares.image, lambda: ctx.cancelled)
+            return build_part(location, reading, offset)
 
-        part: Part = await in_thread(work)
+        part: FilePart = await in_thread(work)
         return part
 
 
 class _Shares:
-    """How much of the output each of several files may take: what one leaves, the others have."""
+    """Divides the output among several files: a file's unused share is left to the others."""
 
     def __init__(self, files: int, lines: int, size: int, image: int) -> None:
         self._files = files
@@ -146,15 +146,15 @@ class _Shares:
     def image(self) -> int:
         return min(self._image, self._images)
 
-    def use(self, part: Part) -> None:
-        shown = body_of(part)
+    def use(self, part: FilePart) -> None:
+        shown = part_body(part)
         self._files -= 1
         self._lines -= shown.count("\n") + 4
         self._size -= len(f"{part.path}{shown}".encode("utf-8", "replace")) + FOOTER
         self._images -= sum(len(image.data) for image in part.attachments)
 
 
-def _listed(path: str | list[str]) -> list[str]:
+def _read_paths(path: str | list[str]) -> list[str]:
     """The paths; a list that was sent as text is one, too."""
     if isinstance(path, str):
         if not (path.startswith("[") and path.endswith("]")):
@@ -171,19 +171,19 @@ def _listed(path: str | list[str]) -> list[str]:
     return list(dict.fromkeys(path))
 
 
-def _missing(ctx: ToolContext, place: Location, *, is_link: bool) -> ToolError:
-    from forge.tools.file_parts.denied_files import denied
+def _missing_file_error(ctx: ToolContext, location: Location, *, is_link: bool) -> ToolError:
+    from forge.tools.file_parts.denied_files import denied_predicate
     from forge.workspace.search.similar_names import find_similar_names
 
-    is_denied = denied(ctx)
-    names = [f'"{printable(name)}"' for name in find_similar_names(place) if not is_denied(name)]
+    is_denied = denied_predicate(ctx)
+    names = [f'"{printable(name)}"' for name in find_similar_names(location) if not is_denied(name)]
     hint = f"Did you mean {' or '.join(names)}?" if names else "Look for it with glob_search or directory_list."
-    where = f': it is a link to "{printable(place.shown)}", which is missing' if is_link else ""
+    where = f': it is a link to "{printable(location.shown)}", which is missing' if is_link else ""
     return ToolError(f"no such file{where}", ErrorKind.NOT_FOUND, hint)
 
 
-def _directory(ctx: ToolContext, place: Location, most: int) -> Part:
-    found = listing(ctx, place, max_entries=min(most, MAX_ENTRIES))
+def _list_directory(ctx: ToolContext, location: Location, most: int) -> FilePart:
+    found = list_directory(ctx, location, max_entries=min(most, MAX_ENTRIES))
     entries, total, clipped = (found.data[key] for key in ("entries", "total", "truncated"))
     words = f"directory, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
-    return Part(place.shown, found.for_llm, what=words, clipped=clipped, entries=entries, total_entries=total)
+    return FilePart(location.shown, found.for_llm, what=words, clipped=clipped, entries=entries, total_entries=total)

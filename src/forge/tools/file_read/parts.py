@@ -1,4 +1,4 @@
-"""What file_read shows of each path, put together into one result."""
+"""Combines what file_read shows of each path into one result."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.text.page import Page
 
 
-class Part(NamedTuple):
-    """What is shown of one path."""
+class FilePart(NamedTuple):
+    """The shown part of one path."""
 
     path: str
     text: str = ""
@@ -32,22 +32,22 @@ class Part(NamedTuple):
     failure: ToolError | None = None
 
 
-def part_of(place: Location, reading: FileContent, offset: int) -> Part:
+def build_part(location: Location, reading: FileContent, offset: int) -> FilePart:
     if reading.page is None:
         assert reading.kind is not None
         words = f"{reading.kind.name}, {reading.size:,} bytes"
-        image = Attachment(reading.kind.media_type, reading.image, printable(place.name))
-        return Part(place.shown, f"[{words}, attached]", size=reading.size, what=words, attachments=(image,))
+        image = Attachment(reading.kind.media_type, reading.image, printable(location.name))
+        return FilePart(location.shown, f"[{words}, attached]", size=reading.size, what=words, attachments=(image,))
     page = reading.page
     if not page.lines and page.total:
         raise ToolError(
-            f"offset {brief(offset)} is past the end: {printable(place.shown)} has {_lines(page.total)}",
+            f"offset {brief(offset)} is past the end: {printable(location.shown)} has {_lines(page.total)}",
             ErrorKind.USER,
             f"Use an offset from 1 to {page.total}.",
         )
-    text, footer = _numbered(page), _footer(page)
-    return Part(
-        place.shown,
+    text, footer = _number_lines(page), _footer(page)
+    return FilePart(
+        location.shown,
         f"{text}\n{footer}" if text and footer else text or footer,
         lines=len(page.lines),
         total=page.total,
@@ -58,14 +58,14 @@ def part_of(place: Location, reading: FileContent, offset: int) -> Part:
     )
 
 
-def _numbered(page: Page) -> str:
+def _number_lines(page: Page) -> str:
     from forge.workspace.text.page import number_line
 
     return "\n".join(number_line(number, line) for number, line in enumerate(page.lines, page.first))
 
 
 def _footer(page: Page) -> str:
-    """What was shown and how to go on; nothing where it was everything."""
+    """Describes the shown part and how to continue; empty if everything was shown."""
     if not page.lines:
         return "[empty file]"
     if page.ended and page.first == 1:
@@ -74,8 +74,8 @@ def _footer(page: Page) -> str:
     return f"[{shown}]" if page.ended else f"[{shown}; continue with offset={page.last + 1}]"
 
 
-def failure_of(parts: list[Part]) -> ToolError:
-    """Nothing could be read: why."""
+def combined_failure(parts: list[FilePart]) -> ToolError:
+    """Returns the error if nothing could be read."""
     failures = [(part.path, part.failure) for part in parts if part.failure]
     if len(failures) == 1:
         return failures[0][1]
@@ -87,10 +87,10 @@ def failure_of(parts: list[Part]) -> ToolError:
     return ToolError("; ".join([*told, *more]), kind, " ".join(hints))
 
 
-def result_of(parts: list[Part]) -> ToolResult:
+def build_result(parts: list[FilePart]) -> ToolResult:
     single = len(parts) == 1
     text = (
-        parts[0].text if single else "\n\n".join(f"=== {printable(part.path)} ===\n{body_of(part)}" for part in parts)
+        parts[0].text if single else "\n\n".join(f"=== {printable(part.path)} ===\n{part_body(part)}" for part in parts)
     )
     read = [part for part in parts if not part.failure]
     title = (
@@ -111,7 +111,7 @@ def result_of(parts: list[Part]) -> ToolResult:
         if parts[0].entries is not None:
             facts |= {"entries": parts[0].entries, "total_entries": parts[0].total_entries}
     else:
-        facts["files"] = [_facts(part) for part in parts]
+        facts["files"] = [_part_data(part) for part in parts]
     return ToolResult(
         for_llm=text,
         title=title,
@@ -120,7 +120,7 @@ def result_of(parts: list[Part]) -> ToolResult:
     )
 
 
-def _facts(part: Part) -> dict[str, Any]:
+def _part_data(part: FilePart) -> dict[str, Any]:
     if part.failure is not None:
         return {"path": part.path, "error": part.failure.message, "error_type": str(part.failure.kind)}
     return {
@@ -132,7 +132,7 @@ def _facts(part: Part) -> dict[str, Any]:
     }
 
 
-def body_of(part: Part) -> str:
+def part_body(part: FilePart) -> str:
     if part.failure is None:
         return part.text
     return f"[{'. '.join(filter(None, (part.failure.message, part.failure.suggestion)))}]"

@@ -14,8 +14,8 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.tools.grep_search.matches import Clock, Found
-    from forge.tools.grep_search.ripgrep import Request, Ripgrep
+    from forge.tools.grep_search.matches import FoundMatches, SearchClock
+    from forge.tools.grep_search.ripgrep import GrepRequest, Ripgrep
     from forge.workspace.paths import Location
 
 MAX_RESULTS = 100
@@ -84,45 +84,47 @@ class GrepSearch(
         from dataclasses import replace
 
         from forge.core.execution.threads import in_thread
-        from forge.tools.file_parts.denied_files import rules_out
-        from forge.tools.file_parts.resolve_path import approved
-        from forge.tools.grep_search.answer import Answer
-        from forge.tools.grep_search.filter import Wanted, readable, with_plain_brackets
-        from forge.tools.grep_search.matches import Clock
+        from forge.tools.file_parts.denied_files import denied_by_rules
+        from forge.tools.file_parts.resolve_path import resolve_approved
+        from forge.tools.grep_search.answer import SearchAnswer
+        from forge.tools.grep_search.filter import FileFilter, escape_brackets, make_readable
+        from forge.tools.grep_search.matches import SearchClock
         from forge.tools.grep_search.pattern import read_pattern
-        from forge.tools.grep_search.ripgrep import Request, count_denied, find_ripgrep
+        from forge.tools.grep_search.ripgrep import GrepRequest, count_denied, find_ripgrep
         from forge.workspace.paths import PathValidator
 
         parsed = read_pattern(pattern, fixed_strings)
-        place = (await approved(ctx, Permission.READ, path, blank=True))[0]
-        top, name = await _searched(place)
+        location = (await resolve_approved(ctx, Permission.READ, path, blank=True))[0]
+        top, name = await _split_target(location)
         most = max_results
 
-        def wanted(include: str | list[str]) -> Wanted:
-            return Wanted(top, "" if name else include, "" if name else exclude, None if name else rules_out(ctx))
+        def make_filter(include: str | list[str]) -> FileFilter:
+            return FileFilter(
+                top, "" if name else include, "" if name else exclude, None if name else denied_by_rules(ctx)
+            )
 
-        globs, plain = readable(include), with_plain_brackets(include)
-        request = Request(
-            place=top,
+        globs, plain = make_readable(include), escape_brackets(include)
+        request = GrepRequest(
+            location=top,
             name=name,
             pattern=parsed,
             folds=not case_sensitive,
             include=globs,
             include_ignored=include_ignored,
             most=0 if names_only else most,
-            wanted=wanted(globs),
+            wanted=make_filter(globs),
             reads_brackets=globs is not include,
         )
-        again = replace(request, include=plain, wanted=wanted(plain), reads_brackets=True) if plain else None
-        clock = Clock(self.seconds, lambda found: _report(ctx, found))
+        again = replace(request, include=plain, wanted=make_filter(plain), reads_brackets=True) if plain else None
+        clock = SearchClock(self.seconds, lambda found: _report(ctx, found))
         program = find_ripgrep(PathValidator.of(ctx.scope))
         request, ripgrep, found = await _search(program, request, again, clock)
         if globs is not include and not found.total:
-            wanted(include)  # says what is wrong with it
-        paths = _first(found, most, names_only)
+            make_filter(include)  # says what is wrong with it
+        paths = _select_files(found, most, names_only)
         if not names_only:
             await ripgrep.locate([path for path in paths if path not in found.positions], found, clock)
-        answer = Answer(request, found, before or context, after or context, names_only)
+        answer = SearchAnswer(request, found, before or context, after or context, names_only)
         if not request.wanted.is_all:
             answer.denied = await in_thread(lambda: count_denied(request, lambda: ctx.cancelled or clock.is_over()))
         await answer.collect(ctx, paths, most)
@@ -130,9 +132,9 @@ class GrepSearch(
 
 
 async def _search(
-    program: str, request: Request, again: Request | None, clock: Clock
-) -> tuple[Request, Ripgrep, Found]:
-    """What is found; if that is nothing, what is found for the other request."""
+    program: str, request: GrepRequest, again: GrepRequest | None, clock: SearchClock
+) -> tuple[GrepRequest, Ripgrep, FoundMatches]:
+    """Searches; if nothing is found, searches with the other request."""
     from forge.tools.grep_search.ripgrep import Ripgrep
 
     ripgrep = Ripgrep(request, program)
@@ -144,7 +146,7 @@ async def _search(
     return request, ripgrep, found
 
 
-async def _searched(place: Location) -> tuple[Location, str]:
+async def _split_target(location: Location) -> tuple[Location, str]:
     """The directory to search, and the name of the only file in it that is meant, if a file is."""
     import os
     import stat
@@ -153,29 +155,29 @@ async def _searched(place: Location) -> tuple[Location, str]:
     from forge.workspace.paths import quote_path
     from forge.workspace.paths.open import open_file, status_of
 
-    if ".git" in place.relative.split("/"):
-        raise ToolError(f"{quote_path(place.shown)}: .git is never searched", ErrorKind.USER, "Use git itself.")
+    if ".git" in location.relative.split("/"):
+        raise ToolError(f"{quote_path(location.shown)}: .git is never searched", ErrorKind.USER, "Use git itself.")
 
     def look() -> bool:
-        status = status_of(place)
+        status = status_of(location)
         if status is not None and stat.S_ISDIR(status.st_mode):
             return True
-        os.close(open_file(place))  # says what is wrong with anything but a file
+        os.close(open_file(location))  # says what is wrong with anything but a file
         return False
 
     if await in_thread(look):
-        return place, ""
-    return place.parent, place.name
+        return location, ""
+    return location.parent, location.name
 
 
-def _report(ctx: ToolContext, found: Found) -> None:
+def _report(ctx: ToolContext, found: FoundMatches) -> None:
     files = len(found.counts)
     ctx.progress(f"{found.total:,} lines in {files:,} files so far", matches=found.total, files=files)
 
 
-def _first(found: Found, most: int, names_only: bool) -> list[str]:
+def _select_files(found: FoundMatches, most: int, names_only: bool) -> list[str]:
     """The files to show, in order."""
-    paths = found.ordered()
+    paths = found.list_paths()
     if names_only:
         return paths[:most]
     chosen: list[str] = []

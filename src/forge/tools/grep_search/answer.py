@@ -1,4 +1,4 @@
-"""What grep_search answers: the lines as text for the model and as data for programs, and what is missing in them."""
+"""Builds the answer of grep_search: lines as text for the model and as data for programs, and notes on omissions."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from forge.core.context import ToolContext
 from forge.core.execution.threads import in_thread
 from forge.core.result import ToolResult
 from forge.tools.file_parts.listing import printable, sendable_name
-from forge.tools.grep_search.lines import is_there, lines_of
-from forge.tools.grep_search.matches import Found
-from forge.tools.grep_search.ripgrep import Request
+from forge.tools.grep_search.lines import can_open, read_lines
+from forge.tools.grep_search.matches import FoundMatches
+from forge.tools.grep_search.ripgrep import GrepRequest
 from forge.workspace.history.tracking import batch_read_notes
 
 AT_ONCE = 20  # files a chunk of streamed output
 
 
-class Answer:
+class SearchAnswer:
     """Grows file by file."""
 
-    def __init__(self, request: Request, found: Found, before: int, after: int, names_only: bool) -> None:
+    def __init__(self, request: GrepRequest, found: FoundMatches, before: int, after: int, names_only: bool) -> None:
         self.request = request
         self.found = found
         self.before = before
@@ -33,7 +33,7 @@ class Answer:
         self.changed = 0  # files that are not what they were
 
     async def collect(self, ctx: ToolContext, paths: Sequence[str], most: int) -> None:
-        """Read the files in a thread; whoever listens sees them as they come."""
+        """Reads the files in a thread; listeners see them as they come."""
         size = AT_ONCE if ctx.activity.listening else max(1, len(paths))
         for start in range(0, len(paths), size):
             before = len(self.text)
@@ -50,21 +50,21 @@ class Answer:
                     self._add_lines(path, most - len(self.matches))
 
     def _add_name(self, path: str) -> None:
-        place = self.request.place.child(path)
-        if is_there(place):
-            self.text.append(printable(place.shown))
-            self.files.append(sendable_name(place.shown))
+        location = self.request.location.child(path)
+        if can_open(location):
+            self.text.append(printable(location.shown))
+            self.files.append(sendable_name(location.shown))
         else:
             self.changed += 1
 
     def _add_lines(self, path: str, room: int) -> None:
-        place = self.request.place.child(path)
+        location = self.request.location.child(path)
         positions = self.found.positions.get(path, [])[: max(0, room)]
-        lines = lines_of(place, positions, self.before, self.after) if positions else None
+        lines = read_lines(location, positions, self.before, self.after) if positions else None
         if not lines:
             self.changed += room > 0
             return
-        name, sent = printable(place.shown), sendable_name(place.shown)
+        name, sent = printable(location.shown), sendable_name(location.shown)
         self.files.append(sent)
         last = -1
         for line in lines:
@@ -84,10 +84,10 @@ class Answer:
         data |= {"files": self.files, "total": total, "total_files": files}
         data |= {"truncated": found.is_partial or shown < total, "timed_out": found.is_partial}
         notes = self._notes(shown, total, seconds)
-        where = "" if self.names_only else f" in {_counted(files, 'file')}"
+        where = "" if self.names_only else f" in {_count_text(files, 'file')}"
         return ToolResult(
             for_llm="\n".join([*(self.text or ["No matches."]), *(f"[{note}]" for note in notes)]),
-            title=_counted(total, "file" if self.names_only else "matching line") + where,
+            title=_count_text(total, "file" if self.names_only else "matching line") + where,
             data=data,
         )
 
@@ -95,22 +95,22 @@ class Answer:
         found = self.found
         if shown < total:
             what = "file" if self.names_only else "matching line"
-            where = "" if self.names_only else f" in {_counted(len(found.counts), 'file')}"
+            where = "" if self.names_only else f" in {_count_text(len(found.counts), 'file')}"
             least = "at least " if found.is_partial else ""
-            yield f"{shown:,} of {least}{_counted(total, what)}{where}; narrow the search or raise max_results"
+            yield f"{shown:,} of {least}{_count_text(total, what)}{where}; narrow the search or raise max_results"
         if found.is_partial:
             yield f"stopped after {seconds:g} s, so there may be more; narrow the search"
         if self.request.reads_brackets:
             yield "the brackets in include were read as parts of names: as a glob it finds nothing"
         if self.denied:
-            yield f"{_counted(self.denied, 'file')} left out: a rule denies reading"
+            yield f"{_count_text(self.denied, 'file')} left out: a rule denies reading"
         if self.changed:
-            yield f"{_counted(self.changed, 'file')} changed during the search; search again to see it all"
+            yield f"{_count_text(self.changed, 'file')} changed during the search; search again to see it all"
         if found.is_too_hard:
             yield "some lines were given up: the pattern takes too long on them; simplify it"
         if found.unreadable:
             yield "some files or directories could not be read"
 
 
-def _counted(number: int, noun: str) -> str:
+def _count_text(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'s' * (number != 1)}"

@@ -1,4 +1,4 @@
-"""Chooses those of the files that ripgrep finds that are wanted: globs, the rules of the person, ignore files above."""
+"""Filters the files that ripgrep finds: by globs, the person's rules, and ignore files above."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from forge.workspace.state import STRAY
 Globs = str | list[str]
 
 
-class Wanted:
-    """Asked about every file found, by its path relative to the place that is searched."""
+class FileFilter:
+    """Decides for every file found, by its path relative to the searched location."""
 
     def __init__(
-        self, place: Location, include: Globs, exclude: Globs, is_denied: Callable[[str], bool] | None = None
+        self, location: Location, include: Globs, exclude: Globs, is_denied: Callable[[str], bool] | None = None
     ) -> None:
-        included, excluded = _listed(include), _listed(exclude)
-        self.include = [_glob(text) for text in included if not text.startswith("!")]
-        self.exclude = [_glob(text) for text in (*excluded, *(text[1:] for text in included if text.startswith("!")))]
+        included, excluded = _as_list(include), _as_list(exclude)
+        self.include = [_read_glob(text) for text in included if not text.startswith("!")]
+        self.exclude = [
+            _read_glob(text) for text in (*excluded, *(text[1:] for text in included if text.startswith("!")))
+        ]
         self.is_denied = is_denied
         self.is_all = not (self.include or self.exclude or is_denied)
-        self._above = "" if place.shown == "." else f"{place.shown}/"
+        self._above = "" if location.shown == "." else f"{location.shown}/"
 
     def __call__(self, path: str) -> bool:
         if STRAY in path and path.rpartition("/")[2].startswith(STRAY):
@@ -35,11 +37,11 @@ class Wanted:
         return self.is_all or (self.fits(path) and not self.denies(path))
 
     def denies(self, path: str) -> bool:
-        """Whether a rule of the person forbids to read it."""
+        """Returns True if a rule of the person forbids reading the file."""
         return self.is_denied is not None and self.is_denied(self._above + path)
 
     def fits(self, path: str) -> bool:
-        """Globs count from the place that is searched or from the workspace: models mean either."""
+        """Matches globs from the searched location or from the workspace: models mean either."""
         spellings = (path, self._above + path) if self._above else (path,)
         if self.include and not any(glob.fits(one) for glob in self.include for one in spellings):
             return False
@@ -47,35 +49,35 @@ class Wanted:
 
     def _is_excluded(self, path: str) -> bool:
         """Or a directory that it is in."""
-        ends = [place for place, char in enumerate(path) if char == "/"]
+        ends = [index for index, char in enumerate(path) if char == "/"]
         return any(glob.fits(path[:end]) for glob in self.exclude for end in (*ends, len(path)))
 
 
-def _listed(globs: Globs) -> list[str]:
+def _as_list(globs: Globs) -> list[str]:
     return [text for text in ([globs] if isinstance(globs, str) else globs) if text.strip()]
 
 
-def _glob(text: str) -> Glob:
+def _read_glob(text: str) -> Glob:
     """A name alone is meant at any depth, as in ignore files."""
     return compile_glob(text if "/" in text.rstrip("/") else f"**/{text}")
 
 
-def readable(include: Globs) -> Globs:
+def make_readable(include: Globs) -> Globs:
     """The globs; with their brackets as parts of names if they cannot be read otherwise, such as `[2024-01-15]`."""
     try:
-        for text in _listed(include):
-            _glob(text.removeprefix("!"))
+        for text in _as_list(include):
+            _read_glob(text.removeprefix("!"))
     except ToolError:
-        plain = with_plain_brackets(include)
+        plain = escape_brackets(include)
         if not plain:
             raise
         return plain
     return include
 
 
-def with_plain_brackets(include: Globs) -> list[str]:
+def escape_brackets(include: Globs) -> list[str]:
     """The globs with their brackets as parts of names, `app/[slug]/*.tsx`; empty if none has any."""
-    listed = _listed(include)
+    listed = _as_list(include)
     readings = [[text] if text.startswith("!") else plain_readings(text) or [text] for text in listed]
     plain = [text for reading in readings for text in reading]
     return plain if plain != listed else []
@@ -83,7 +85,7 @@ def with_plain_brackets(include: Globs) -> list[str]:
 
 def names_for_ripgrep(globs: Iterable[Glob], texts: Globs) -> list[str]:
     """The globs for names alone, if all are; ripgrep may then leave out the other files itself."""
-    listed = [text for text in _listed(texts) if not text.startswith("!")]
+    listed = [text for text in _as_list(texts) if not text.startswith("!")]
     simple = all(text.isascii() and not set(text) & set("/\\[]!,: ") for text in listed)
     return listed if simple and all(glob.decided_by_name for glob in globs) else []
 
@@ -95,9 +97,9 @@ class RulesAbove:
     otherwise, so for every file found the whole chain is asked.
     """
 
-    def __init__(self, place: Location) -> None:
-        self.place = place
-        self.top = read_rules_above(place)
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.top = read_rules_above(location)
 
     @property
     def are_beyond_ripgrep(self) -> bool:
@@ -105,7 +107,7 @@ class RulesAbove:
 
         Then ripgrep searches everything, and `ignores` alone decides.
         """
-        above = self.place
+        above = self.location
         while self.top is not None and above.relative != ".":
             above = above.parent
             if any(status_of(above.child(name)) is not None for name in (".rgignore", ".ignore")):
@@ -130,7 +132,7 @@ class RulesAbove:
                 return rules, True
             prefix = f"{directory}/"
         try:
-            file = open_directory(self.place.child(directory) if directory else self.place)
+            file = open_directory(self.location.child(directory) if directory else self.location)
         except ToolError:  # it is gone, or a link by now
             return rules, True
         try:

@@ -1,4 +1,4 @@
-"""Shows the lines that were found: read once more, by the one way that cannot lead out of the workspace."""
+"""Reads the found lines again, through the only function that cannot leave the workspace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _MARK = b"\xef\xbb\xbf"
 
 
-class Line(NamedTuple):
+class FoundLine(NamedTuple):
     """A line to show."""
 
     number: int
@@ -29,21 +29,21 @@ class Line(NamedTuple):
     matches: bool
 
 
-def lines_of(place: Location, positions: list[Position], before: int, after: int) -> list[Line] | None:
-    """The lines that match and those around them, in order; None if the file is not what was searched any more."""
+def read_lines(location: Location, positions: list[Position], before: int, after: int) -> list[FoundLine] | None:
+    """Returns the matching lines and their context, in order; None if the file changed since the search."""
     try:
-        file = open_file(place)
+        file = open_file(location)
     except ToolError:
         return None
     try:
         status = os.fstat(file)
         content = _Content(file, status.st_size)
-        shown: dict[int, Line] = {}
+        shown: dict[int, FoundLine] = {}
         for position in sorted(positions):
-            for line in _around(content, position, before, after):
+            for line in _read_around(content, position, before, after):
                 if line.matches or line.number not in shown:
                     shown[line.number] = line
-        note_read(place, status, content.raw)
+        note_read(location, status, content.raw)
     except (OSError, ValueError):
         return None
     finally:
@@ -51,14 +51,14 @@ def lines_of(place: Location, positions: list[Position], before: int, after: int
     return [shown[number] for number in sorted(shown)]
 
 
-def is_there(place: Location) -> bool:
-    """Whether the file can be opened; then the model knows of it, and may go on with it."""
+def can_open(location: Location) -> bool:
+    """Returns True if the file can be opened; the model then knows of it and may edit it."""
     try:
-        file = open_file(place)
+        file = open_file(location)
     except ToolError:
         return False
     try:
-        note_read(place, os.fstat(file))
+        note_read(location, os.fstat(file))
     finally:
         os.close(file)
     return True
@@ -74,7 +74,7 @@ class _Content:
         self._mark = len(_MARK) if head.startswith(_MARK) else 0
         if head[:2] in _WIDE:
             rest = b"" if self.raw is not None else os.pread(file, size, len(head))
-            self._text: bytes | None = widened(head + rest)
+            self._text: bytes | None = decode_wide(head + rest)
         else:
             self._text = None if self.raw is None else head[self._mark :]
 
@@ -86,42 +86,46 @@ class _Content:
         return os.pread(self._file, offset - start + AROUND, start + self._mark), offset - start
 
 
-def widened(content: bytes) -> bytes:
+def decode_wide(content: bytes) -> bytes:
     """UTF-16 with its mark, in UTF-8 without one."""
     encoding = "utf-16-le" if content.startswith(_WIDE[0]) else "utf-16-be"
     return content[2:].decode(encoding, "replace").encode()
 
 
-def _around(content: _Content, position: Position, before: int, after: int) -> Iterator[Line]:
+def _read_around(content: _Content, position: Position, before: int, after: int) -> Iterator[FoundLine]:
     """The line of a match, those before and those after it."""
     number, column, offset = position
     text, start = content.around(offset)
     if start > len(text) or (start and text[start - 1] != 10):
         raise ValueError("no line begins here any more")
-    place = start
+    line_start = start
     for back in range(1, before + 1):
-        if place == 0:
+        if line_start == 0:
             break
-        above = text.rfind(b"\n", 0, place - 1) + 1
-        yield Line(number - back, shown(text[above : place - 1]), False)
-        place = above
+        above = text.rfind(b"\n", 0, line_start - 1) + 1
+        yield FoundLine(number - back, render_line(text[above : line_start - 1]), False)
+        line_start = above
     end = text.find(b"\n", start)
-    yield Line(number, shown(text[start : end if end >= 0 else len(text)], column), True)
+    yield FoundLine(number, render_line(text[start : end if end >= 0 else len(text)], column), True)
     for on in range(1, after + 1):
         if end < 0 or end + 1 >= len(text):
             break
         start, end = end + 1, text.find(b"\n", end + 1)
-        yield Line(number + on, shown(text[start : end if end >= 0 else len(text)]), False)
+        yield FoundLine(number + on, render_line(text[start : end if end >= 0 else len(text)]), False)
 
 
-def shown(line: bytes, column: int = 0) -> str:
+def render_line(line: bytes, column: int = 0) -> str:
     """A line for reading; of a long one what is around the column."""
     line = line.removesuffix(b"\r")
     column = min(column, len(line))
     if len(line) <= LONGEST:
         return line.decode(errors="replace")
-    left = line[:column].decode(errors="replace") if column <= 4 * BEFORE else _tail(line[column - 4 * BEFORE : column])
-    right = _head(line[column : column + 4 * BEHIND])
+    left = (
+        line[:column].decode(errors="replace")
+        if column <= 4 * BEFORE
+        else _decode_tail(line[column - 4 * BEFORE : column])
+    )
+    right = _decode_head(line[column : column + 4 * BEHIND])
     is_cut_left = column > 4 * BEFORE or len(left) > BEFORE
     is_cut_right = len(line) > column + 4 * BEHIND or len(right) > BEHIND
     if not is_cut_left and not is_cut_right:
@@ -129,10 +133,10 @@ def shown(line: bytes, column: int = 0) -> str:
     return "…" * is_cut_left + left[-BEFORE:] + right[:BEHIND] + "…" * is_cut_right
 
 
-def _tail(piece: bytes) -> str:
+def _decode_tail(piece: bytes) -> str:
     """Without the rest of a character that was cut in two."""
     return piece.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")
 
 
-def _head(piece: bytes) -> str:
+def _decode_head(piece: bytes) -> str:
     return piece.decode(errors="ignore" if len(piece) == 4 * BEHIND else "replace")

@@ -1,4 +1,4 @@
-"""Reads what ripgrep writes for grep_search as it comes, and watches the time."""
+"""Reads ripgrep's output for grep_search as it comes, and limits the time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Position = tuple[int, int, int]  # the line's number from 1, the match's column,
 
 
 @dataclass
-class Found:
-    """What ripgrep found so far."""
+class FoundMatches:
+    """The matches found so far."""
 
     counts: dict[str, int] = field(default_factory=dict)  # lines that match, by path relative to the place
     positions: dict[str, list[Position]] = field(default_factory=dict)
@@ -36,12 +36,12 @@ class Found:
     def take_counts(self, lines: Iterable[bytes]) -> None:
         """Lines of a path, a NUL byte, and how many lines match."""
         for path, rest in self._records(lines):
-            self._counted(path, int(rest))
+            self._add_count(path, int(rest))
 
     def take_positions(self, lines: Iterable[bytes]) -> None:
         """Lines of a path, a NUL byte, and where one line matches."""
         for path, rest in self._records(lines):
-            if (position := _POSITION.match(rest)) and self._counted(path, 1):
+            if (position := _POSITION.match(rest)) and self._add_count(path, 1):
                 column = int(position[2]) - 1 if position[2] else END
                 self.positions.setdefault(path, []).append((int(position[1]), column, int(position[3])))
 
@@ -56,7 +56,7 @@ class Found:
             else:
                 self._head = path + b"\n"  # a path may have line breaks
 
-    def _counted(self, path: str, count: int) -> bool:
+    def _add_count(self, path: str, count: int) -> bool:
         if path not in self.counts:
             if path in self._left_out or not self.is_wanted(path):
                 self._left_out.add(path)
@@ -71,15 +71,15 @@ class Found:
         self.positions.pop(path, None)
         self._left_out.add(path)
 
-    def ordered(self) -> list[str]:
+    def list_paths(self) -> list[str]:
         """By the names in the path, as bytes."""
         return sorted(self.counts, key=lambda path: os.fsencode(path).split(b"/"))
 
 
-class Clock:
-    """When the search has to end; says once a second how far it is."""
+class SearchClock:
+    """The end of the search; reports progress once a second."""
 
-    def __init__(self, seconds: float, report: Callable[[Found], None]) -> None:
+    def __init__(self, seconds: float, report: Callable[[FoundMatches], None]) -> None:
         self.seconds = seconds
         self.end = time.monotonic() + seconds
         self.report = report
@@ -91,7 +91,7 @@ class Clock:
     def is_over(self) -> bool:
         return self.left <= 0
 
-    async def follow(self, program: StreamedProgram, found: Found, take: Callable[[list[bytes]], None]) -> bool:
+    async def follow(self, program: StreamedProgram, found: FoundMatches, take: Callable[[list[bytes]], None]) -> bool:
         """Take everything the program writes; False if it had to be stopped."""
         tick = self.left - 1.0
         while self.left > 0 and len(found.counts) < MOST_FILES:

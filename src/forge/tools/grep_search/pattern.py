@@ -58,13 +58,13 @@ def read_pattern(text: str, is_fixed: bool) -> Pattern:
     if _NO_TEXT.search(text):
         raise ToolError("the pattern has a character that no text file has", ErrorKind.VALIDATION, "Leave it out.")
     if (end := text.find("\n")) >= 0:
-        raise bad_pattern(f"{_LINE_BREAK} at position {end + 1}")
+        raise pattern_error(f"{_LINE_BREAK} at position {end + 1}")
     if is_fixed:
         return Pattern(text, text, is_fixed=True, has_return="\r" in text)
     return Pattern("".join(_escape_braces(text)), text, has_return=_RETURN.search(text) is not None)
 
 
-def bad_pattern(problem: str, hint: str = _HINT) -> ToolError:
+def pattern_error(problem: str, hint: str = _HINT) -> ToolError:
     return ToolError(f"not a valid pattern: {problem}", ErrorKind.VALIDATION, hint)
 
 
@@ -77,33 +77,33 @@ def _escape_braces(text: str) -> list[str]:
     return parts
 
 
-def for_pcre(pattern: Pattern) -> Pattern:
+def convert_to_pcre(pattern: Pattern) -> Pattern:
     """Returns the pattern for ripgrep's other engine, PCRE2, with the meaning that the default engine gives it.
 
     PCRE2 sees the end of a line as characters, so nothing in the pattern may match a carriage return or a line feed.
     """
     if operation := _CLASS_OPERATION.search(pattern.source):
-        raise bad_pattern(
+        raise pattern_error(
             f"{operation[0][-2:]} in a class cannot stand beside look-around or a back-reference", "Leave one out."
         )
     parts: list[str] = []
-    place = 1
+    position = 1
     for part in _PARTS.findall(pattern.source):
         if _NEWLINE.fullmatch(part):
-            raise bad_pattern(f"{_LINE_BREAK} at position {place}")
-        place += len(part)
-        parts.append(part if pattern.has_return else _without_breaks(part))
+            raise pattern_error(f"{_LINE_BREAK} at position {position}")
+        position += len(part)
+        parts.append(part if pattern.has_return else _exclude_breaks(part))
     return pattern._replace(source="".join(parts), needs_pcre=True)
 
 
-def _without_breaks(part: str) -> str:
+def _exclude_breaks(part: str) -> str:
     if part[0] == "[" and len(part) > 1 and _WIDE_CLASS.search(part):
         return rf"(?:(?![\r\n]){part})"
     return _WITHOUT_BREAKS.get(part, part)
 
 
 def may_need_pcre(pattern: Pattern, said: str) -> bool:
-    """Whether ripgrep's default engine refuses a pattern that PCRE2 may take."""
+    """Returns True if ripgrep's default engine refuses a pattern that PCRE2 may accept."""
     if pattern.needs_pcre or pattern.is_fixed:
         return False
     return any(words in said for words in _FOR_PCRE) or (
@@ -115,21 +115,21 @@ def explain_refusal(pattern: Pattern, said: str) -> ToolError | None:
     """The error for a pattern that ripgrep refuses; None if ripgrep complains of something else."""
     if 'the literal "\\n" is not allowed' in said:
         found = next((part for part in _PARTS.finditer(pattern.text) if _NEWLINE.search(part[0])), None)
-        return bad_pattern(f"{_LINE_BREAK} at position {found.start() + 1 if found else 1}")
+        return pattern_error(f"{_LINE_BREAK} at position {found.start() + 1 if found else 1}")
     if "PCRE2 is not available" in said:
         problem = "look-around and back-references need a ripgrep with PCRE2, and this one has none"
         return ToolError(problem, ErrorKind.CONFIG, f"Install it: {INSTALL}")
     if compiling := _PCRE_ERROR.search(said):
-        return bad_pattern(compiling[1])
+        return pattern_error(compiling[1])
     if "regex parse error" in said:
         words = said.rpartition("error: ")[2].strip().split("\n")[0]
-        return bad_pattern(_parse_error(pattern) or words)
+        return pattern_error(_describe_problem(pattern) or words)
     if "regex" in said:
-        return bad_pattern(said.strip().split("\n")[0].removeprefix("rg: "), "Simplify it.")
+        return pattern_error(said.strip().split("\n")[0].removeprefix("rg: "), "Simplify it.")
     return None
 
 
-def _parse_error(pattern: Pattern) -> str:
+def _describe_problem(pattern: Pattern) -> str:
     """Says what is wrong, and where. ripgrep puts the pattern into a group, so its own position may be off."""
     from pydantic_core import SchemaError, SchemaValidator, core_schema  # has the same parser
 
@@ -138,16 +138,16 @@ def _parse_error(pattern: Pattern) -> str:
     except SchemaError as error:
         if found := _PARSE_ERROR.search(str(error)):
             last = found[1].rstrip().rfind(" ") + 1  # of several places, the last is the wrong one
-            return f"{found[2].strip()} at position {_place_in_text(pattern, last) + 1}"
+            return f"{found[2].strip()} at position {_position_in_text(pattern, last) + 1}"
     return ""
 
 
-def _place_in_text(pattern: Pattern, place: int) -> int:
-    """Where a place in the source is in the text that was given: braces may have been escaped before it."""
+def _position_in_text(pattern: Pattern, position: int) -> int:
+    """Converts a position in the source to one in the given text: braces may have been escaped before it."""
     end = added = 0
     for given, part in zip(_PARTS.findall(pattern.text), _escape_braces(pattern.text), strict=True):
         end += len(part)
-        if end > place:
+        if end > position:
             break
         added += len(part) - len(given)
-    return place - added
+    return position - added

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.find_program import find_packaged_program
 from forge.process.running.lines import run_streamed
-from forge.tools.grep_search.filter import Globs, RulesAbove, Wanted, names_for_ripgrep
-from forge.tools.grep_search.matches import Clock, Found
-from forge.tools.grep_search.pattern import INSTALL, Pattern, explain_refusal, for_pcre, may_need_pcre
+from forge.tools.grep_search.filter import FileFilter, Globs, RulesAbove, names_for_ripgrep
+from forge.tools.grep_search.matches import FoundMatches, SearchClock
+from forge.tools.grep_search.pattern import INSTALL, Pattern, convert_to_pcre, explain_refusal, may_need_pcre
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.search.walk import NEVER, SKIPPED, walk
 
@@ -26,17 +26,17 @@ _SPECIAL = re.compile(r"[][*?{}\\!,]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """What is searched for, and where."""
+class GrepRequest:
+    """A search's pattern, location and options."""
 
-    place: Location  # a directory
+    location: Location  # a directory
     name: str = ""  # the only file of it that counts
     pattern: Pattern
     folds: bool
     include: Globs
     include_ignored: bool
     most: int  # positions needed
-    wanted: Wanted
+    wanted: FileFilter
     reads_brackets: bool = False  # those of include are parts of names
 
 
@@ -53,36 +53,40 @@ def find_ripgrep(paths: PathValidator) -> str:
 class Ripgrep:
     """One search."""
 
-    def __init__(self, request: Request, program: str) -> None:
+    def __init__(self, request: GrepRequest, program: str) -> None:
         self.request = request
         self.program = program
         self.pattern = request.pattern
-        self.above = None if request.include_ignored or request.name else RulesAbove(request.place)
+        self.above = None if request.include_ignored or request.name else RulesAbove(request.location)
 
-    async def search(self, clock: Clock) -> Found:
+    async def search(self, clock: SearchClock) -> FoundMatches:
         """Find the lines, with the engine that can read the pattern."""
         try:
             return await self._search(clock)
         except _NeedsPcre:
-            self.pattern = for_pcre(self.pattern)
+            self.pattern = convert_to_pcre(self.pattern)
             return await self._search(clock)
 
-    async def _search(self, clock: Clock) -> Found:
-        """With positions at once, unless there are so many that counting first is cheaper."""
+    async def _search(self, clock: SearchClock) -> FoundMatches:
+        """Searches for positions at once, unless there are so many that counting first is cheaper."""
         if self.request.most:
             try:
-                return await self._run(clock, _POSITIONS, Found.take_positions, MOST_OUTPUT)
+                return await self._run(clock, _POSITIONS, FoundMatches.take_positions, MOST_OUTPUT)
             except _TooMuch:
                 pass
-        return await self._run(clock, ["--count"], Found.take_counts)
+        return await self._run(clock, ["--count"], FoundMatches.take_counts)
 
     async def _run(
-        self, clock: Clock, kind: list[str], take: Callable[[Found, list[bytes]], None], most: int = sys.maxsize
-    ) -> Found:
-        found = Found(is_wanted=self._is_wanted)
+        self,
+        clock: SearchClock,
+        kind: list[str],
+        take: Callable[[FoundMatches, list[bytes]], None],
+        most: int = sys.maxsize,
+    ) -> FoundMatches:
+        found = FoundMatches(is_wanted=self._is_wanted)
         taken = 0
 
-        def bounded(lines: list[bytes]) -> None:
+        def take_bounded(lines: list[bytes]) -> None:
             nonlocal taken
             taken += sum(map(len, lines))
             if taken > most:
@@ -90,26 +94,26 @@ class Ripgrep:
             take(found, lines)
 
         command = [*self._command(), *kind, *self._files(), *self._pattern(), "--", "./"]
-        async with run_streamed(command, self.request.place.path) as program:
-            if await clock.follow(program, found, bounded):
+        async with run_streamed(command, self.request.location.path) as program:
+            if await clock.follow(program, found, take_bounded):
                 code, said = await program.ended()
                 if code > 1 or code < 0:
                     self._explain(code, said, found)
         return found
 
-    async def locate(self, paths: list[str], found: Found, clock: Clock) -> None:
+    async def locate(self, paths: list[str], found: FoundMatches, clock: SearchClock) -> None:
         """Ask again, for the positions in these files only: there may be millions in the others."""
         command = [*self._command(), *_POSITIONS, f"--max-count={self.request.most}", *self._pattern(), "--"]
-        there = Found(is_wanted=found.counts.__contains__)
+        there = FoundMatches(is_wanted=found.counts.__contains__)
         there.positions = found.positions
-        spare = Clock(max(clock.left, 2.0), lambda found: None)
+        spare = SearchClock(max(clock.left, 2.0), lambda found: None)
         while paths:
             some: list[str] = []
             size = 0
             while paths and size < LONGEST_COMMAND:
                 some.append(f"./{paths.pop(0)}")
                 size += len(os.fsencode(some[-1]))
-            async with run_streamed([*command, *some], self.request.place.path) as program:
+            async with run_streamed([*command, *some], self.request.location.path) as program:
                 await spare.follow(program, there, there.take_positions)
 
     def _is_wanted(self, path: str) -> bool:
@@ -129,7 +133,7 @@ class Ripgrep:
     def _files(self) -> list[str]:
         asked = self.request
         if asked.name:  # as one found in its directory: a file that is named is read on behind a NUL byte
-            return ["--hidden", "--no-ignore", "--max-depth=1", f"--glob=/{_as_glob(asked.name)}"]
+            return ["--hidden", "--no-ignore", "--max-depth=1", f"--glob=/{_escape_glob(asked.name)}"]
         never = [f"--glob=!{name}" for name in sorted(NEVER)]
         names = names_for_ripgrep(asked.wanted.include, asked.include)
         types = [*(f"--type-add=wanted:{name}" for name in names), "--type=wanted"] if names else []
@@ -139,7 +143,7 @@ class Ripgrep:
         is_beyond = self.above is not None and self.above.are_beyond_ripgrep
         return [*(["--hidden", "--no-ignore"] if is_beyond else _RULE), *never, *skipped, *types]
 
-    def _explain(self, code: int, said: str, found: Found) -> None:
+    def _explain(self, code: int, said: str, found: FoundMatches) -> None:
         """ripgrep failed: because of the pattern, because of some files, or by itself."""
         if may_need_pcre(self.pattern, said):
             raise _NeedsPcre
@@ -156,7 +160,7 @@ class Ripgrep:
         found.unreadable = True
 
 
-def _as_glob(name: str) -> str:
+def _escape_glob(name: str) -> str:
     """A glob for this name; `?` stands for each byte that is no text, since options are text."""
     plain = _SPECIAL.sub(r"\\\g<0>", name)
     return re.sub("[\udc80-\udcff]", "?", plain)
@@ -170,15 +174,15 @@ class _NeedsPcre(Exception):
     """The default engine cannot read the pattern, but PCRE2 may."""
 
 
-def count_denied(request: Request, stop: Callable[[], bool]) -> int:
-    """How many files a rule of the person leaves out: all of them, so that the number says nothing of what is in them.
+def count_denied(request: GrepRequest, stop: Callable[[], bool]) -> int:
+    """Counts all files that a rule of the person leaves out, so that the number reveals nothing of their content.
 
     Blocks, so call it in a thread.
     """
     wanted = request.wanted
     if wanted.is_denied is None or request.name:
         return 0
-    files = walk(request.place, include_ignored=request.include_ignored, stop=stop)
+    files = walk(request.location, include_ignored=request.include_ignored, stop=stop)
     return sum(
         entry.is_file(follow_symlinks=False) and wanted.fits(path) and wanted.denies(path) for path, entry, _ in files
     )

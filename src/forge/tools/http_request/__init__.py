@@ -43,20 +43,20 @@ class HttpRequest(
     ) -> ToolResult:
         from forge.network.idempotency_key import key_header
         from forge.network.limits import Limits as Bounds  # the network is loaded by the first request
-        from forge.tools.http_request.redirects import ask
+        from forge.tools.http_request.redirects import send_request
 
-        sent, content = _prepared(headers or {}, body, json)
+        sent, content = _prepare_request(headers or {}, body, json)
         sent = {**sent, **key_header(self.idempotency_header, method, ctx, sent)}
         bounds = Bounds(connect=min(10.0, timeout), read=timeout, total=timeout, size=self.max_bytes)
-        answer = await ask(ctx, method, url, headers=sent, body=content, limits=bounds)
-        return answered(answer)
+        answer = await send_request(ctx, method, url, headers=sent, body=content, limits=bounds)
+        return build_result(answer)
 
 
-def answered(answer: Any) -> ToolResult:
-    """The answer for all three readers; a body that is no text travels beside it."""
-    from forge.tools.web_parts.mark_untrusted import marked, one_line
+def build_result(answer: Any) -> ToolResult:
+    """Builds the result for model, person and programs; a body that is no text is attached."""
+    from forge.tools.web_parts.mark_untrusted import clean_line, mark_text
 
-    headers = _headers(answer.headers)
+    headers = _join_headers(answer.headers)
     found = answer.text()
     attachment = _attachment(answer) if found.binary and answer.body else None
     body = "" if attachment is not None else found.text
@@ -76,21 +76,26 @@ def answered(answer: Any) -> ToolResult:
         data["attachment"] = attachment.name
         body = f"[{attachment.media_type}, {len(attachment.data):,} bytes, attached as {attachment.name}]"
     said = f"HTTP {answer.status} {answer.reason}".rstrip()
-    lines = [said, *(f"{name}: {value}" for name, value in headers.items()), "", _readable(body, answer.content_type)]
+    lines = [
+        said,
+        *(f"{name}: {value}" for name, value in headers.items()),
+        "",
+        _spread_json(body, answer.content_type),
+    ]
     return ToolResult(
-        for_llm=marked("\n".join(lines).rstrip(), answer.url, "; ".join(notes)),
-        title=f"{one_line(said, 80)} ({len(answer.body):,} bytes)",
+        for_llm=mark_text("\n".join(lines).rstrip(), answer.url, "; ".join(notes)),
+        title=f"{clean_line(said, 80)} ({len(answer.body):,} bytes)",
         data=data,
         attachments=(attachment,) if attachment is not None else (),
     )
 
 
-def _prepared(headers: dict[str, str], body: str, value: Any) -> tuple[dict[str, str], bytes]:
+def _prepare_request(headers: dict[str, str], body: str, value: Any) -> tuple[dict[str, str], bytes]:
     """The headers and the body to send."""
     from json import dumps, loads
 
     if value is None:
-        return headers, _encoded(body)
+        return headers, _encode_body(body)
     if body:
         raise ToolError("give body or json, not both", ErrorKind.VALIDATION, "Leave one of them out.")
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
@@ -100,10 +105,10 @@ def _prepared(headers: dict[str, str], body: str, value: Any) -> tuple[dict[str,
             pass
     if not any(name.lower() == "content-type" for name in headers):
         headers = {**headers, "Content-Type": "application/json"}
-    return headers, _encoded(dumps(value, ensure_ascii=False))
+    return headers, _encode_body(dumps(value, ensure_ascii=False))
 
 
-def _encoded(text: str) -> bytes:
+def _encode_body(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -112,8 +117,8 @@ def _encoded(text: str) -> bytes:
         ) from None
 
 
-def _headers(pairs: list[tuple[str, str]]) -> dict[str, str]:
-    """By name; what came more than once is joined, cookies line by line."""
+def _join_headers(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    """Returns headers by name; repeated ones are joined, cookies line by line."""
     joined: dict[str, str] = {}
     for name, value in pairs:
         joined[name] = f"{joined[name]}{chr(10) if name == 'set-cookie' else ', '}{value}" if name in joined else value
@@ -121,18 +126,18 @@ def _headers(pairs: list[tuple[str, str]]) -> dict[str, str]:
 
 
 def _attachment(answer: Any) -> Attachment:
-    from forge.tools.web_parts.downloads import file_name, media_type_of
+    from forge.tools.web_parts.downloads import detect_media_type, file_name
 
-    kind = media_type_of(answer.body, answer.content_type)
+    kind = detect_media_type(answer.body, answer.content_type)
     return Attachment(kind, answer.body, file_name(answer.url, kind, answer.header("content-disposition")))
 
 
-def _readable(body: str, content_type: str) -> str:
+def _spread_json(body: str, content_type: str) -> str:
     """JSON without line breaks is spread over some: a line that long would be cut."""
     if len(body) <= LONGEST_LINE or "json" not in content_type:
         return body
     if max(map(len, body.split("\n"))) <= LONGEST_LINE:
         return body
-    from forge.tools.web_parts.content import spread
+    from forge.tools.web_parts.content import indent_json
 
-    return spread(body)
+    return indent_json(body)

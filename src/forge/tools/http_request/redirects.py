@@ -1,4 +1,4 @@
-"""Asks servers on behalf of a call: a redirect to another server is followed only where the gate lets it pass."""
+"""Sends requests for a call: follows a redirect to another server only if the gate allows it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from forge.network.limits import Limits
 from forge.network.response import Response
 
 _AS_GET = (301, 302, 303)
-_REDIRECTED = "after a redirect, "  # whoever asked did not name this server
+_REDIRECTED = "after a redirect, "  # the call did not name this server
 
 
-async def ask(
+async def send_request(
     ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: Limits
 ) -> Response:
-    """The answer at the end of all redirects. Another server gets neither the body nor what could hold a secret."""
+    """Returns the answer after all redirects. Another server gets neither the body nor possible secrets."""
     from forge.network.client import fetch  # imports asyncio, which listing tools does without
     from forge.network.headers import check_headers, keep_harmless
 

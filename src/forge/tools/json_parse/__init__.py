@@ -39,7 +39,7 @@ class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
         from forge.tools.json_parse.path import read_path, select  # loads what only a query needs
 
         steps = read_path(query)
-        document, repeated = read(data)
+        document, repeated = read_json(data)
         value, missed = select(document, steps)
         warnings = [f"key {key[:60]!r} occurs twice in an object, the last value was kept" for key in repeated]
         if missed:
@@ -54,7 +54,7 @@ class Verbatim(str):
     __slots__ = ()
 
 
-def read(text: str) -> tuple[Any, list[str]]:
+def read_json(text: str) -> tuple[Any, list[str]]:
     """The value of a JSON text, and the keys that occurred twice in one object."""
     import json  # listing tools does without
 
@@ -70,15 +70,15 @@ def read(text: str) -> tuple[Any, list[str]]:
     try:
         value = json.loads(
             text,
-            parse_int=_whole,
-            parse_float=_fraction,
+            parse_int=_read_integer,
+            parse_float=_read_fraction,
             parse_constant=lambda name: _refuse_constant(text),
             object_pairs_hook=as_object,
         )
     except json.JSONDecodeError as error:
-        raise _unreadable(text, error) from None
+        raise _syntax_error(text, error) from None
     except RecursionError:
-        raise _too_deep(MAX_DEPTH) from None
+        raise _depth_error(MAX_DEPTH) from None
     return value, list(repeated)[:_NAMED]
 
 
@@ -128,7 +128,7 @@ class _Writer:
 
     def _group(self, before: str, group: dict[str, Any] | list[Any], depth: int) -> None:
         if depth > self.max_depth:
-            raise _too_deep(self.max_depth)
+            raise _depth_error(self.max_depth)
         margin = f"\n{self.indent * depth}" if self.indent else ""
         comma = f",{margin}" if self.indent else ", "
         first = True
@@ -161,14 +161,14 @@ def _repeated_keys(pairs: list[tuple[str, Any]]) -> list[str]:
     return twice
 
 
-def _whole(digits: str) -> int | Verbatim:
+def _read_integer(digits: str) -> int | Verbatim:
     try:
         return int(digits)
     except ValueError:  # Python's own limit on the digits of an integer
         return Verbatim(digits)
 
 
-def _fraction(digits: str) -> float | Verbatim:
+def _read_fraction(digits: str) -> float | Verbatim:
     number = float(digits)
     exact = len(digits) <= 17 or repr(number) == digits  # up to 15 significant digits survive a float
     vanished = number == 0 and any(digit in "123456789" for digit in re.split("[eE]", digits)[0])
@@ -183,7 +183,7 @@ def _refuse_constant(text: str) -> Any:
     raise json.JSONDecodeError(f"{found[1]} is not JSON", text, found.start())
 
 
-def _unreadable(text: str, error: json.JSONDecodeError) -> ToolError:
+def _syntax_error(text: str, error: json.JSONDecodeError) -> ToolError:
     if not text.strip():
         return ToolError("there is no JSON in the text", ErrorKind.VALIDATION, "Give the JSON text itself as data.")
     start, end = max(error.pos - 30, 0), error.pos + 30
@@ -194,5 +194,5 @@ def _unreadable(text: str, error: json.JSONDecodeError) -> ToolError:
     return ToolError(message, ErrorKind.USER, "Correct the text at that place.")
 
 
-def _too_deep(depth: int) -> ToolError:
+def _depth_error(depth: int) -> ToolError:
     return ToolError(f"the JSON is nested more than {depth} levels deep", ErrorKind.USER, "Query a part of it.")

@@ -27,7 +27,7 @@ _SIMPLE_KEY = re.compile(r"[^.\[\]\s\"'*$]+")
 def read_path(path: str) -> list[Step]:
     """The steps of a path; none for the whole document."""
     if len(path) > MAX_LENGTH:
-        raise _unreadable(f"the query has {len(path):,} characters, the limit is {MAX_LENGTH:,}")
+        raise _path_error(f"the query has {len(path):,} characters, the limit is {MAX_LENGTH:,}")
     rest = path.strip()
     if rest in ("$", ".") or rest.startswith(("$.", "$[")):
         rest = rest[1:]
@@ -37,35 +37,35 @@ def read_path(path: str) -> list[Step]:
     while position < len(rest):
         match = _STEP.match(rest, position)
         if match is None:
-            raise _unreadable(f"the query cannot be read from {_clipped(rest[position:], 20)!r} on")
-        steps.append(_step(match))
+            raise _path_error(f"the query cannot be read from {_clip(rest[position:], 20)!r} on")
+        steps.append(_read_step(match))
         position = match.end()
     return steps
 
 
 def select(document: Any, steps: list[Step]) -> tuple[Any, int]:
-    """What the steps lead to, and how many items of a `[*]` did not have it.
+    """Returns the selected value, and the number of items of a `[*]` that lack it.
 
     Raises `ToolError` of kind not_found when nothing has it, naming the deepest part of the path that exists.
     """
     found, missed = [document], 0
     for depth, step in enumerate(steps):
-        below = [child for value in found for child in _children(value, step)]
+        below = [child for value in found for child in _find_children(value, step)]
         if step is not ...:
             missed += len(found) - len(below)
         if not below and found and not (step is ... and any(isinstance(value, list | dict) for value in found)):
-            raise _missing(found[0], steps[:depth], step)
+            raise _missing_error(found[0], steps[:depth], step)
         found = below
     return (found if ... in steps else found[0]), missed
 
 
-def written(steps: Iterable[Step]) -> str:
+def render_path(steps: Iterable[Step]) -> str:
     """The steps as a path again."""
-    text = "".join(_written(step) for step in steps)
+    text = "".join(_render_step(step) for step in steps)
     return text.removeprefix(".")
 
 
-def _step(match: re.Match[str]) -> Step:
+def _read_step(match: re.Match[str]) -> Step:
     if match["index"]:
         return int(match["index"])
     if match["each"] or match["key"] == "*":
@@ -75,10 +75,10 @@ def _step(match: re.Match[str]) -> Step:
     try:
         return str(json.loads(match["quoted"], strict=False))
     except ValueError:
-        raise _unreadable(f"{match['quoted']} in the query is not a JSON string") from None
+        raise _path_error(f"{match['quoted']} in the query is not a JSON string") from None
 
 
-def _children(value: Any, step: Step) -> list[Any]:
+def _find_children(value: Any, step: Step) -> list[Any]:
     if step is ...:
         return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
     if isinstance(value, dict):
@@ -94,15 +94,15 @@ def _index(step: Step) -> int | None:
     return int(step) if isinstance(step, str) and step.isascii() and step.isdigit() and len(step) < 16 else None
 
 
-def _missing(value: Any, prefix: list[Step], step: Step) -> ToolError:
-    place = written(prefix) or "the document"
-    message = f"nothing at {written([*prefix, step])}: {place} {_described(value)}"
-    return ToolError(_clipped(message, 1_000), ErrorKind.NOT_FOUND, _hint(value, prefix, step))
+def _missing_error(value: Any, prefix: list[Step], step: Step) -> ToolError:
+    parent = render_path(prefix) or "the document"
+    message = f"nothing at {render_path([*prefix, step])}: {parent} {_describe_value(value)}"
+    return ToolError(_clip(message, 1_000), ErrorKind.NOT_FOUND, _hint(value, prefix, step))
 
 
-def _described(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     if isinstance(value, dict) and value:
-        names = ", ".join(json.dumps(_clipped(key, 60), ensure_ascii=False) for key in list(value)[:_SHOWN])
+        names = ", ".join(json.dumps(_clip(key, 60), ensure_ascii=False) for key in list(value)[:_SHOWN])
         more = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
         return f"has the keys {names}{more}"
     if isinstance(value, list) and value:
@@ -115,13 +115,13 @@ def _hint(value: Any, prefix: list[Step], step: Step) -> str:
     if isinstance(value, dict) and isinstance(step, str):
         similar = near(step, list(value)[:1_000], 1)
         if similar:
-            return f"Did you mean {_clipped(written([*prefix, similar[0]]), 200)}?"
+            return f"Did you mean {_clip(render_path([*prefix, similar[0]]), 200)}?"
     if isinstance(value, list) and value and _index(step) is None:
-        return f"Use an index, or {written([*prefix, ..., step])} for every item."
+        return f"Use an index, or {render_path([*prefix, ..., step])} for every item."
     return "Query the part that exists, then go on from there."
 
 
-def _written(step: Step) -> str:
+def _render_step(step: Step) -> str:
     if step is ...:
         return "[*]"
     if isinstance(step, int):
@@ -129,9 +129,9 @@ def _written(step: Step) -> str:
     return f".{step}" if _SIMPLE_KEY.fullmatch(step) else f"[{json.dumps(step, ensure_ascii=False)}]"
 
 
-def _clipped(text: str, length: int) -> str:
+def _clip(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[:length]}…"
 
 
-def _unreadable(problem: str) -> ToolError:
+def _path_error(problem: str) -> ToolError:
     return ToolError(problem, ErrorKind.VALIDATION, 'Write it like users[0].name, a["x.y"] or items[*].id.')

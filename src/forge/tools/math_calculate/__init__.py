@@ -1,4 +1,4 @@
-"""Arithmetic, exact for integers."""
+"""Calculates, exactly for integers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def math_calculate(
     from forge.tools.math_calculate.expression import evaluate  # loads what only a calculation needs
 
     value = evaluate(expression)
-    return ToolResult(for_llm=written(value), data={"result": value})
+    return ToolResult(for_llm=format_number(value), data={"result": value})
 
 
-def written(value: Number) -> str:
+def format_number(value: Number) -> str:
     """A number as a person writes it: whole ones without `.0`."""
     if isinstance(value, float):
         return repr(value).removesuffix(".0").replace("-0", "0") if value == 0 else repr(value).removesuffix(".0")

@@ -71,7 +71,7 @@ class Arithmetic:
             raise ArithmeticRefused("the expression needs too much computing")
 
     def add(self, a: Number, b: Number) -> Number:
-        self.spend(_words(a) + _words(b))
+        self.spend(_count_words(a) + _count_words(b))
         return a + b
 
     def subtract(self, a: Number, b: Number) -> Number:
@@ -79,7 +79,7 @@ class Arithmetic:
 
     def multiply(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
-            _fits(a.bit_length() + b.bit_length() - 1)
+            _check_size(a.bit_length() + b.bit_length() - 1)
             self.spend(_product_work(a, b))
         return a * b
 
@@ -87,26 +87,26 @@ class Arithmetic:
         if isinstance(a, int) and isinstance(b, int):
             quotient, rest = self._divmod(a, b)
             return a / b if rest else quotient  # exact where a float would not be
-        _not_zero(b)
+        _refuse_zero(b)
         return a / b
 
     def floor_divide(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
             return self._divmod(a, b)[0]
-        _not_zero(b)
+        _refuse_zero(b)
         return a // b
 
     def modulo(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
             return self._divmod(a, b)[1]
-        _not_zero(b)
+        _refuse_zero(b)
         return a % b
 
     def power(self, a: Number, b: Number, modulus: Number | None = None) -> Number:
         if modulus is not None:
-            return self._modular_power(*_whole(a, b, modulus))
+            return self._modular_power(*_require_whole(a, b, modulus))
         if b < 0:
-            _not_zero(a)
+            _refuse_zero(a)
         if isinstance(a, int) and isinstance(b, int) and b >= 0:
             return self._whole_power(a, b)
         if a < 0 and b != math.floor(b):
@@ -117,14 +117,14 @@ class Arithmetic:
         if a < 0:
             raise ArithmeticRefused("a negative number has no real square root")
         if isinstance(a, int):
-            self.spend(_words(a) ** 2 / 4)
+            self.spend(_count_words(a) ** 2 / 4)
             root = math.isqrt(a)
             if root * root == a:
                 return root
         return math.sqrt(a)
 
     def cube_root(self, a: Number) -> Number:
-        return self._exactly(math.cbrt(a), lambda root: self.power(root, 3) == a)
+        return self._round_to_exact(math.cbrt(a), lambda root: self.power(root, 3) == a)
 
     def logarithm(self, a: Number, base: Number | None = None) -> Number:
         if a <= 0 or (base is not None and base <= 0):
@@ -137,15 +137,15 @@ class Arithmetic:
             return math.log10(a)
         if base is None:
             return math.log(a)
-        return self._exactly(math.log(a) / math.log(base), lambda exponent: self.power(base, exponent) == a)
+        return self._round_to_exact(math.log(a) / math.log(base), lambda exponent: self.power(base, exponent) == a)
 
     def round(self, a: Number, digits: Number = 0) -> Number:
-        (places,) = _whole(digits)
-        if not -400 <= places <= 400:
+        (decimals,) = _require_whole(digits)
+        if not -400 <= decimals <= 400:
             raise ArithmeticRefused("digits to round to must be between -400 and 400")
-        if isinstance(a, int) and places < 0:
-            self.spend(_words(a) ** 2)
-        return round(a, places) if places else round(a)
+        if isinstance(a, int) and decimals < 0:
+            self.spend(_count_words(a) ** 2)
+        return round(a, decimals) if decimals else round(a)
 
     def total(self, *numbers: Number) -> Number:
         result: Number = 0
@@ -154,87 +154,89 @@ class Arithmetic:
         return result
 
     def factorial(self, n: Number) -> int:
-        (whole,) = _natural(n)
-        _fits(math.lgamma(whole + 1) / math.log(2) if whole < MAX_BITS else math.inf)
+        (whole,) = _require_natural(n)
+        _check_size(math.lgamma(whole + 1) / math.log(2) if whole < MAX_BITS else math.inf)
         self.spend(whole * 100)
         return math.factorial(whole)
 
     def combinations(self, n: Number, k: Number) -> int:
-        total, taken = _natural(n, k)
+        total, taken = _require_natural(n, k)
         if taken > total:
             return 0
         return self.permutations(total, min(taken, total - taken), math.comb)
 
     def permutations(self, n: Number, k: Number, count: Callable[[int, int], int] = math.perm) -> int:
-        total, taken = _natural(n, k)
+        total, taken = _require_natural(n, k)
         if taken > total:
             return 0
-        _fits(taken * total.bit_length())
+        _check_size(taken * total.bit_length())
         self.spend(taken * (taken * total.bit_length() / 30 + 10))
         return count(total, taken)
 
     def greatest_common_divisor(self, *numbers: Number) -> int:
-        whole = _whole(*numbers)
-        self.spend(sum(_words(number) ** 2 for number in whole))
+        whole = _require_whole(*numbers)
+        self.spend(sum(_count_words(number) ** 2 for number in whole))
         return math.gcd(*whole)
 
     def least_common_multiple(self, *numbers: Number) -> int:
         result = 1
-        for number in _whole(*numbers):
+        for number in _require_whole(*numbers):
             shared = self.greatest_common_divisor(result, number) or 1
             result = abs(int(self.multiply(result, self._divmod(number, shared)[0])))
         return result
 
-    def _exactly(self, value: float, is_answer: Callable[[int], bool]) -> Number:
+    def _round_to_exact(self, value: float, is_answer: Callable[[int], bool]) -> Number:
         """The whole number next to `value` if that is the true answer and only rounding hid it."""
         nearest = round(value)
         close = abs(value - nearest) <= 1e-9 * max(1.0, abs(value))
         return nearest if close and is_answer(nearest) else value
 
     def _divmod(self, a: int, b: int) -> tuple[int, int]:
-        _not_zero(b)
-        self.spend(max(_words(a) - _words(b), 1) * _words(b))
+        _refuse_zero(b)
+        self.spend(max(_count_words(a) - _count_words(b), 1) * _count_words(b))
         return divmod(a, b)
 
     def _whole_power(self, a: int, b: int) -> int:
         bits = math.log2(abs(a)) * min(b, MAX_BITS + 1) if abs(a) > 1 else 1
-        _fits(bits)
+        _check_size(bits)
         self.spend(3 * (bits / 30 + 1) ** 1.58)
         return int(a**b)
 
     def _modular_power(self, a: int, b: int, modulus: int) -> int:
-        _not_zero(modulus)
-        self.spend(2 * (b.bit_length() + 1) * (_words(modulus) ** 2 + 1) + _words(a) * _words(modulus))
+        _refuse_zero(modulus)
+        self.spend(
+            2 * (b.bit_length() + 1) * (_count_words(modulus) ** 2 + 1) + _count_words(a) * _count_words(modulus)
+        )
         return pow(a, b, modulus)
 
 
-def _words(number: Number) -> int:
+def _count_words(number: Number) -> int:
     return number.bit_length() // 30 + 1 if isinstance(number, int) else 1
 
 
 def _product_work(a: int, b: int) -> float:
-    short, long = sorted((_words(a), _words(b)))
+    short, long = sorted((_count_words(a), _count_words(b)))
     return float(long * short**0.58 if short > 70 else long * short)
 
 
-def _fits(bits: float) -> None:
+def _check_size(bits: float) -> None:
     if bits > MAX_BITS:
         raise ArithmeticRefused("the number is too large")
 
 
-def _not_zero(number: Number) -> None:
+def _refuse_zero(number: Number) -> None:
     if number == 0:
         raise ArithmeticRefused("division by zero")
 
 
-def _whole(*numbers: Number) -> tuple[int, ...]:
+def _require_whole(*numbers: Number) -> tuple[int, ...]:
     if not all(isinstance(number, int) or number.is_integer() for number in numbers):
         raise ArithmeticRefused("only whole numbers are possible here")
     return tuple(int(number) for number in numbers)
 
 
-def _natural(*numbers: Number) -> tuple[int, ...]:
-    whole = _whole(*numbers)
+def _require_natural(*numbers: Number) -> tuple[int, ...]:
+    whole = _require_whole(*numbers)
     if min(whole) < 0:
         raise ArithmeticRefused("only whole numbers from 0 on are possible here")
     return whole

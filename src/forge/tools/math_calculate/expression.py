@@ -41,10 +41,10 @@ def evaluate(expression: str) -> Number:
             ErrorKind.VALIDATION,
             "Split it into several calls.",
         )
-    return _Reading(expression).all()
+    return _ExpressionReader(expression).read_all()
 
 
-class _Reading:
+class _ExpressionReader:
     """One expression being read from left to right."""
 
     def __init__(self, expression: str) -> None:
@@ -54,78 +54,80 @@ class _Reading:
         self.depth = 0
         self.arithmetic = Arithmetic()
 
-    def all(self) -> Number:
+    def read_all(self) -> Number:
         if self._here.kind == "end":
             raise ToolError("the expression is empty", ErrorKind.VALIDATION, 'Write one, such as "2 * (3 + 4)".')
-        value = self._value(0)
+        value = self._read_value(0)
         if self._here.kind != "end":
-            raise self._unexpected(self._here)
+            raise self._unexpected_error(self._here)
         return value
 
-    def _value(self, weakest: int) -> Number:
+    def _read_value(self, weakest: int) -> Number:
         """An operand and every following operator that binds at least as strongly as `weakest`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
-            raise self._wrong(f"nested more than {MAX_DEPTH} levels deep", self._here)
-        left = self._operand()
+            raise self._error_at(f"nested more than {MAX_DEPTH} levels deep", self._here)
+        left = self._read_operand()
         while self._here.kind == "sign" and (strength := _STRENGTH.get(self._here.text, -1)) >= weakest:
             operator = self._take()
-            right = self._value(strength if operator.text in ("**", "^") else strength + 1)
+            right = self._read_value(strength if operator.text in ("**", "^") else strength + 1)
             left = self._compute(operator, left, right)
         self.depth -= 1
         return left
 
-    def _operand(self) -> Number:
+    def _read_operand(self) -> Number:
         token = self._take()
         if token.kind in ("based", "number"):
-            return self._number(token)
+            return self._read_number(token)
         if token.kind == "name":
-            return self._named(token)
+            return self._read_name(token)
         if token.text == "(":
-            value = self._value(0)
+            value = self._read_value(0)
             self._close(token)
             return value
         if token.text in ("+", "-"):
-            value = self._value(_UNARY)
+            value = self._read_value(_UNARY)
             return -value if token.text == "-" else value
-        raise self._unexpected(token)
+        raise self._unexpected_error(token)
 
-    def _named(self, token: _Token) -> Number:
+    def _read_name(self, token: _Token) -> Number:
         name = token.text.lower()
         if name in _CONSTANTS:
             return _CONSTANTS[name]
         function = self.arithmetic.functions.get(name)
         if function is None:
-            raise self._unknown(token)
+            raise self._unknown_error(token)
         if self._here.text != "(":
-            raise self._wrong(f"{name} is a function and needs parentheses", token, f"Write {name}(…).")
-        arguments = self._arguments()
+            raise self._error_at(f"{name} is a function and needs parentheses", token, f"Write {name}(…).")
+        arguments = self._read_arguments()
         if len(arguments) < function.least or (function.most is not None and len(arguments) > function.most):
-            raise self._wrong(f"{name} takes {_count(function.least, function.most)}, not {len(arguments)}", token)
+            raise self._error_at(
+                f"{name} takes {_count_text(function.least, function.most)}, not {len(arguments)}", token
+            )
         return self._compute(token, *arguments)
 
-    def _arguments(self) -> list[Number]:
+    def _read_arguments(self) -> list[Number]:
         opening = self._take()
         arguments: list[Number] = []
         while self._here.text != ")":
-            arguments.append(self._value(0))
+            arguments.append(self._read_value(0))
             if self._here.text != ",":
                 break
             self._take()
         self._close(opening)
         return arguments
 
-    def _number(self, token: _Token) -> Number:
+    def _read_number(self, token: _Token) -> Number:
         try:
             if token.kind == "based":
                 return int(token.text, 0)
             if token.text.replace("_", "").isdigit():
                 return int(token.text)
         except ValueError:  # Python's own limit on the digits of an integer
-            raise self._wrong("the number has too many digits", token) from None
+            raise self._error_at("the number has too many digits", token) from None
         value = float(token.text)
         if value == math.inf:
-            raise self._wrong("the number is too large", token)
+            raise self._error_at("the number is too large", token)
         return value
 
     def _compute(self, token: _Token, *operands: Number) -> Number:
@@ -137,20 +139,22 @@ class _Reading:
         try:
             value = operation(*operands)
         except ArithmeticRefused as refusal:
-            raise self._wrong(str(refusal), token, kind=ErrorKind.USER) from None
+            raise self._error_at(str(refusal), token, kind=ErrorKind.USER) from None
         except OverflowError:
-            raise self._wrong("the number is too large", token, kind=ErrorKind.USER) from None
+            raise self._error_at("the number is too large", token, kind=ErrorKind.USER) from None
         except (ValueError, ZeroDivisionError):
-            raise self._wrong(f"{token.text} has no value for {_shown(operands)}", token, kind=ErrorKind.USER) from None
+            raise self._error_at(
+                f"{token.text} has no value for {_render_operands(operands)}", token, kind=ErrorKind.USER
+            ) from None
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._wrong("the result is not a finite number", token, kind=ErrorKind.USER)
+            raise self._error_at("the result is not a finite number", token, kind=ErrorKind.USER)
         return value
 
     def _close(self, opening: _Token) -> None:
         if self._here.kind == "end":
-            raise self._wrong('this "(" is never closed', opening)
+            raise self._error_at('this "(" is never closed', opening)
         if self._here.text != ")":
-            raise self._unexpected(self._here)
+            raise self._unexpected_error(self._here)
         self._take()
 
     @property
@@ -169,26 +173,26 @@ class _Reading:
         while position < len(text):
             match = _TOKEN.match(text, position)
             if match is None:
-                raise self._wrong("unexpected character", _Token("unknown", text[position], position), _GRAMMAR)
+                raise self._error_at("unexpected character", _Token("unknown", text[position], position), _GRAMMAR)
             if match.lastgroup != "space":
                 tokens.append(_Token(match.lastgroup or "", match.group(), position))
             position = match.end()
         return [*tokens, _Token("end", "", len(text))]
 
-    def _unexpected(self, token: _Token) -> ToolError:
+    def _unexpected_error(self, token: _Token) -> ToolError:
         if token.kind == "end":
-            return self._wrong("the expression stops too early", token, "Add what is missing at the end.")
+            return self._error_at("the expression stops too early", token, "Add what is missing at the end.")
         if self.next and token is self._here and (token.kind != "sign" or token.text == "("):
-            return self._wrong("an operator is missing before this", token, "Write multiplication with *.")
-        return self._wrong(f'unexpected "{token.text}"', token, _GRAMMAR)
+            return self._error_at("an operator is missing before this", token, "Write multiplication with *.")
+        return self._error_at(f'unexpected "{token.text}"', token, _GRAMMAR)
 
-    def _unknown(self, token: _Token) -> ToolError:
+    def _unknown_error(self, token: _Token) -> ToolError:
         names = sorted([*self.arithmetic.functions, "pi", "e", "tau"])
         similar = near(token.text, names)
         hint = f"Did you mean {' or '.join(similar)}?" if similar else f"Known names: {', '.join(names)}."
-        return self._wrong("unknown name", token, hint)
+        return self._error_at("unknown name", token, hint)
 
-    def _wrong(
+    def _error_at(
         self, problem: str, token: _Token, suggestion: str = "", kind: ErrorKind = ErrorKind.VALIDATION
     ) -> ToolError:
         rest = self.expression[token.position : token.position + 20]
@@ -203,11 +207,11 @@ _GRAMMAR = (
 )
 
 
-def _count(least: int, most: int | None) -> str:
+def _count_text(least: int, most: int | None) -> str:
     if most is None:
         return f"{least} or more arguments"
     return f"{least} argument{'s' * (least != 1)}" if least == most else f"{least} to {most} arguments"
 
 
-def _shown(operands: tuple[Number, ...]) -> str:
+def _render_operands(operands: tuple[Number, ...]) -> str:
     return ", ".join(f"{number:.6g}" if abs(number) < 1e300 else "a very large number" for number in operands[:4])

@@ -1,4 +1,4 @@
-"""What a program that a tool starts may reach, where there is a sandbox."""
+"""Defines what a program that a tool starts may reach in a sandbox."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sandbox has to do with a failure: the program that failed cannot know it."""
+"""Explains failures that the sandbox caused, since the failed program cannot know it."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _NO_NAME = "name the author in the command: git -c user.name=… -c user.email=�
 _READ_ONLY = "Git's settings are read-only in this sandbox; give them for one command: git -c KEY=VALUE …"
 
 
-def hints(output: str, sandbox: str, *, network: bool, line: str = "") -> list[str]:
-    """To be shown after the output of a program that may have failed; [] as a rule."""
+def find_hints(output: str, sandbox: str, *, network: bool, line: str = "") -> list[str]:
+    """Returns hints to show after a failed program's output; usually none."""
     if sandbox == "none":
         return []
     end = output[-_LOOKED_AT:]

@@ -64,30 +64,37 @@ class TestRunner(
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
         from forge.permissions.call_gate import gate_of
-        from forge.tools.test_runner.commands import planned
-        from forge.tools.test_runner.results import told
+        from forge.tools.test_runner.commands import plan_run
+        from forge.tools.test_runner.results import build_result
 
-        plan = planned(ctx.scope, framework, target)
+        plan = plan_run(ctx.scope, framework, target)
         if gate_of(ctx).judges:  # the files that it was found out from may have changed since it was asked for
             await ctx.require(Permission.EXECUTE, plan.line)
         ctx.progress(f"running {plan.framework}", command=plan.line)
-        finished = await self._finished(ctx, plan, timeout)
+        finished = await self._run_plan(ctx, plan, timeout)
         report = await in_thread(lambda: plan.how.read(finished.output, finished.errors))
-        return told(ctx, plan, finished, report, timeout)
+        return build_result(ctx, plan, finished, report, timeout)
 
-    async def _finished(self, ctx: ToolContext, plan: Plan, timeout: float) -> Finished:
+    async def _run_plan(self, ctx: ToolContext, plan: Plan, timeout: float) -> Finished:
         from dataclasses import replace
 
         from forge.process.running.run import Capture, run
-        from forge.tools.bash.run import prepared
+        from forge.tools.bash.run import prepare_line
 
-        work = await prepared(self._settings, ctx, plan.line, plan.folder, "", None)
-        toolchain = [path for home in plan.how.homes for path in home.readable]
+        work = await prepare_line(self._settings, ctx, plan.line, plan.folder, "", None)
+        toolchain = [path for toolchain_folder in plan.how.toolchains for path in toolchain_folder.readable]
         half = self._settings.max_output_bytes // 2
         return await run(
             work.argv,
             cwd=work.cwd,
-            env={**work.env, **{home.variable: str(home.path) for home in plan.how.homes if home.path.is_dir()}},
+            env={
+                **work.env,
+                **{
+                    toolchain_folder.variable: str(toolchain_folder.path)
+                    for toolchain_folder in plan.how.toolchains
+                    if toolchain_folder.path.is_dir()
+                },
+            },
             timeout=timeout,
             capture=Capture(half, half),
             on_output=_WithoutReport(ctx).show if ctx.activity.listening and plan.how.shows else None,
@@ -100,10 +107,10 @@ class TestRunner(
         return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """To execute the command line that is found out; where none is, the call is refused at once."""
-        from forge.tools.test_runner.commands import planned
+        """Asks to execute the detected command line; refuses the call if there is none."""
+        from forge.tools.test_runner.commands import plan_run
 
-        line = planned(scope, arguments["framework"], arguments["target"]).line
+        line = plan_run(scope, arguments["framework"], arguments["target"]).line
         return [(permission, line) for permission in sorted(self.spec.permissions)]
 
 

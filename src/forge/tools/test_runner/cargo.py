@@ -1,10 +1,10 @@
-"""Reads what cargo test writes, which has no machine's form in stable Rust."""
+"""Reads the output of cargo test, which has no machine-readable form in stable Rust."""
 
 from __future__ import annotations
 
 import re
 
-from forge.tools.test_runner.report import Report, number
+from forge.tools.test_runner.report import Report, read_number
 
 MAX_BLOCK = 20_000  # characters of what one test wrote
 
@@ -24,15 +24,15 @@ def read_cargo(output: str, errors: str) -> Report | None:
     report = Report(duration=0.0)
     results = _RESULT.findall(output)
     for passed, failed, ignored, seconds in results:
-        report.passed += number(passed)
-        report.failed += number(failed)
-        report.skipped += number(ignored)
+        report.passed += read_number(passed)
+        report.failed += read_number(failed)
+        report.skipped += read_number(ignored)
         report.duration = round((report.duration or 0.0) + float(seconds or 0), 3)
     if not results:
         return None
     _, *blocks = _BLOCK.split(output)
     for name, block in zip(blocks[::2], blocks[1::2], strict=True):
-        report.fail(name.partition(" - should panic")[0], *_explained(_of_this_test(block)))
+        report.fail(name.partition(" - should panic")[0], *_read_block(_cut_block(block)))
     broken = re.findall(r"^error: could not compile .*$", errors, re.MULTILINE)
     report.errors = len(broken)
     for words in broken:
@@ -40,16 +40,16 @@ def read_cargo(output: str, errors: str) -> Report | None:
     return report
 
 
-def _of_this_test(block: str) -> str:
-    """The last one of a crate is followed by the list of all that failed."""
+def _cut_block(block: str) -> str:
+    """Cuts the list of all failures, which follows the last block of a crate."""
     return re.split(r"^failures:$", block[:MAX_BLOCK], maxsplit=1, flags=re.MULTILINE)[0].strip("\n")
 
 
-def _explained(block: str) -> tuple[str, int, str]:
+def _read_block(block: str) -> tuple[str, int, str]:
     if found := _PANIC.search(block):
         said, note = _END.split(block[found.end() :])[0], re.search(r"^note: panic did not.*", block, re.M | re.S)
-        return found[1], number(found[2]), f"{said.rstrip()}\n{note[0]}" if note else said.rstrip()
+        return found[1], read_number(found[2]), f"{said.rstrip()}\n{note[0]}" if note else said.rstrip()
     if old := _OLD_PANIC.search(block):
-        return old[2], number(old[3]), old[1]
-    place = _AT.search(block)
-    return (place[1], number(place[2]), block) if place else ("", 0, block)
+        return old[2], read_number(old[3]), old[1]
+    location = _AT.search(block)
+    return (location[1], read_number(location[2]), block) if location else ("", 0, block)

@@ -1,4 +1,4 @@
-"""How each framework is told to run tests and to report them."""
+"""Builds the command line of each framework, and reads its reports."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import NamedTuple
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools.test_runner.cargo import read_cargo
-from forge.tools.test_runner.find_tests import Found, find_tests, is_directory, names_in
+from forge.tools.test_runner.find_tests import FoundTests, find_tests, is_directory, list_names
 from forge.tools.test_runner.go import read_go
 from forge.tools.test_runner.jest import read_jest
 from forge.tools.test_runner.junit import read_junit
-from forge.tools.test_runner.report import Read
+from forge.tools.test_runner.report import ReportReader
 from forge.tools.test_runner.tap import read_tap
 from forge.tools.test_runner.unittest_output import read_unittest
 from forge.workspace.paths import Location
@@ -24,8 +24,8 @@ from forge.workspace.paths import Location
 _ENVIRONMENTS = (".venv", "venv", "env")
 
 
-class Home(NamedTuple):
-    """Where a toolchain keeps itself, which a sandbox would hide: what of it may be read, never what is secret."""
+class ToolchainFolder(NamedTuple):
+    """A toolchain's folder, which a sandbox would hide: its readable parts, never its secrets."""
 
     variable: str
     default: str  # below the person's own home
@@ -42,18 +42,18 @@ class Home(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Framework:
-    """How it is run, how its report is read, and how one gets it."""
+    """A framework's command, report reader and installation advice."""
 
-    command: Callable[[Found], list[str]]
-    read: Read
+    command: Callable[[FoundTests], list[str]]
+    read: ReportReader
     install: str
     shows: bool = True  # whether a person can read what it writes while it runs
-    homes: tuple[Home, ...] = ()
+    toolchains: tuple[ToolchainFolder, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be run."""
+    """The planned run."""
 
     framework: str
     how: Framework
@@ -63,28 +63,30 @@ class Plan:
     project: Location
 
 
-def planned(scope: Scope, framework: str, target: str) -> Plan:
-    """Raises `ToolError` where it cannot be found out what to run."""
+def plan_run(scope: Scope, framework: str, target: str) -> Plan:
+    """Plans the run. Raises `ToolError` if no command can be determined."""
     found = find_tests(scope, framework, target)
     how = FRAMEWORKS[found.framework]
     argv = how.command(found)
-    is_below = found.framework == "node" and found.place is not None and is_directory(found.place)
-    project = found.place if is_below and found.place is not None else found.project
+    is_below = found.framework == "node" and found.location is not None and is_directory(found.location)
+    project = found.location if is_below and found.location is not None else found.project
     return Plan(found.framework, how, shlex.join(argv), argv[0], "" if project.shown == "." else project.shown, project)
 
 
-def _pytest(found: Found) -> list[str]:
+def _pytest(found: FoundTests) -> list[str]:
     # To a file of its own it could not write where a sandbox hides it. Its report comes when nothing is captured.
     report = ["--tb=short", "--color=no", "-o", "junit_family=xunit1", "--junitxml=/dev/stderr"]
-    return [_python(found), "-m", "pytest", *report, *_target(found, "-k")]
+    return [_find_python(found), "-m", "pytest", *report, *_target(found, "-k")]
 
 
-def _unittest(found: Found) -> list[str]:
-    start = [_python(found), "-m", "unittest"]
-    if found.place is None and found.target:
+def _unittest(found: FoundTests) -> list[str]:
+    start = [_find_python(found), "-m", "unittest"]
+    if found.location is None and found.target:
         return [*start, "-v", found.target]
-    if found.place is None or is_directory(found.place):
-        folder = found.target if found.place is not None and found.target != "." else _folder_of_tests(found.project)
+    if found.location is None or is_directory(found.location):
+        folder = (
+            found.target if found.location is not None and found.target != "." else _find_test_folder(found.project)
+        )
         return [*start, "discover", "-v", *(["-s", folder] if folder else [])]
     path, separator, inside = found.target.partition("::")
     if not separator:
@@ -92,40 +94,40 @@ def _unittest(found: Found) -> list[str]:
     return [*start, "-v", ".".join([path.removesuffix(".py").replace("/", "."), *inside.split("::")])]
 
 
-def _jest(found: Found) -> list[str]:
-    is_file = found.place is not None and not is_directory(found.place)
-    start = [_installed(found, "jest"), "--ci", "--json", *(["--runTestsByPath"] if is_file else [])]
+def _jest(found: FoundTests) -> list[str]:
+    is_file = found.location is not None and not is_directory(found.location)
+    start = [_find_program(found, "jest"), "--ci", "--json", *(["--runTestsByPath"] if is_file else [])]
     return [*start, *_target(found, "-t", splits=True)]
 
 
-def _vitest(found: Found) -> list[str]:
-    return [_installed(found, "vitest"), "run", "--reporter=json", *_target(found, "-t", splits=True)]
+def _vitest(found: FoundTests) -> list[str]:
+    return [_find_program(found, "vitest"), "run", "--reporter=json", *_target(found, "-t", splits=True)]
 
 
-def _node(found: Found) -> list[str]:
+def _node(found: FoundTests) -> list[str]:
     start = ["node", "--test", "--test-reporter=tap"]
     path, _, inside = found.target.partition("::")
-    if found.place is None:
+    if found.location is None:
         return [*start, *([f"--test-name-pattern={found.target}"] if found.target else [])]
-    if is_directory(found.place):
+    if is_directory(found.location):
         return start  # which is run there: only some versions take a directory
     return [*start, *([f"--test-name-pattern={inside}"] if inside else []), path]
 
 
-def _go(found: Found) -> list[str]:
+def _go(found: FoundTests) -> list[str]:
     start = ["go", "test", "-json"]
-    if found.place is None:
+    if found.location is None:
         return [*start, *(["-run", found.target] if found.target and found.target != "./..." else []), "./..."]
     path, _, inside = found.target.partition("::")
-    if is_directory(found.place):
+    if is_directory(found.location):
         return [*start, "./..." if path == "." else f"./{path}/..."]
     folder = os.path.dirname(path)
     return [*start, *(["-run", f"^{inside}$"] if inside else []), f"./{folder}" if folder else "."]
 
 
-def _cargo(found: Found) -> list[str]:
+def _cargo(found: FoundTests) -> list[str]:
     start = ["cargo", "test", "--no-fail-fast"]
-    if found.place is None:
+    if found.location is None:
         return [*start, *([found.target] if found.target else [])]
     path, _, inside = found.target.partition("::")
     folder, name = os.path.split(path)
@@ -133,52 +135,52 @@ def _cargo(found: Found) -> list[str]:
     return [*start, *tests, *([inside] if inside else [])]
 
 
-def _target(found: Found, option: str, *, splits: bool = False) -> list[str]:
+def _target(found: FoundTests, option: str, *, splits: bool = False) -> list[str]:
     """A path as it is, and a name behind the option for names."""
     if not found.target:
         return []
-    if found.place is None:
+    if found.location is None:
         return [option, found.target]
     path, _, inside = found.target.partition("::")
     return [path, option, inside] if splits and inside else [found.target]
 
 
-def _python(found: Found) -> str:
+def _find_python(found: FoundTests) -> str:
     """The project's own environment, or the one that is active, or the system's."""
-    for place in _upwards(found.project):
+    for location in _list_parents(found.project):
         for name in _ENVIRONMENTS:
-            path = os.path.join(place.path, name, "bin", "python")
+            path = os.path.join(location.path, name, "bin", "python")
             if os.access(path, os.X_OK):
                 return os.path.relpath(path, found.project.path)
     active = os.path.join(os.environ.get("VIRTUAL_ENV") or "/nowhere", "bin", "python")
     return active if os.access(active, os.X_OK) else "python3"
 
 
-def _installed(found: Found, name: str) -> str:
-    for place in _upwards(found.project):
-        path = os.path.join(place.path, "node_modules", ".bin", name)
+def _find_program(found: FoundTests, name: str) -> str:
+    for location in _list_parents(found.project):
+        path = os.path.join(location.path, "node_modules", ".bin", name)
         if os.path.exists(path):
             return os.path.relpath(path, found.project.path)
-    raise missing(name)
+    raise missing_error(name)
 
 
-def _upwards(place: Location) -> list[Location]:
-    found = [place]
+def _list_parents(location: Location) -> list[Location]:
+    found = [location]
     while found[-1].relative != ".":
         found.append(found[-1].parent)
     return found
 
 
-def _folder_of_tests(project: Location) -> str:
-    """Where discovery must begin: it goes down only into packages."""
-    names = names_in(project)
+def _find_test_folder(project: Location) -> str:
+    """Returns the folder where discovery must begin: it descends only into packages."""
+    names = list_names(project)
     if any(name.startswith("test") and name.endswith(".py") for name in names):
         return ""
     folders = [name for name in ("tests", "test") if name in names]
-    return next((name for name in folders if "__init__.py" not in names_in(project.child(name))), "")
+    return next((name for name in folders if "__init__.py" not in list_names(project.child(name))), "")
 
 
-def missing(framework: str, program: str = "") -> ToolError:
+def missing_error(framework: str, program: str = "") -> ToolError:
     what = f"{framework} is not installed" + (f" for {program}" if program else "")
     return ToolError(
         what, ErrorKind.CONFIG, f"Install it ({FRAMEWORKS[framework].install}), or name another framework."
@@ -191,11 +193,16 @@ FRAMEWORKS = {
     "jest": Framework(_jest, read_jest, "npm install", shows=False),
     "vitest": Framework(_vitest, read_jest, "npm install", shows=False),
     "node": Framework(_node, read_tap, "it comes with Node.js 18 or later"),
-    "go": Framework(_go, read_go, "it comes with Go", shows=False, homes=(Home("GOMODCACHE", "go/pkg/mod"),)),
+    "go": Framework(
+        _go, read_go, "it comes with Go", shows=False, toolchains=(ToolchainFolder("GOMODCACHE", "go/pkg/mod"),)
+    ),
     "cargo": Framework(
         _cargo,
         read_cargo,
         "it comes with Rust",
-        homes=(Home("RUSTUP_HOME", ".rustup"), Home("CARGO_HOME", ".cargo", ("registry", "git"))),
+        toolchains=(
+            ToolchainFolder("RUSTUP_HOME", ".rustup"),
+            ToolchainFolder("CARGO_HOME", ".cargo", ("registry", "git")),
+        ),
     ),
 }

@@ -1,4 +1,4 @@
-"""Which tests a project has, and the command line that runs them."""
+"""Finds a project's tests and their framework."""
 
 from __future__ import annotations
 
@@ -43,31 +43,37 @@ _PYTEST_SAID = re.compile(r"\[(?:tool[.:])?pytest|(?:^|[\"'\s])pytest\b", re.MUL
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """Where the tests of a project are run, and with what."""
+class FoundTests:
+    """The location and framework of a project's tests."""
 
     framework: str
     project: Location
-    place: Location | None  # what the target names, if it is a path
+    location: Location | None  # what the target names, if it is a path
     target: str  # as the framework takes it: a path below the project with a name in it, a name, or nothing
 
 
-def find_tests(scope: Scope, framework: str, target: str) -> Found:
+def find_tests(scope: Scope, framework: str, target: str) -> FoundTests:
     """Raises `ToolError` where nothing is found, or more than one framework."""
     target = target.strip()
-    _check(target)
+    _check_target(target)
     paths = PathValidator.of(scope)
     workspace = paths.resolve("", blank=True)
-    place = _place(paths, target)
-    language = _LANGUAGES.get(framework) or _ENDINGS.get(os.path.splitext(place.name)[1] if place else "")
-    start = place if place is not None and is_directory(place) else place.parent if place is not None else workspace
-    project = _project(start, language)
+    location = _resolve_target(paths, target)
+    language = _LANGUAGES.get(framework) or _ENDINGS.get(os.path.splitext(location.name)[1] if location else "")
+    start = (
+        location
+        if location is not None and is_directory(location)
+        else location.parent
+        if location is not None
+        else workspace
+    )
+    project = _find_project(start, language)
     if framework == "auto":
-        framework = _detected(scope, project, start, language)
-    return Found(framework, project, place, _below(project, place, target))
+        framework = _detect_framework(scope, project, start, language)
+    return FoundTests(framework, project, location, _target_below(project, location, target))
 
 
-def _check(target: str) -> None:
+def _check_target(target: str) -> None:
     problem = (
         f"it has more than {MAX_TARGET:,} characters"
         if len(target) > MAX_TARGET
@@ -81,7 +87,7 @@ def _check(target: str) -> None:
         raise ToolError(f"the target cannot be used: {problem}", ErrorKind.VALIDATION, "Name a file, or a test.")
 
 
-def _place(paths: PathValidator, target: str) -> Location | None:
+def _resolve_target(paths: PathValidator, target: str) -> Location | None:
     """The file or directory that a target names, with or without the name of a test in it; None for a name alone."""
     path, separator, _ = target.partition("::")
     path = path.removesuffix("/...")  # how go names all packages below
@@ -90,57 +96,62 @@ def _place(paths: PathValidator, target: str) -> Location | None:
     spelled = path.startswith(("/", "./", "../", "~")) or path in (".", "..")
     named = " " not in path and os.path.splitext(path)[1] in _ENDINGS
     try:
-        place = paths.resolve(path)
+        location = paths.resolve(path)
         below = "/" in path and is_directory(paths.resolve(path.partition("/")[0] or "/"))
     except ToolError:
         if spelled or named:
             raise
         return None
-    if status_of(place) is not None:
-        return None if separator and is_directory(place) else place  # `tests::adds` is a name in Rust
+    if status_of(location) is not None:
+        return None if separator and is_directory(location) else location  # `tests::adds` is a name in Rust
     if spelled or named or below:
         raise ToolError(f"there is no {quote_path(path)}", ErrorKind.NOT_FOUND, "Look for it with glob_search.")
     return None
 
 
-def is_directory(place: Location) -> bool:
-    status = status_of(place)
+def is_directory(location: Location) -> bool:
+    status = status_of(location)
     return status is not None and S_ISDIR(status.st_mode)
 
 
-def _project(start: Location, language: str | None) -> Location:
+def _find_project(start: Location, language: str | None) -> Location:
     """The nearest directory above that says it is a project, or else the root."""
     markers = {name for one, names in _MARKERS.items() if language in (None, one) for name in names}
-    place = start
+    location = start
     while True:
-        if markers & names_in(place) or place.relative == ".":
-            return place
-        place = place.parent
+        if markers & list_names(location) or location.relative == ".":
+            return location
+        location = location.parent
 
 
-def _below(project: Location, place: Location | None, target: str) -> str:
-    if place is None:
+def _target_below(project: Location, location: Location | None, target: str) -> str:
+    if location is None:
         return target
-    path = os.path.relpath(place.relative, project.relative)
+    path = os.path.relpath(location.relative, project.relative)
     _, separator, inside = target.partition("::")
     return f"{path}{separator}{inside}"
 
 
-def names_in(place: Location) -> frozenset[str]:
-    if not is_directory(place):
+def list_names(location: Location) -> frozenset[str]:
+    if not is_directory(location):
         return frozenset()
-    with explain_errors(place.shown):
-        directory = open_directory(place)
+    with explain_errors(location.shown):
+        directory = open_directory(location)
         try:
             return frozenset(os.listdir(directory))
         finally:
             os.close(directory)
 
 
-def _detected(scope: Scope, project: Location, start: Location, language: str | None) -> str:
+def _detect_framework(scope: Scope, project: Location, start: Location, language: str | None) -> str:
     found = [
         framework
-        for one, detect in (("python", _python), ("javascript", _javascript), ("go", _go), ("cargo", _cargo))
+        for one, detect in (
+            ("python", _detect_python),
+            ("javascript", _detect_javascript),
+            ("go", _detect_go),
+            ("cargo", _detect_cargo),
+        )
         if language in (None, one) and (framework := detect(scope, project, start))
     ]
     if not found:
@@ -159,50 +170,50 @@ def _detected(scope: Scope, project: Location, start: Location, language: str | 
     return found[0]
 
 
-def _go(scope: Scope, project: Location, start: Location) -> str:
-    return "go" if "go.mod" in names_in(project) else ""
+def _detect_go(scope: Scope, project: Location, start: Location) -> str:
+    return "go" if "go.mod" in list_names(project) else ""
 
 
-def _cargo(scope: Scope, project: Location, start: Location) -> str:
-    return "cargo" if "Cargo.toml" in names_in(project) else ""
+def _detect_cargo(scope: Scope, project: Location, start: Location) -> str:
+    return "cargo" if "Cargo.toml" in list_names(project) else ""
 
 
-def _python(scope: Scope, project: Location, start: Location) -> str:
+def _detect_python(scope: Scope, project: Location, start: Location) -> str:
     """pytest where anything says so; it runs the tests of unittest, but may not be installed."""
-    names = names_in(project)
+    names = list_names(project)
     if names & {"pytest.ini", "conftest.py"}:
         return "pytest"
     said: list[str] = [name for name in ("pyproject.toml", "setup.cfg", "tox.ini", "Pipfile") if name in names]
     said += sorted(name for name in names if name.startswith("requirements") and name.endswith(".txt"))
-    if any(_PYTEST_SAID.search(_text(scope, project.child(name))) for name in said):
+    if any(_PYTEST_SAID.search(_read_text(scope, project.child(name))) for name in said):
         return "pytest"
-    tests = _tests(project, start, _PYTHON_TEST)
-    texts = [_text(scope, place) for place in tests[:MAX_LOOKED]]
-    if any(place.name == "conftest.py" for place in tests) or any("pytest" in text for text in texts):
+    tests = _find_test_files(project, start, _PYTHON_TEST)
+    texts = [_read_text(scope, location) for location in tests[:MAX_LOOKED]]
+    if any(location.name == "conftest.py" for location in tests) or any("pytest" in text for text in texts):
         return "pytest"
     if any("unittest" in text for text in texts):
         return "unittest"
     return "pytest" if tests else ""
 
 
-def _tests(project: Location, start: Location, pattern: re.Pattern[str]) -> list[Location]:
+def _find_test_files(project: Location, start: Location, pattern: re.Pattern[str]) -> list[Location]:
     """Files that look like tests, where they usually are."""
-    usual = [project.child(name) for name in ("tests", "test", "__tests__") if name in names_in(project)]
+    usual = [project.child(name) for name in ("tests", "test", "__tests__") if name in list_names(project)]
     folders = dict.fromkeys((start, project, *usual))
     found = [
         folder.child(name)
         for folder in folders
-        for name in sorted(names_in(folder))
+        for name in sorted(list_names(folder))
         if name == "conftest.py" or pattern.fullmatch(name)
     ]
-    return [place for place in found if pattern is _PYTHON_TEST or place.name != "conftest.py"]
+    return [location for location in found if pattern is _PYTHON_TEST or location.name != "conftest.py"]
 
 
-def _javascript(scope: Scope, project: Location, start: Location) -> str:
-    names = names_in(project)
-    package = _package(scope, project) if "package.json" in names else {}
-    script = str(_mapping(package.get("scripts")).get("test", ""))
-    wanted = {*_mapping(package.get("devDependencies")), *_mapping(package.get("dependencies")), *package}
+def _detect_javascript(scope: Scope, project: Location, start: Location) -> str:
+    names = list_names(project)
+    package = _read_package(scope, project) if "package.json" in names else {}
+    script = str(_as_mapping(package.get("scripts")).get("test", ""))
+    wanted = {*_as_mapping(package.get("devDependencies")), *_as_mapping(package.get("dependencies")), *package}
     known = [
         one
         for one in ("vitest", "jest")
@@ -212,25 +223,25 @@ def _javascript(scope: Scope, project: Location, start: Location) -> str:
         known = [one for one in known if re.search(rf"\b{one}\b", script)] or known
     if known:
         return known[0]
-    if "--test" in script or _tests(project, start, _NODE_TEST):
+    if "--test" in script or _find_test_files(project, start, _NODE_TEST):
         return "node"
     return ""
 
 
-def _package(scope: Scope, project: Location) -> Mapping[str, Any]:
+def _read_package(scope: Scope, project: Location) -> Mapping[str, Any]:
     try:
-        return _mapping(json.loads(_text(scope, project.child("package.json"))))
+        return _as_mapping(json.loads(_read_text(scope, project.child("package.json"))))
     except (ValueError, RecursionError):
         return {}
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _text(scope: Scope, place: Location) -> str:
-    """What a file says, for deciding only; nothing, where it cannot be read."""
+def _read_text(scope: Scope, location: Location) -> str:
+    """Reads a file, for detection only; returns an empty text if it cannot be read."""
     try:
-        return read_file(scope, str(place.path), MAX_READ).decode(errors="replace")
+        return read_file(scope, str(location.path), MAX_READ).decode(errors="replace")
     except ToolError:
         return ""

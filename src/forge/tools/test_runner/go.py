@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from forge.tools.test_runner.report import Report, number
+from forge.tools.test_runner.report import Report, read_number
 
 MAX_OUTPUT = 20_000  # characters kept of what one test writes
 
@@ -35,25 +35,25 @@ def read_go(output: str, errors: str) -> Report | None:
             seconds += elapsed if not key[1] and isinstance(elapsed, int | float) else 0.0
     if not events:
         return None
-    return _counted(Report(duration=round(seconds, 3)), ended, written, errors)
+    return _count_tests(Report(duration=round(seconds, 3)), ended, written, errors)
 
 
-def _counted(report: Report, ended: Mapping[Key, str], written: Mapping[Key, str], errors: str) -> Report:
+def _count_tests(report: Report, ended: Mapping[Key, str], written: Mapping[Key, str], errors: str) -> Report:
     below: dict[Key, set[str]] = defaultdict(set)  # how the parts of a test ended, and the tests of a package
     for (package, test), how in ended.items():
         if test:
             below[package, ""].add(how)
             below[package, test.rpartition("/")[0]].add(how)
     for (package, test), how in ended.items():
-        said, parts = _words(written.get((package, test), "")), below.get((package, test), set())
+        said, parts = _remove_noise(written.get((package, test), "")), below.get((package, test), set())
         if not test:
             if how == "fail" and "fail" not in parts:  # it was not built, or ended before its tests did
                 report.errors += 1
-                told = said or _built(written, package) or errors
-                report.fail(package, *_place(told), told)
+                told = said or _find_build_error(written, package) or errors
+                report.fail(package, *_find_location(told), told)
         elif how == "fail" and ("fail" not in parts or _PLACE.search(said)):
             report.failed += 1
-            report.fail(f"{package}.{test}", *_place(said), said)
+            report.fail(f"{package}.{test}", *_find_location(said), said)
         elif not parts:  # otherwise its parts are counted themselves
             report.passed += how == "pass"
             report.skipped += how == "skip"
@@ -71,15 +71,15 @@ def _events(output: str) -> Iterator[dict[str, Any]]:
                 yield event
 
 
-def _built(written: Mapping[Key, str], package: str) -> str:
-    """Why a package was not built is told of `package [package.test]`."""
+def _find_build_error(written: Mapping[Key, str], package: str) -> str:
+    """Returns a package's build error, which is reported for `package [package.test]`."""
     return next((text for (name, _), text in written.items() if text and name.startswith(f"{package} [")), "")
 
 
-def _words(text: str) -> str:
+def _remove_noise(text: str) -> str:
     return "\n".join(line for line in text.split("\n") if line.strip() and not line.lstrip().startswith(_NOISE))
 
 
-def _place(text: str) -> tuple[str, int]:
+def _find_location(text: str) -> tuple[str, int]:
     found = _PLACE.search(text)
-    return (found[1], number(found[2])) if found else ("", 0)
+    return (found[1], read_number(found[2])) if found else ("", 0)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from textwrap import dedent
 from typing import Any
 
-from forge.tools.test_runner.report import Report, frames, number
+from forge.tools.test_runner.report import Report, find_frames, read_number
 
 _COUNT = re.compile(r'"num(Passed|Failed|Pending|Todo)Tests": ?(\d+)')
 _NONE = ("No tests found", "No test files found")
@@ -22,7 +22,7 @@ def read_jest(output: str, errors: str) -> Report | None:
     try:
         found, _ = json.JSONDecoder().raw_decode(output, start)
     except (ValueError, RecursionError):
-        return _of_the_head(output[start:])
+        return _read_head(output[start:])
     report = Report(
         passed=_count(found, "numPassedTests"),
         failed=_count(found, "numFailedTests"),
@@ -31,7 +31,7 @@ def read_jest(output: str, errors: str) -> Report | None:
     )
     files = [one for one in found.get("testResults") or () if isinstance(one, Mapping)]
     for file in files:
-        _file(report, file)
+        _count_file(report, file)
     begins, ends = found.get("startTime"), [one.get("endTime") for one in files]
     times = [end for end in ends if isinstance(end, int | float)]
     if isinstance(begins, int | float) and times:
@@ -39,28 +39,30 @@ def read_jest(output: str, errors: str) -> Report | None:
     return report
 
 
-def _file(report: Report, file: Mapping[str, Any]) -> None:
+def _count_file(report: Report, file: Mapping[str, Any]) -> None:
     name = str(file.get("name") or "")
     tests = [one for one in file.get("assertionResults") or () if isinstance(one, Mapping)]
     if not tests and file.get("status") == "failed":  # it could not be loaded
         report.errors += 1
-        report.fail(name, name, 0, _without_title(str(file.get("message") or "")))
+        report.fail(name, name, 0, _remove_title(str(file.get("message") or "")))
     for test in tests:
         if test.get("status") == "failed":
             said = "\n".join(map(str, test.get("failureMessages") or ()))
-            report.fail(str(test.get("fullName") or test.get("title") or ""), name, _line(said, name), _words(said))
+            report.fail(
+                str(test.get("fullName") or test.get("title") or ""), name, _find_line(said, name), _remove_frames(said)
+            )
 
 
-def _line(said: str, file: str) -> int:
-    return next((line for where, line in frames(said) if where == file), 0)
+def _find_line(said: str, file: str) -> int:
+    return next((line for where, line in find_frames(said) if where == file), 0)
 
 
-def _words(said: str) -> str:
+def _remove_frames(said: str) -> str:
     """Without the frames, which are mostly the framework's own."""
     return "\n".join(line for line in said.split("\n") if not line.startswith("    at "))
 
 
-def _without_title(said: str) -> str:
+def _remove_title(said: str) -> str:
     lines = said.strip("\n").split("\n")
     return dedent("\n".join(lines[1:] if "Test suite failed to run" in lines[0] else lines))
 
@@ -70,9 +72,9 @@ def _count(found: Mapping[str, Any], name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _of_the_head(text: str) -> Report | None:
+def _read_head(text: str) -> Report | None:
     """A report that was cut, or is no JSON: the counts come first."""
-    counts = {name: number(value) for name, value in _COUNT.findall(text[:10_000])}
+    counts = {name: read_number(value) for name, value in _COUNT.findall(text[:10_000])}
     if len(counts) < 3:
         return None
     skipped = counts.get("Pending", 0) + counts.get("Todo", 0)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from forge.tools.test_runner.report import Report, number
+from forge.tools.test_runner.report import Report, read_number
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -30,7 +30,7 @@ def read_junit(output: str, errors: str) -> Report | None:
             element.clear()
     if not totals:
         return None
-    return _completed(report, totals)
+    return _complete_counts(report, totals)
 
 
 def _events(text: str) -> Iterator[tuple[str, Any]]:
@@ -55,8 +55,8 @@ def _count(report: Report, case: Element) -> None:
         report.failed += found.tag == "failure"
         report.errors += found.tag == "error"
         text, file = found.text or "", case.get("file", "")
-        where, line = _place(text, file)
-        report.fail(_name(case), where or file, line or number(case.get("line")) + 1, _message(found, text))
+        where, line = _find_location(text, file)
+        report.fail(_name(case), where or file, line or read_number(case.get("line")) + 1, _message(found, text))
 
 
 def _name(case: Element) -> str:
@@ -71,13 +71,13 @@ def _name(case: Element) -> str:
     return "::".join(part for part in (file, inside, name) if part)
 
 
-def _place(text: str, file: str) -> tuple[str, int]:
+def _find_location(text: str, file: str) -> tuple[str, int]:
     """The last line of the test's own file that led there, or else the very last."""
     found = _PLACE.findall(text)
     if not found:
         return "", 0
     where, line = next((one for one in reversed(found) if one[0] == file), found[-1])
-    return where, number(line)
+    return where, read_number(line)
 
 
 def _message(found: Element, text: str) -> str:
@@ -89,12 +89,12 @@ def _message(found: Element, text: str) -> str:
     return f"{about}: {lines}" if about and lines else lines or said or text
 
 
-def _completed(report: Report, totals: dict[str, str]) -> Report:
-    """Where the report was cut, its head knows how many there were."""
-    tests = number(totals.get("tests"))
+def _complete_counts(report: Report, totals: dict[str, str]) -> Report:
+    """Adds the counts from the report's head if the report was cut."""
+    tests = read_number(totals.get("tests"))
     if tests > report.total:
         report.failed, report.errors, report.skipped = (
-            number(totals.get(name)) for name in ("failures", "errors", "skipped")
+            read_number(totals.get(name)) for name in ("failures", "errors", "skipped")
         )
         report.passed = max(0, tests - report.failed - report.errors - report.skipped)
     return report

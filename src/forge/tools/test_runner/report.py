@@ -1,4 +1,4 @@
-"""What a run of tests came to, whichever framework ran them, within bounds."""
+"""Defines the report of a test run, for every framework, within bounds."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")  # col
 _FRAME = re.compile(r"(?:^|[\s(]|file://)(/[^\s():]+):(\d+):\d+\)?$")
 
 
-class Broken(NamedTuple):
-    """A test that failed, or what could not even become one."""
+class FailedTest(NamedTuple):
+    """A failed test, or an error outside a test."""
 
     name: str
     file: str = ""
@@ -27,14 +27,14 @@ class Broken(NamedTuple):
 
 @dataclass(slots=True)
 class Report:
-    """Counts, and the first failures. `errors` are not tests that failed, but what broke around them."""
+    """Counts and the first failures. `errors` count problems outside the tests."""
 
     passed: int = 0
     failed: int = 0
     skipped: int = 0
     errors: int = 0
     duration: float | None = None  # seconds, where the framework tells
-    failures: list[Broken] = field(default_factory=list)
+    failures: list[FailedTest] = field(default_factory=list)
     nothing: bool = False  # the framework says that there are no tests: not that it could not look for them
 
     @property
@@ -43,10 +43,12 @@ class Report:
 
     def fail(self, name: str, file: str = "", line: int = 0, message: str = "") -> None:
         if len(self.failures) < MAX_FAILURES:
-            self.failures.append(Broken(clean(name)[:MAX_NAME], file, line, clipped(clean(message).strip("\n"))))
+            self.failures.append(
+                FailedTest(clean(name)[:MAX_NAME], file, line, clip_middle(clean(message).strip("\n")))
+            )
 
 
-Read = Callable[[str, str], Report | None]
+ReportReader = Callable[[str, str], Report | None]
 """From what a framework wrote as output and as errors; None where it reported nothing, since it broke off before."""
 
 
@@ -54,19 +56,19 @@ def clean(text: str) -> str:
     return _CONTROL.sub("", text) if text else ""
 
 
-def clipped(text: str, most: int = MAX_MESSAGE) -> str:
-    """The beginning, where it says what was expected, and the end, where it says what happened."""
+def clip_middle(text: str, most: int = MAX_MESSAGE) -> str:
+    """Keeps the beginning, usually the expectation, and the end, usually the outcome."""
     if len(text) <= most:
         return text
     return f"{text[: most * 2 // 3]}\n[…]\n{text[-(most // 3) :]}"
 
 
-def frames(text: str) -> Iterator[tuple[str, int]]:
+def find_frames(text: str) -> Iterator[tuple[str, int]]:
     """The files and lines of a stack as JavaScript writes it: `at name (file:///a.js:1:2)`, `at /a.js:1:2`."""
     for line in text.split("\n"):
         if found := _FRAME.search(line[-LONGEST_FRAME:]):
-            yield found[1], number(found[2])
+            yield found[1], read_number(found[2])
 
 
-def number(text: str | None) -> int:
+def read_number(text: str | None) -> int:
     return int(text) if text and text.isdecimal() and len(text) < 10 else 0

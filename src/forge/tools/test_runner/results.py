@@ -1,4 +1,4 @@
-"""What is said of a run of tests: to the model in a few lines, to programs in full."""
+"""Builds the result of a test run: short for the model, complete for programs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.running.run import Finished
-from forge.tools.test_runner.commands import Plan, missing
-from forge.tools.test_runner.report import Broken, Report, clean, clipped
+from forge.tools.test_runner.commands import Plan, missing_error
+from forge.tools.test_runner.report import FailedTest, Report, clean, clip_middle
 from forge.workspace.paths import PathValidator
 
 SHOWN = 20  # failures that the model is told of
@@ -20,7 +20,7 @@ TAIL = 4_000  # characters of the end of the output
 NOTHING_TO_RUN = (0, 5)  # exit codes of frameworks that looked for tests and found none
 
 
-def told(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolResult:
+def build_result(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolResult:
     tail = _tail(plan, finished, reported=report is not None)
     failure = _failure(plan, finished, report, timeout)
     counts = report if report is not None and (failure is None or report.total) else Report()
@@ -34,7 +34,7 @@ def told(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None
         "skipped": counts.skipped,
         "errors": counts.errors,
         "duration": counts.duration if counts.duration is not None else round(finished.duration, 3),
-        "failures": [_broken(ctx, plan, one) for one in counts.failures],
+        "failures": [_failure_data(ctx, plan, one) for one in counts.failures],
         "exit_code": finished.exit_code,
         "signal": finished.signal,
         "timed_out": finished.timed_out,
@@ -50,7 +50,7 @@ def told(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None
 
 
 def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolError | None:
-    """Why there is no verdict; None where there is one, good or bad."""
+    """Returns the error if there is no verdict; None if there is one, good or bad."""
     if finished.timed_out:
         return ToolError(
             f"{plan.framework} timed out after {timeout:g} s and was killed, with all that it had started",
@@ -58,7 +58,7 @@ def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: flo
             "Run fewer tests at once with target, or give it more time.",
         )
     if report is None and _is_missing(plan, finished):
-        return missing(plan.framework, plan.program if "python" in plan.program else "")
+        return missing_error(plan.framework, plan.program if "python" in plan.program else "")
     if report is not None and (report.total or report.nothing or finished.exit_code in NOTHING_TO_RUN):
         return None
     how = f"ended by {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"
@@ -93,15 +93,15 @@ def _summary(plan: Plan, data: dict[str, Any]) -> str:
 def _failures(data: dict[str, Any]) -> list[str]:
     lines = []
     for one in data["failures"][:SHOWN]:
-        place = f" ({one['file']}:{one['line']})" if one["file"] and one["line"] else ""
-        said = clipped(one["message"], SHOWN_MESSAGE).split("\n") if one["message"] else []
-        lines += [f"FAILED {one['name']}{place}", *(f"    {line}" for line in said)]
+        location = f" ({one['file']}:{one['line']})" if one["file"] and one["line"] else ""
+        said = clip_middle(one["message"], SHOWN_MESSAGE).split("\n") if one["message"] else []
+        lines += [f"FAILED {one['name']}{location}", *(f"    {line}" for line in said)]
     left = data["failed"] + data["errors"] - min(len(data["failures"]), SHOWN)
     return [*lines, f"[{left} more failed]"] if left > 0 and data["failures"] else lines
 
 
 def _oddities(finished: Finished, report: Report, tail: str) -> list[str]:
-    """What the counts do not show: an end that does not fit them, and failures without words."""
+    """Describes what the counts do not show: a contradicting exit code, and failures without a message."""
     broken = report.failed + report.errors
     if finished.signal:
         return [f"[ended by {finished.signal}]", tail]
@@ -112,22 +112,22 @@ def _oddities(finished: Finished, report: Report, tail: str) -> list[str]:
     return []
 
 
-def _broken(ctx: ToolContext, plan: Plan, one: Broken) -> dict[str, Any]:
-    file = _shown(ctx, plan, one.file)
+def _failure_data(ctx: ToolContext, plan: Plan, one: FailedTest) -> dict[str, Any]:
+    file = _workspace_path(ctx, plan, one.file)
     return {"name": file if one.name == one.file else one.name, "file": file, "line": one.line, "message": one.message}
 
 
-def _shown(ctx: ToolContext, plan: Plan, file: str) -> str:
-    """As a path of the workspace, where it is one."""
+def _workspace_path(ctx: ToolContext, plan: Plan, file: str) -> str:
+    """Returns the file as a path of the workspace, if it is in it."""
     if not file:
         return ""
     real = os.path.normpath(os.path.join(plan.project.path, file.removeprefix("file://")))
-    place = PathValidator.of(ctx.scope).location_of(real)
-    return place.shown if place is not None else file
+    location = PathValidator.of(ctx.scope).location_of(real)
+    return location.shown if location is not None else file
 
 
 def _tail(plan: Plan, finished: Finished, *, reported: bool) -> str:
-    """What a person would look at: without reports that are for machines."""
+    """Returns the end of the output for a person, without machine-readable reports."""
     errors, output = finished.errors, finished.output
     if plan.framework == "pytest":
         before, _, rest = errors.partition("<?xml")

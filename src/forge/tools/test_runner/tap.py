@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from forge.tools.test_runner.report import Report, frames, number
+from forge.tools.test_runner.report import Report, find_frames, read_number
 
 MAX_COMMENTS = 30  # lines that are kept until it is known whether they explain a failure
 
@@ -17,7 +17,7 @@ _LOCATION = re.compile(r"(.*):(\d+):\d+")
 
 @dataclass(slots=True)
 class _Point:
-    """One `ok` or `not ok`, and what is said below it."""
+    """One `ok` or `not ok`, and its details."""
 
     depth: int
     ok: bool
@@ -50,7 +50,7 @@ def _count(report: Report, point: _Point, *, is_parent: bool) -> None:
         return  # they are counted themselves
     elif "exitCode" in point.said:  # a file that broke as a whole
         report.errors += 1
-        report.fail(point.name, point.name, _line(point), _explained(point))
+        report.fail(point.name, point.name, _line(point), _explain_failure(point))
     else:
         report.failed += 1
         report.fail(point.name, _file(point), _line(point), point.said.get("error", ""))
@@ -74,13 +74,13 @@ def _points(text: str) -> Iterator[_Point]:
         elif found := _POINT.match(line):
             if point is not None:
                 yield point
-            name = _unescaped(found[3] or "")
+            name = _decode_escapes(found[3] or "")
             point = _Point(len(found[1]), found[2] == "ok", name, bool(found[4]), comments)
             comments = []
         elif point is not None and line == f"{' ' * (point.depth + 2)}---":
             inside, key = True, ""
         elif line.lstrip().startswith("# ") and not line.lstrip().startswith("# Subtest: "):
-            comments = [*comments[-MAX_COMMENTS:], _unescaped(line.lstrip()[2:])]
+            comments = [*comments[-MAX_COMMENTS:], _decode_escapes(line.lstrip()[2:])]
     if point is not None:
         yield point
 
@@ -99,18 +99,18 @@ def _file(point: _Point) -> str:
 
 
 def _line(point: _Point) -> int:
-    """Where it failed, if that is in the file of the test, or else where the test is."""
+    """Returns the line of the failure if it is in the test's file, or else the line of the test."""
     file = _file(point)
     found = _LOCATION.fullmatch(point.said.get("location", ""))
-    otherwise = number(found[2]) if found else 0
-    return next((line for where, line in frames(point.said.get("stack", "")) if where == file), otherwise)
+    otherwise = read_number(found[2]) if found else 0
+    return next((line for where, line in find_frames(point.said.get("stack", "")) if where == file), otherwise)
 
 
-def _explained(point: _Point) -> str:
-    """Why a file broke is in what it wrote before it ended, most of which are frames."""
+def _explain_failure(point: _Point) -> str:
+    """Explains a broken file by its last output, without most frames."""
     said = [line for line in point.comments if line.strip() and not line.lstrip().startswith(("at ", "Node.js v"))]
     return "\n".join(said) or point.said.get("error", "")
 
 
-def _unescaped(text: str) -> str:
+def _decode_escapes(text: str) -> str:
     return text.replace("\\#", "#").replace("\\\\", "\\")

@@ -1,10 +1,10 @@
-"""Reads what Python's own unittest writes."""
+"""Reads the output of Python's unittest."""
 
 from __future__ import annotations
 
 import re
 
-from forge.tools.test_runner.report import Report, number
+from forge.tools.test_runner.report import Report, read_number
 
 _RAN = re.compile(r"^Ran (\d+) tests? in ([\d.]+)s$", re.MULTILINE)
 _ENDED = re.compile(r"^(?:OK|FAILED|NO TESTS RAN)(?: \(([^)\n]*)\))?$", re.MULTILINE)
@@ -32,7 +32,7 @@ def read_unittest(output: str, errors: str) -> Report | None:
     for kind, block in zip(blocks[::2], blocks[1::2], strict=True):
         tests.add(_fail(report, kind, block))
     broken = len(tests - {""})  # several parts of one test may fail
-    total = number(last[1])
+    total = read_number(last[1])
     fine = min(total - broken, len(_FINE.findall(errors, 0, last.start())))  # Python 3.12.1 leaves skipped ones out
     report.passed = max(0, total - broken - report.skipped, fine)
     return report
@@ -40,7 +40,7 @@ def read_unittest(output: str, errors: str) -> Report | None:
 
 def _counts(text: str) -> dict[str, int]:
     pairs = (part.partition("=") for part in text.split(", ") if part)
-    return {name: number(value) for name, _, value in pairs}
+    return {name: read_number(value) for name, _, value in pairs}
 
 
 def _fail(report: Report, kind: str, block: str) -> str:
@@ -53,22 +53,22 @@ def _fail(report: Report, kind: str, block: str) -> str:
     if inside.startswith("unittest.loader._FailedTest"):
         full = name
     more = title[named.end() :] if named else ""  # of a part: `(i=2)`
-    file, line = _place(rest, name)
+    file, line = _find_location(rest, name)
     said = "It passed, and was expected to fail." if kind == "UNEXPECTED SUCCESS" else _message(rest)
     report.fail(f"{full}{more}", file, line, said)
     return "" if name in ("setUpClass", "tearDownClass", "setUpModule", "tearDownModule") else full
 
 
-def _place(text: str, name: str) -> tuple[str, int]:
+def _find_location(text: str, name: str) -> tuple[str, int]:
     found = _FILE.findall(text)
     if not found:
         return "", 0
     file, line, _ = next((one for one in reversed(found) if one[2] == name), found[-1])
-    return file, number(line)
+    return file, read_number(line)
 
 
 def _message(text: str) -> str:
-    """What follows the last frame: its source line, and a line of marks, are left out."""
+    """Returns the text after the last frame, without its source line and marks."""
     end = max((match.end() for match in _FILE.finditer(text)), default=0)
     lines = text[end:].strip("\n").split("\n")
     while len(lines) > 1 and lines[0].startswith("    "):

@@ -10,7 +10,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.web_fetch.cache import Cache, Turns
+from forge.tools.web_fetch.cache import Cache, HostRateLimit
 
 if TYPE_CHECKING:  # the network is loaded by the first request
     from forge.network.response import Response
@@ -46,7 +46,7 @@ class WebFetch(
         self.max_bytes = max_bytes
         self.reading_seconds = reading_seconds  # of computing, for one page
         self.cache: Cache[Content] = Cache(cache_seconds)
-        self.turns = Turns(requests_per_minute)
+        self.turns = HostRateLimit(requests_per_minute)
 
     async def run(
         self,
@@ -61,31 +61,31 @@ class WebFetch(
 
         from forge.network.egress import Egress
         from forge.network.url import read_url
-        from forge.tools.web_fetch.page_part import shown
+        from forge.tools.web_fetch.page_part import render_part
         from forge.tools.web_parts.read_page import PageReader
 
-        place, egress = read_url(url), Egress.current()
-        egress.judge(place)  # before a turn is taken, or a page shown that was fetched when it was allowed
-        key = (ctx.scope.session_id, repr(egress), str(place), format)
+        target, egress = read_url(url), Egress.current()
+        egress.judge(target)  # before a turn is taken, or a page shown that was fetched when it was allowed
+        key = (ctx.scope.session_id, repr(egress), str(target), format)
         content = self.cache.find(*key)
         is_cached = content is not None
         if content is None:
             async with PageReader(self.reading_seconds) as reader:
-                await self._take_turn(ctx, place.host, timeout)
+                await self._take_turn(ctx, target.host, timeout)
                 end = (
                     asyncio.get_running_loop().time() + timeout
                 )  # for the whole of it; waiting for others is not its time
-                answer = await self._fetched(str(place), timeout, reader)
+                answer = await self._fetch(str(target), timeout, reader)
                 if answer.location:
-                    return _moved(answer)
+                    return _redirect_result(answer)
                 try:
                     async with asyncio.timeout_at(end):
                         content = await self._content(ctx, answer, format, reader)
                 except TimeoutError:
-                    raise _too_slow(answer.url, timeout) from None
+                    raise _timeout_error(answer.url, timeout) from None
             if 200 <= answer.status < 300 and content.file == "":
                 self.cache.keep(content, len(content.text) + 1_000, *key)
-        return shown(content, format, max_chars, offset, is_cached=is_cached)
+        return render_part(content, format, max_chars, offset, is_cached=is_cached)
 
     async def _take_turn(self, ctx: ToolContext, host: str, timeout: float) -> None:
         import asyncio
@@ -95,7 +95,7 @@ class WebFetch(
             ctx.progress(f"Waiting {wait:.1f} s until {host} may be asked again")
             await asyncio.sleep(wait)
 
-    async def _fetched(self, url: str, timeout: float, reader: PageReader) -> Response:
+    async def _fetch(self, url: str, timeout: float, reader: PageReader) -> Response:
         from forge.network.client import fetch
         from forge.network.limits import Limits as Bounds
         from forge.tools.web_parts.read_page import may_be_a_page
@@ -111,10 +111,10 @@ class WebFetch(
         )
 
     async def _content(self, ctx: ToolContext, answer: Response, format: str, reader: PageReader) -> Content:
-        from forge.tools.web_parts.content import Content, content_of
-        from forge.tools.web_parts.downloads import file_name, media_type_of, save
+        from forge.tools.web_parts.content import Content, read_content
+        from forge.tools.web_parts.downloads import detect_media_type, file_name, save
 
-        content = await content_of(answer, format, reader)
+        content = await read_content(answer, format, reader)
         if content is not None:
             return content
         if answer.truncated:
@@ -125,7 +125,7 @@ class WebFetch(
             )
         from forge.core.execution.threads import in_thread
 
-        kind = media_type_of(answer.body, answer.content_type)
+        kind = detect_media_type(answer.body, answer.content_type)
         name = file_name(answer.url, kind, answer.header("content-disposition"))
         path = str(await in_thread(lambda: save(ctx, name, answer.body)))
         image = Attachment(kind, answer.body, name) if kind.startswith("image/") else None
@@ -134,7 +134,7 @@ class WebFetch(
         )
 
 
-def _too_slow(url: str, timeout: float) -> ToolError:
+def _timeout_error(url: str, timeout: float) -> ToolError:
     return ToolError(
         f"{url[:300]} was fetched, but could not be read within {timeout:g} s",
         ErrorKind.TIMEOUT,
@@ -142,11 +142,11 @@ def _too_slow(url: str, timeout: float) -> ToolError:
     )
 
 
-def _moved(answer: Response) -> ToolResult:
-    """Another server is another question to whoever permits: the model has to ask it."""
-    from forge.tools.web_parts.mark_untrusted import marked
+def _redirect_result(answer: Response) -> ToolResult:
+    """Returns a redirect to another server as a result: it needs a permission of its own, so the model must ask."""
+    from forge.tools.web_parts.mark_untrusted import mark_text
 
     data: dict[str, Any] = {"url": answer.url, "status": answer.status, "location": answer.location[:2_000]}
     said = f"HTTP {answer.status}: it redirects to {answer.location[:2_000]}"
     note = "another server: not followed; call web_fetch with that URL if it is what you want"
-    return ToolResult(for_llm=marked(said, answer.url, note), title="Redirected to another server", data=data)
+    return ToolResult(for_llm=mark_text(said, answer.url, note), title="Redirected to another server", data=data)

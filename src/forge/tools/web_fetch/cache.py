@@ -1,4 +1,4 @@
-"""What was fetched a short while ago, and when a host may be asked again."""
+"""Caches recently fetched pages, and limits the requests per host."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class Cache(Generic[T]):
             self._size -= found[1]
 
 
-class Turns:
-    """So many requests a minute and host."""
+class HostRateLimit:
+    """Limits the requests per minute and host."""
 
     def __init__(self, calls: int, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = calls
@@ -60,7 +60,7 @@ class Turns:
         self._taken: OrderedDict[str, deque[float]] = OrderedDict()
 
     def take(self, host: str, patience: float) -> float:
-        """Seconds to wait for one's turn, which is taken now; `ToolError` if that is longer than `patience`."""
+        """Takes a turn and returns the seconds to wait; raises `ToolError` if they exceed `patience`."""
         if self.calls <= 0:
             return 0.0
         now = self.clock()

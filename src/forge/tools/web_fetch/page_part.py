@@ -1,4 +1,4 @@
-"""Shows a part of what was fetched: never more than reaches the model whole, so that its marks do, too."""
+"""Shows a part of a fetched page: never more than reaches the model uncut, so that its marks arrive, too."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.tools.web_parts.content import Content
-from forge.tools.web_parts.mark_untrusted import marked, one_line
+from forge.tools.web_parts.mark_untrusted import clean_line, mark_text
 
 MOST_BYTES = 48_000  # a little less than what the pipeline lets through
 MOST_LINES = 1_900
 
 
-def shown(content: Content, form: str, max_chars: int, offset: int, *, is_cached: bool) -> ToolResult:
+def render_part(content: Content, form: str, max_chars: int, offset: int, *, is_cached: bool) -> ToolResult:
     data: dict[str, Any] = {
         "url": content.url,
         "status": content.status,
@@ -23,30 +23,30 @@ def shown(content: Content, form: str, max_chars: int, offset: int, *, is_cached
         "truncated": False,
     }
     if content.file:
-        return _saved(content, data)
+        return _file_result(content, data)
     total = len(content.text)
     if offset and offset >= total:
         raise ToolError(
             f"offset {offset} is past the end: the page has {total:,} characters", ErrorKind.USER, "Begin at 0."
         )
-    part = content.text[offset : offset + length_of(content.text, offset, max_chars)]
+    part = content.text[offset : offset + measure_part(content.text, offset, max_chars)]
     end = offset + len(part)
     data |= {"title": content.title, "format": form, "content": part, "chars": total, "truncated": end < total}
     if content.note:
         data["note"] = content.note
     if end < total:
         data["next_offset"] = end
-    title = f"Title: {one_line(content.title, 200)}\n\n" if content.title and not offset else ""
+    title = f"Title: {clean_line(content.title, 200)}\n\n" if content.title and not offset else ""
     status = "" if 200 <= content.status < 300 else f"HTTP {content.status}: "
     return ToolResult(
-        for_llm=marked(f"{title}{part}".strip() or "(no text)", content.url, _note(content, offset, end)),
-        title=status + one_line(content.title or content.url, 120),
+        for_llm=mark_text(f"{title}{part}".strip() or "(no text)", content.url, _note(content, offset, end)),
+        title=status + clean_line(content.title or content.url, 120),
         data=data,
     )
 
 
-def length_of(text: str, offset: int, most: int) -> int:
-    """How many characters can be shown from there on: within the limits of a result, at the end of a line if cut."""
+def measure_part(text: str, offset: int, most: int) -> int:
+    """Returns the number of characters to show from there: within a result's limits, cut at the end of a line."""
     part = text[offset : offset + min(most, MOST_BYTES)]
     if not part.isascii():
         part = part.encode()[:MOST_BYTES].decode(errors="ignore")
@@ -63,7 +63,7 @@ def _note(content: Content, offset: int, end: int) -> str:
     if not 200 <= content.status < 300:
         notes.append(f"HTTP {content.status}")
     if content.note:
-        notes.append(one_line(content.note))
+        notes.append(clean_line(content.note))
     total = len(content.text)
     if end < total:
         notes.append(f"characters {offset:,} to {end:,} of {total:,}; go on with offset={end}")
@@ -72,7 +72,7 @@ def _note(content: Content, offset: int, end: int) -> str:
     return "; ".join(notes)
 
 
-def _saved(content: Content, data: dict[str, Any]) -> ToolResult:
+def _file_result(content: Content, data: dict[str, Any]) -> ToolResult:
     said = f"{content.kind}, {content.size:,} bytes, saved as {content.file}"
     if not 200 <= content.status < 300:
         said = f"HTTP {content.status}: {said}"

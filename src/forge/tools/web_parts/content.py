@@ -1,4 +1,4 @@
-"""What a server sent, as something to read: pages converted, JSON spread, text as it is."""
+"""Makes a server's answer readable: converts pages, indents JSON, keeps text."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
 from forge.core.result import Attachment
-from forge.tools.web_parts.mark_untrusted import cleaned
+from forge.tools.web_parts.mark_untrusted import clean_text
 
 if TYPE_CHECKING:  # the network is loaded by the first request
     from forge.network.response import Response
@@ -34,8 +34,8 @@ class Content:
     attachment: Attachment | None = None
 
 
-async def content_of(answer: Response, form: str, reader: PageReader) -> Content | None:
-    """None: it is no text."""
+async def read_content(answer: Response, form: str, reader: PageReader) -> Content | None:
+    """Returns the content, or None if it is no text."""
     from forge.core.execution.threads import in_thread
 
     kind = answer.content_type
@@ -49,7 +49,7 @@ async def content_of(answer: Response, form: str, reader: PageReader) -> Content
         kind = kind or "text/html"
         title, text = await reader.read(text, answer.url, form)
     elif kind == "application/json" or kind.endswith("+json"):
-        text = await in_thread(lambda: spread(found.text))
+        text = await in_thread(lambda: indent_json(found.text))
     notes = [found.note] if found.note else []
     if answer.truncated:
         notes.append(f"only the first {len(answer.body):,} bytes were read; there are more")
@@ -58,7 +58,7 @@ async def content_of(answer: Response, form: str, reader: PageReader) -> Content
         status=answer.status,
         kind=kind,
         title=title,
-        text=await in_thread(lambda: _readable(text)),
+        text=await in_thread(lambda: _clean_lines(text)),
         note="; ".join(notes),
         size=len(answer.body),
     )
@@ -75,25 +75,25 @@ def _looks_like_a_page(text: str) -> bool:
     return head.startswith(("<!doctype html", "<html", "<head", "<body"))
 
 
-def spread(text: str) -> str:
+def indent_json(text: str) -> str:
     """JSON over several lines, its numbers as they were written; text that is none as it is."""
-    from forge.tools.json_parse import pretty, read
+    from forge.tools.json_parse import pretty, read_json
 
     try:
-        return pretty(read(text)[0])
+        return pretty(read_json(text)[0])
     except ToolError:
         return text
 
 
-def _readable(text: str) -> str:
+def _clean_lines(text: str) -> str:
     """Without what cannot be seen, and with lines that are not too long to be shown; rows of tables stay whole."""
-    lines = cleaned(text).split("\n")
+    lines = clean_text(text).split("\n")
     if max(map(len, lines)) <= LONGEST_LINE:
         return "\n".join(lines)
-    return "\n".join(line if len(line) <= LONGEST_LINE or line[:1] == "|" else _folded(line) for line in lines)
+    return "\n".join(line if len(line) <= LONGEST_LINE or line[:1] == "|" else _fold_line(line) for line in lines)
 
 
-def _folded(line: str) -> str:
+def _fold_line(line: str) -> str:
     """Broken between words, where there are any."""
     parts, start = [], 0
     while len(line) - start > LONGEST_LINE:

@@ -1,4 +1,4 @@
-"""Names and places for what was downloaded and is no text."""
+"""Names and stores downloads that are no text."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _DISPOSITION = re.compile(r"""filename\*?\s*=\s*(?:UTF-8'[\w-]*')?"?([^";]{1,200
 _EXTENSION = re.compile(r"\.[A-Za-z0-9]{1,8}\Z")
 
 
-def media_type_of(body: bytes, declared: str) -> str:
-    """What it is: by its first bytes, or else as it was declared."""
+def detect_media_type(body: bytes, declared: str) -> str:
+    """Returns the media type, by the first bytes or else as declared."""
     for magic, kind in _MAGIC:
         if body.startswith(magic) and not (kind == "application/zip" and declared in _EXTENSIONS):
             return kind

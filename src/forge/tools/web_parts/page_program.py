@@ -76,13 +76,13 @@ _MAY_HIDE = re.compile(r"hidden|style", re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
 
 
-def converted(html: str, url: str, form: str) -> tuple[str, str]:
+def convert_page(html: str, url: str, form: str) -> tuple[str, str]:
     """The title of a page, and the page as `markdown`, `text` or `html`, without what a person would not see."""
     from selectolax.lexbor import LexborHTMLParser
 
     written = html.lower()
-    if _nesting(written) > NESTED:
-        html = _unnested(html)
+    if _measure_nesting(written) > NESTED:
+        html = _drop_deep_tags(html)
     tree: Any = LexborHTMLParser(html)
     head_title = tree.css_first("head title")
     title = " ".join(head_title.text().split())[:500] if head_title is not None else ""
@@ -94,16 +94,16 @@ def converted(html: str, url: str, form: str) -> tuple[str, str]:
     clean = _COMMENT.sub("", clean)  # nothing else in it is written like one: text and attributes are escaped
     if form == "html":
         return title, _BLANK_LINES.sub("\n\n", clean.removeprefix("<body>").removesuffix("</body>")).strip()
-    return title, _rendered(clean, url, form)
+    return title, _render(clean, url, form)
 
 
-def _nesting(written: str) -> int:
+def _measure_nesting(written: str) -> int:
     """About how deep its elements lie in each other; never less, where every end has a beginning."""
     steps = [0 if name in _FLAT else -1 if end else 1 for end, name in _NAME.findall(written)]
     return max(accumulate(steps, lambda depth, step: max(depth + step, 0)), default=0)
 
 
-def _unnested(html: str) -> str:
+def _drop_deep_tags(html: str) -> str:
     """Without the tags that lie too deep: what is in them stays. Tags that may hide something are never left out."""
     parts: list[str] = []
     here = depth = 0
@@ -115,27 +115,27 @@ def _unnested(html: str) -> str:
             continue
         stop = html.find(">", token.end()) + 1 or len(html)
         if token["end"]:
-            kept = True
+            is_kept = True
             while counts[name]:
-                closed, kept = open_tags.pop()
+                closed, is_kept = open_tags.pop()
                 counts[closed] -= 1
-                depth -= kept
+                depth -= is_kept
                 if closed == name:
                     break
         elif html.endswith("/", token.end(), stop - 1):
             continue
         else:
-            kept = depth < NESTED or _MAY_HIDE.search(html, token.end(), stop) is not None
-            open_tags.append((name, kept))
+            is_kept = depth < NESTED or _MAY_HIDE.search(html, token.end(), stop) is not None
+            open_tags.append((name, is_kept))
             counts[name] += 1
-            depth += kept
-        if not kept:
+            depth += is_kept
+        if not is_kept:
             parts += [html[here : token.start()], " "]
             here = stop
     return "".join([*parts, html[here:]])
 
 
-def _rendered(clean: str, url: str, form: str) -> str:
+def _render(clean: str, url: str, form: str) -> str:
     import html_to_markdown
 
     if form == "markdown" and "&lt;" in clean:  # what is text on the page must not become markup here
@@ -156,11 +156,11 @@ def _rendered(clean: str, url: str, form: str) -> str:
     )
     text: str = html_to_markdown.convert(clean, options).content or ""
     text = _BLANK_LINES.sub("\n\n", text).strip()
-    return defused(text) if form == "markdown" else text
+    return defuse_links(text) if form == "markdown" else text
 
 
 def _has_wide_cells(clean: str) -> bool:
-    """Padded to the widest cell, a table could grow without bounds."""
+    """Returns True for wide cells: padded to the widest cell, a table could grow without bounds."""
     for tag in ("td", "th"):
         cells = clean.split(f"</{tag}>")[:-1]
         if any(len(cell) - cell.rfind(f"<{tag}") > WIDE for cell in cells):
@@ -195,7 +195,7 @@ def _remove(nodes: list[Any]) -> None:
 def _flatten(tree: Any) -> None:
     """Some elements are looked at, and all of them only where one lies deep: what is missed is cut by the converter."""
     nodes = tree.css("*")
-    if not any(_depth(node) >= DEEPEST for node in nodes[::64]):
+    if not any(_measure_depth(node) >= DEEPEST for node in nodes[::64]):
         return
     depths = {0: 0}
     deep = []
@@ -208,7 +208,7 @@ def _flatten(tree: Any) -> None:
         node.replace_with(node.text(separator=" "))
 
 
-def _depth(node: Any) -> int:
+def _measure_depth(node: Any) -> int:
     depth = 0
     while node is not None and depth < DEEPEST:
         node, depth = node.parent, depth + 1
@@ -217,12 +217,12 @@ def _depth(node: Any) -> int:
 
 def _clean(node: Any, attributes: dict[str, str | None], url: str, form: str) -> None:
     tag = node.tag
-    kept = _KEPT.get(tag, ())
+    is_kept = _KEPT.get(tag, ())
     if tag == "img" and not safe_link(attributes.get("src") or "", url):
         node.replace_with((attributes.get("alt") or "")[:LONGEST_LINK])  # such as one that is part of the page itself
         return
     for name, value in attributes.items():
-        if name not in kept or value is None:
+        if name not in is_kept or value is None:
             if form == "html" or name in _LINKS:
                 del node.attrs[name]
         elif name in _LINKS:
@@ -244,7 +244,7 @@ def _clean(node: Any, attributes: dict[str, str | None], url: str, form: str) ->
 
 
 def safe_link(link: str, base: str) -> str:
-    """Where a link leads, in full; empty for what is neither http, https nor mailto, or leads nowhere else."""
+    """Returns a link's full target; empty for other schemes than http, https and mailto, or without a target."""
     if _PLAIN.fullmatch(link):  # as most links of a page are
         if link[0] != "/":
             return link
@@ -265,12 +265,12 @@ def safe_link(link: str, base: str) -> str:
     return link if link.startswith(("http://", "https://")) else ""
 
 
-def defused(markdown: str) -> str:
+def defuse_links(markdown: str) -> str:
     """Text of a page that would be read as a link to something else gets a backslash, and is none."""
-    return _AUTOLINK.sub(r"\\<", _DESTINATION.sub(_escaped, markdown))
+    return _AUTOLINK.sub(r"\\<", _DESTINATION.sub(_escape_match, markdown))
 
 
-def _escaped(found: re.Match[str]) -> str:
+def _escape_match(found: re.Match[str]) -> str:
     from html import unescape  # slow to load
 
     destination = _IGNORED_BY_BROWSERS.sub("", unescape(found[2]).replace("\\", "").lstrip(" <\t\r\n"))
@@ -295,7 +295,7 @@ def _limit(seconds: int, memory: int) -> None:
 
 
 def _widen(pipe: int) -> None:
-    """Room for more in it, where the system can: whoever reads pauses between small pieces."""
+    """Enlarges the pipe's buffer, if the system can: the reader pauses between small pieces."""
     import fcntl
 
     try:
@@ -319,7 +319,7 @@ def main() -> None:
     if not given:  # there is no page, and nobody waits
         os._exit(0)
     form, url, page = given.decode("utf-8", "replace").split("\n", 2)
-    title, text = converted(page, url, form)
+    title, text = convert_page(page, url, form)
     answer = f"{title}\n{text}".encode("utf-8", "replace")
     _widen(sys.stdout.fileno())
     sys.stdout.buffer.write(answer)

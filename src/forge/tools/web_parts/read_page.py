@@ -1,4 +1,4 @@
-"""Reads a page in a program of its own, and gives up on one that takes too much time or memory."""
+"""Reads a page in a separate program, with limits on time and memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Page(NamedTuple):
 
 
 class PageReader:
-    """The program, once it is needed; started before the page is there, it is ready when the page comes."""
+    """Starts the program before the page arrives, so that it is ready in time."""
 
     def __init__(self, seconds: int = SECONDS, memory: int = MEMORY) -> None:
         self.seconds, self.memory = seconds, memory
@@ -68,26 +68,26 @@ class PageReader:
         while piece := await program.read(2.0 * self.seconds):
             answer.append(piece)
         if piece is None:
-            raise _unreadable(f"it was not read within {2 * self.seconds} s")
+            raise _unreadable_error(f"it was not read within {2 * self.seconds} s")
         code, said = await program.ended()
         if code:
-            raise _unreadable(_why(code, said, self.seconds))
-        await prepare_spare(self._command(), _HERE)  # whoever reads one page often reads another
+            raise _unreadable_error(_explain_failure(code, said, self.seconds))
+        await prepare_spare(self._command(), _HERE)  # a second page often follows the first
         title, _, text = b"".join(answer).decode().partition("\n")
         return Page(title, text)
 
     def _command(self) -> tuple[str, ...]:
-        return (*_PYTHON, str(self.seconds), str(self.memory), *_folders())
+        return (*_PYTHON, str(self.seconds), str(self.memory), *_library_folders())
 
 
 def may_be_a_page(url: str) -> bool:
-    """Whether a page may be found there, as far as the URL tells."""
+    """Returns True if the URL may lead to a page, as far as it tells."""
     return not _OTHER.search(url)
 
 
 @cache
-def _folders() -> tuple[str, ...]:
-    """Where the libraries are that it needs."""
+def _library_folders() -> tuple[str, ...]:
+    """Returns the folders of the libraries that the program needs."""
     found = [str(_HERE)]
     for name in _NEEDED:
         spec = find_spec(name)
@@ -101,7 +101,7 @@ def _folders() -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _why(code: int, said: str, seconds: int) -> str:
+def _explain_failure(code: int, said: str, seconds: int) -> str:
     if code in (-24, -9):  # SIGXCPU, SIGKILL
         return f"it takes more than {seconds} s of computing"
     if code in (-6, -11, -7) or "MemoryError" in said:  # SIGABRT, SIGSEGV, SIGBUS
@@ -109,7 +109,7 @@ def _why(code: int, said: str, seconds: int) -> str:
     return (said.strip().splitlines() or [f"exit code {code}"])[-1][:300]
 
 
-def _unreadable(why: str) -> ToolError:
+def _unreadable_error(why: str) -> ToolError:
     return ToolError(
         f"the page cannot be read: {why}",
         ErrorKind.USER,

@@ -1,4 +1,4 @@
-"""One program that waits for the next page, so that it need not be started first: for a short while, and never two."""
+"""Keeps one started program ready for the next page, for a short while."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IDLE = 30.0  # seconds that it waits
 
 
 class _Spare:
-    """Ends when nobody took it in time, and with its event loop, which closes what `running` began.
+    """A waiting program. It ends after its idle time or with its event loop, which closes the `running` context.
 
     Where the loop is not closed but killed, its input ends, and so does the program.
     """

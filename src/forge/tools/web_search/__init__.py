@@ -14,7 +14,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # the services are loaded by the first search
-    from forge.tools.web_search.services import Found, Search, Service
+    from forge.tools.web_search.services import SearchQuery, SearchResults, Service
 
 MAX_BYTES = 4 * 1024 * 1024  # of an answer
 MAX_RESULTS = 20
@@ -39,9 +39,9 @@ class WebSearch(
         self.seconds = seconds
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        from forge.tools.web_search.services import chosen
+        from forge.tools.web_search.services import choose_service
 
-        return [self._url(chosen(os.environ, self.model)[0])]
+        return [self._url(choose_service(os.environ, self.model)[0])]
 
     async def run(
         self,
@@ -53,12 +53,12 @@ class WebSearch(
         include_domains: Annotated[list[str] | None, 'Only these, such as ["example.com"].'] = None,
         exclude_domains: Annotated[list[str] | None, "All but these."] = None,
     ) -> ToolResult:
-        from forge.tools.web_search.services import Search, chosen
+        from forge.tools.web_search.services import SearchQuery, choose_service
 
         if not query.strip():
             raise ToolError("the query is empty", ErrorKind.VALIDATION, "Say what to look for.")
-        service, key = chosen(os.environ, self.model)
-        search = Search(
+        service, key = choose_service(os.environ, self.model)
+        search = SearchQuery(
             query=query.strip(),
             max_results=max_results,
             depth=search_depth,
@@ -66,14 +66,14 @@ class WebSearch(
             include=[one.strip() for one in include_domains or () if one.strip()],
             exclude=[one.strip() for one in exclude_domains or () if one.strip()],
         )
-        return _answer(service, search, await self._found(service, key, search))
+        return _answer(service, search, await self._search(service, key, search))
 
-    async def _found(self, service: Service, key: str, search: Search) -> Found:
+    async def _search(self, service: Service, key: str, search: SearchQuery) -> SearchResults:
         import json  # listing tools does without
 
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.limits import Limits as Bounds
-        from forge.tools.web_search.services import explanation, refused
+        from forge.tools.web_search.services import find_explanation, refusal_error
 
         url = self._url(service)
         try:
@@ -96,12 +96,12 @@ class WebSearch(
         except (ValueError, RecursionError):
             said = None
         if not 200 <= answer.status < 300:
-            raise refused(service, answer.status, _one_line(explanation(said)), answer.header("retry-after"))
+            raise refusal_error(service, answer.status, _one_line(find_explanation(said)), answer.header("retry-after"))
         if not isinstance(said, dict):
             raise ToolError(
                 f"{service.name} gave an answer that is no JSON object", ErrorKind.SYSTEM, "Try again later."
             )
-        return service.found(said)
+        return service.read_results(said)
 
     def _url(self, service: Service) -> str:
         return f"{self.base_url or service.server}{service.path}"
@@ -114,13 +114,13 @@ class WebSearch(
         from forge.network.url import read_url
 
         server = read_url(url)
-        place = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
-        egress = Egress.current().including(place)
-        return replace(egress, private=(*egress.private, place)) if self.base_url else egress
+        host_and_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
+        egress = Egress.current().including(host_and_port)
+        return replace(egress, private=(*egress.private, host_and_port)) if self.base_url else egress
 
 
-def _answer(service: Service, search: Search, found: Found) -> ToolResult:
-    from forge.tools.web_parts.mark_untrusted import marked
+def _answer(service: Service, search: SearchQuery, found: SearchResults) -> ToolResult:
+    from forge.tools.web_parts.mark_untrusted import mark_text
 
     hits = found.hits[: search.max_results]
     data: dict[str, Any] = {
@@ -141,11 +141,13 @@ def _answer(service: Service, search: Search, found: Found) -> ToolResult:
             for_llm="No results. Try other words, or fewer restrictions.", title=f"No {title[2:]}", data=data
         )
     return ToolResult(
-        for_llm=marked(_listed(found.answer, data["results"]), f"a web search ({service.name})"), title=title, data=data
+        for_llm=mark_text(_render_results(found.answer, data["results"]), f"a web search ({service.name})"),
+        title=title,
+        data=data,
     )
 
 
-def _listed(answer: str, results: list[dict[str, Any]]) -> str:
+def _render_results(answer: str, results: list[dict[str, Any]]) -> str:
     parts = [answer] if answer else []
     for number, one in enumerate(results, 1):
         date = f" ({_one_line(one['date'])[:40]})" if one.get("date") else ""
@@ -157,6 +159,6 @@ def _listed(answer: str, results: list[dict[str, Any]]) -> str:
 
 
 def _one_line(text: str) -> str:
-    from forge.tools.web_parts.mark_untrusted import one_line
+    from forge.tools.web_parts.mark_untrusted import clean_line
 
-    return one_line(text, LONGEST)
+    return clean_line(text, LONGEST)

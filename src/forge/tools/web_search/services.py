@@ -1,4 +1,4 @@
-"""The two search services: what is sent to each, and how its answers and refusals read."""
+"""Defines the two search services: their requests, answers and refusals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 MODEL = "sonar"  # of Perplexity
 
 
-class Hit(NamedTuple):
+class SearchHit(NamedTuple):
     title: str
     url: str
     content: str = ""
@@ -19,14 +19,14 @@ class Hit(NamedTuple):
     score: float | None = None
 
 
-class Found(NamedTuple):
-    hits: list[Hit]
+class SearchResults(NamedTuple):
+    hits: list[SearchHit]
     answer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """What is looked for."""
+class SearchQuery:
+    """A search's query and options."""
 
     query: str
     max_results: int
@@ -42,8 +42,8 @@ class Service(Protocol):
     server: str
     path: str
 
-    def request(self, search: Search) -> dict[str, Any]: ...
-    def found(self, answer: Mapping[str, Any]) -> Found: ...
+    def request(self, search: SearchQuery) -> dict[str, Any]: ...
+    def read_results(self, answer: Mapping[str, Any]) -> SearchResults: ...
 
 
 class Tavily:
@@ -52,7 +52,7 @@ class Tavily:
     server = "https://api.tavily.com"
     path = "/search"
 
-    def request(self, search: Search) -> dict[str, Any]:
+    def request(self, search: SearchQuery) -> dict[str, Any]:
         wanted: dict[str, Any] = {
             "query": search.query,
             "max_results": search.max_results,
@@ -66,8 +66,10 @@ class Tavily:
             wanted["exclude_domains"] = [*search.exclude]
         return wanted
 
-    def found(self, answer: Mapping[str, Any]) -> Found:
-        return Found([hit for one in _list(answer.get("results")) if (hit := _hit(one))], _text(answer.get("answer")))
+    def read_results(self, answer: Mapping[str, Any]) -> SearchResults:
+        return SearchResults(
+            [hit for one in _list(answer.get("results")) if (hit := _read_hit(one))], _text(answer.get("answer"))
+        )
 
 
 class Perplexity:
@@ -79,7 +81,7 @@ class Perplexity:
     def __init__(self, model: str = MODEL) -> None:
         self.model = model
 
-    def request(self, search: Search) -> dict[str, Any]:
+    def request(self, search: SearchQuery) -> dict[str, Any]:
         wanted: dict[str, Any] = {
             "model": self.model,
             "messages": [{"role": "user", "content": search.query}],
@@ -91,18 +93,18 @@ class Perplexity:
             wanted["search_domain_filter"] = domains
         return wanted
 
-    def found(self, answer: Mapping[str, Any]) -> Found:
+    def read_results(self, answer: Mapping[str, Any]) -> SearchResults:
         choices = _list(answer.get("choices"))
         message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
         words = _text(message.get("content")) if isinstance(message, dict) else ""
-        hits = [hit for one in _list(answer.get("search_results")) if (hit := _hit(one))]
+        hits = [hit for one in _list(answer.get("search_results")) if (hit := _read_hit(one))]
         if not hits:
-            hits = [Hit(url, url) for url in _list(answer.get("citations")) if _is_link(url)]
-        return Found(hits, words)
+            hits = [SearchHit(url, url) for url in _list(answer.get("citations")) if _is_link(url)]
+        return SearchResults(hits, words)
 
 
-def chosen(environment: Mapping[str, str], model: str = "") -> tuple[Service, str]:
-    """The service and its key: as WEB_SEARCH_PROVIDER says, or else the one whose key is set, Tavily first."""
+def choose_service(environment: Mapping[str, str], model: str = "") -> tuple[Service, str]:
+    """Returns the service and its key: the one that WEB_SEARCH_PROVIDER names, or the one with a key, Tavily first."""
     services: list[Service] = [Tavily(), Perplexity(model or MODEL)]
     wanted = environment.get("WEB_SEARCH_PROVIDER", "").strip().lower()
     if wanted and wanted not in [one.name for one in services]:
@@ -129,8 +131,8 @@ def chosen(environment: Mapping[str, str], model: str = "") -> tuple[Service, st
     )
 
 
-def refused(service: Service, status: int, said: str, retry_after: str) -> ToolError:
-    """Why the service did not answer. `said` is its own explanation, without the key."""
+def refusal_error(service: Service, status: int, said: str, retry_after: str) -> ToolError:
+    """Returns the error for a refusal. `said` is the service's own explanation, without the key."""
     more = f": {said}" if said else ""
     if status in (401, 403):
         return ToolError(
@@ -158,20 +160,20 @@ def refused(service: Service, status: int, said: str, retry_after: str) -> ToolE
     return ToolError(f"{service.name} refused the search (HTTP {status}){more}", ErrorKind.USER, "Change the search.")
 
 
-def explanation(answer: Any) -> str:
-    """What a service says of its refusal, wherever it puts it."""
+def find_explanation(answer: Any) -> str:
+    """Returns a service's explanation of its refusal, from any of its fields."""
     for key in ("detail", "error", "message"):
         if isinstance(answer, dict) and key in answer:
-            return explanation(answer[key])
+            return find_explanation(answer[key])
     return answer[:300] if isinstance(answer, str) else ""
 
 
-def _hit(one: Any) -> Hit | None:
+def _read_hit(one: Any) -> SearchHit | None:
     url = one.get("url") if isinstance(one, dict) else None
     if not isinstance(url, str) or not _is_link(url):
         return None
     score = one.get("score")
-    return Hit(
+    return SearchHit(
         title=_text(one.get("title")) or url,
         url=url,
         content=_text(one.get("content") or one.get("snippet")),
