@@ -1,8 +1,10 @@
-"""The house stays in order: small folders that say what belongs in them."""
+"""The house stays in order: small folders, no opaque names, docstrings that say what a thing does."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,53 @@ import forge
 
 PACKAGE = Path(forge.__file__).parent
 MOST_FILES = 25
+OPAQUE = frozenset(
+    "sitting attended paper kept calmed travelling turns_on looking meaning place once foresee settling subject home "
+    "wishes ground told shown found asked heard mended".split()
+)
+PUBLIC = ("schedules/runner.py: once", "testing/person.py: asked")  # names that users call
+RIDDLE = re.compile(r"(What|Which|Whether|Where|How|Those|The same|Of|That|Who)\b")
 FOLDERS = sorted({file.parent for file in PACKAGE.rglob("*.py") if "builtin" not in file.parts})
+FILES = sorted(file for file in PACKAGE.rglob("*.py") if "builtin" not in file.parts)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
 def test_a_folder_has_few_files_and_says_what_belongs_there(folder):
     assert len(list(folder.glob("*.py"))) <= MOST_FILES
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+
+
+def test_no_name_is_opaque():
+    opaque = [f"{file.relative_to(PACKAGE)}: {name}" for file in FILES for name in _opaque(file)]
+    assert not set(opaque) - set(PUBLIC), "\n".join(opaque)
+
+
+def test_no_docstring_is_a_riddle():
+    riddles = [
+        f"{file.relative_to(PACKAGE)}: {text}" for file in FILES for text in _docstrings(file) if RIDDLE.match(text)
+    ]
+    assert not riddles, "\n".join(riddles)
+
+
+@pytest.mark.parametrize("text", ["What it is.", "Whether it may.", "Which runs."])
+def test_a_riddle_is_seen(text):
+    assert RIDDLE.match(text)
+    assert not RIDDLE.match("Returns the ids of cancelled runs.")
+
+
+def _opaque(file: Path) -> Iterator[str]:
+    if file.stem.strip("_") in OPAQUE:
+        yield file.name
+    for node in ast.walk(ast.parse(file.read_text())):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                if name.strip("_").lower() in OPAQUE:
+                    yield name
+
+
+def _docstrings(file: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            text = ast.get_docstring(node)
+            if text:
+                yield text.split("\n")[0]

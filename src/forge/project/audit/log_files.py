@@ -82,15 +82,6 @@ class Tail:
                 self._rest = b""
 
 
-def lines_of(path: Path) -> Iterator[bytes]:
-    """Yields all lines, also an incomplete last one; of a line that is too long, only the beginning.
-
-    Raises `ToolError` if the file cannot be read.
-    """
-    with open_log(path) as stream:
-        yield from (line for _, line in lines_from(stream, path, 0))
-
-
 def lines_from(stream: IO[bytes], path: Path, start: int) -> Iterator[tuple[int, bytes]]:
     """Yields the lines of an open log from a position on, each with its number of bytes, also those cut off.
 

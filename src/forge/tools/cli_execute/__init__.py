@@ -61,7 +61,7 @@ class CliExecute(
         self.limits = dict(limits or {})
         if self.deny_commands or self.limits:
             self._check()
-        binaries = self.allowed.found if self._wanted else []
+        binaries = self.allowed.program_names if self._wanted else []
         plain = type(self).spec
         # Without a program it could only fail: people see it in lists, models do not.
         self.spec = plain.changed(

@@ -63,11 +63,11 @@ class AllowedPrograms:
                 self.candidates[name] = usable
 
     @property
-    def found(self) -> list[str]:
+    def program_names(self) -> list[str]:
         return [name for name, candidates in self.candidates.items() if candidates]
 
     def availability(self) -> Availability:
-        found = {name: self.candidates[name][0].path for name in self.found}
+        found = {name: self.candidates[name][0].path for name in self.program_names}
         missing = tuple(name for name in self.candidates if name not in found)
         return Availability(found, missing, tuple(self.refused))
 
@@ -90,8 +90,8 @@ def require_allowed(name: str, allowed: AllowedPrograms) -> None:
     first, _, rest = name.strip().partition(" ")
     if rest and first in allowed.candidates:
         hint = f'Give "{first}" as the binary and the rest as a list in args.'
-    elif allowed.found:
-        hint = f"Allowed are {', '.join(allowed.found)}."
+    elif allowed.program_names:
+        hint = f"Allowed are {', '.join(allowed.program_names)}."
     else:
         hint = "No program is: list some in forge.yaml, in the tool's config, as allowed_binaries: [git, jq]."
     raise ToolError(f'binary "{name[:200]}" is not in the allowed list', ErrorKind.SECURITY, hint)
