@@ -35,7 +35,7 @@ def is_running(pid: int) -> bool:
 async def test_lines_arrive_whole_and_the_end_is_told(tmp_path):
     async with run_streamed(python("print('a\\nb'); print('c', end='')"), tmp_path) as program:
         assert await all_lines(program) == [b"a", b"b", b"c"]
-        assert await program.ended() == (0, "")
+        assert await program.wait_ended() == (0, "")
 
 
 async def test_nothing_for_a_while_is_told_from_the_end(tmp_path):
@@ -62,7 +62,7 @@ async def test_much_error_output_blocks_nothing_and_only_its_beginning_is_kept(t
     code = "import sys; sys.stderr.write('e' * 1_000_000); print('done'); sys.exit(3)"
     async with run_streamed(python(code), tmp_path) as program:
         assert await all_lines(program) == [b"done"]
-        ending, said = await program.ended()
+        ending, said = await program.wait_ended()
     assert (ending, len(said)) == (3, 16 * 1024)
 
 

@@ -25,7 +25,7 @@ async def test_a_program_hears_and_answers() -> None:
     await program.write(b"two\n")
     assert await program.output.readline() == b"two\n"
     await program.stop(2.0, 1.0)
-    assert await program.ended() == "exit code 0"
+    assert await program.wait_ended() == "exit code 0"
     with pytest.raises(ConnectionError):
         await program.write(b"three\n")
 
@@ -34,13 +34,13 @@ async def test_both_streams_and_the_end_are_told() -> None:
     program = await started("sh", "-c", "echo out; echo err >&2; exit 7")
     assert await program.output.read() == b"out\n"
     assert await program.errors.read() == b"err\n"
-    assert await program.ended() == "exit code 7"
+    assert await program.wait_ended() == "exit code 7"
     await program.stop(0.0, 0.0)
 
 
 async def test_a_signal_is_told_by_its_name() -> None:
     program = await started("sh", "-c", "kill -9 $$")
-    assert await program.ended() == "SIGKILL"
+    assert await program.wait_ended() == "SIGKILL"
     await program.stop(0.0, 0.0)
 
 
@@ -51,7 +51,7 @@ async def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
     for argv, cwd in ((str(tmp_path / "text"), tmp_path), ("cat", tmp_path / "gone")):
         program = await started(argv, cwd=cwd)
         with pytest.raises(ToolError) as failed:
-            await program.ended()
+            await program.wait_ended()
         assert failed.value.kind in (ErrorKind.NOT_FOUND, ErrorKind.USER)
         assert await program.output.read() == b""
         await program.stop(0.0, 0.0)
@@ -64,7 +64,7 @@ async def test_a_stubborn_one_is_killed_when_its_time_is_up() -> None:
     began = time.monotonic()
     await program.stop(0.1, 0.1)
     assert time.monotonic() - began < 2
-    assert await program.ended() == "SIGKILL"
+    assert await program.wait_ended() == "SIGKILL"
 
 
 async def test_a_slow_reader_makes_the_program_wait() -> None:
@@ -87,4 +87,4 @@ async def test_what_is_not_read_is_no_reason_to_stay() -> None:
     await program.stop(0.0, 0.5)
     writing.cancel()
     await asyncio.wait([writing])
-    assert await program.ended() in ("SIGTERM", "SIGKILL")
+    assert await program.wait_ended() in ("SIGTERM", "SIGKILL")

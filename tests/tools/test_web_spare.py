@@ -68,7 +68,7 @@ async def test_one_that_was_killed_meanwhile_is_not_used():
     spare = waiting().program
     assert spare is not None
     os.kill(spare.pid, signal.SIGKILL)
-    await spare.ended()
+    await spare.wait_ended()
     assert await read("two") == Page("", "two")
 
 

@@ -43,8 +43,8 @@ def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str,
     passthrough.
     """
     language = [name for name in environment if name.startswith("LC_")]
-    kept = _select_variables([*_SHELL, *language], environment)
-    return {"PATH": os.defpath, **kept, **_NON_INTERACTIVE, **_select_variables(passthrough, environment)}
+    selected = _select_variables([*_SHELL, *language], environment)
+    return {"PATH": os.defpath, **selected, **_NON_INTERACTIVE, **_select_variables(passthrough, environment)}
 
 
 def reading_environment(roots: Iterable[Path], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -58,9 +58,9 @@ def reading_environment(roots: Iterable[Path], environment: Mapping[str, str] = 
         if os.path.isabs(folder) and not any(_is_inside(folder, root) for root in real)
     ]
     language = [name for name in environment if name.startswith("LC_")]
-    kept = _select_variables(["LANG", "USER", *language], environment)
+    selected = _select_variables(["LANG", "USER", *language], environment)
     fixed = {"PATH": os.pathsep.join(outside) or os.defpath, "HOME": os.devnull, "GIT_CONFIG_GLOBAL": os.devnull}
-    return {**kept, **_NON_INTERACTIVE, **GIT_OVERRIDES, **fixed}
+    return {**selected, **_NON_INTERACTIVE, **GIT_OVERRIDES, **fixed}
 
 
 def command_environment(
@@ -72,11 +72,11 @@ def command_environment(
     Settings in that home that could name programs are not read.
     """
     proxies = [spelling for name in _PROXIES for spelling in (name, name.lower())]
-    kept = _select_variables(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
+    selected = _select_variables(["PATH", "LANG", *proxies, "OPENAI_ORG_ID"], environment)
     return {
         **_NO_SETTINGS,
         "PATH": os.defpath,
-        **kept,
+        **selected,
         **_select_variables(passthrough, environment),
         "HOME": str(workspace),
     }

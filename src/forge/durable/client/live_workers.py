@@ -37,15 +37,15 @@ class UnattendedWarning:
     def __init__(self, store: RunStore) -> None:
         self._store = store
         self._next = 0.0
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def look(self, run: RunInfo) -> None:
         if time.monotonic() < self._next or run.status not in ("queued", "waiting"):
             return
         self._next = time.monotonic() + EVERY
         found = find_unattended(self._store, run)
-        if found is not None and found.id not in self._told:
-            self._told.add(found.id)
+        if found is not None and found.id not in self._warned:
+            self._warned.add(found.id)
             log.warning(
                 "%s: start one, or check the queue and the version it was submitted with", describe_unattended(found)
             )

@@ -55,15 +55,15 @@ class Attempt:
         while True:
             self.steps += 1
             try:
-                told = await DBOS.run_step_async({"name": name}, checked)
+                recorded = await DBOS.run_step_async({"name": name}, checked)
             except RecordedError:
                 continue  # an earlier attempt recorded only an error: the next step replaces it
             except Exception as error:
                 self.broken = error
                 raise
-            self._characters += _length(told)
+            self._characters += _length(recorded)
             self._tell_news()
-            return told
+            return recorded
 
     def when_replayed(self, tell: Callable[[], None]) -> None:
         """Calls `tell` once all recorded steps are replayed, so that new messages come after them."""

@@ -81,9 +81,9 @@ def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -
     """Returns the result of background work of an earlier attempt, if recorded in time; else an unknown result."""
     key = key_of(segment, ToolCompleted.type, call.id)
     query = sa.select(events.c.event).where(events.c.run == run_id, events.c.key == key)
-    told = store.database.read(lambda connection: connection.execute(query).scalar())
-    if told is not None:
-        return ToolResult.from_dict(told["result"])
+    event = store.database.read(lambda connection: connection.execute(query).scalar())
+    if event is not None:
+        return ToolResult.from_dict(event["result"])
     return unknown_result(call, "did")
 
 

@@ -70,8 +70,8 @@ class RecordedExecutor(ToolExecutor):
         """Returns the attempt that runs, or ran, the calls that may not be repeated."""
         if all(self._may_be_repeated(call) for call in calls):
             return self.attempt.token
-        told = await self.attempt.step("intent", self._token)
-        return str(told["attempt"])
+        recorded = await self.attempt.step("intent", self._token)
+        return str(recorded["attempt"])
 
     async def _token(self) -> Mapping[str, Any]:
         return {"attempt": self.attempt.token}
@@ -88,12 +88,12 @@ class RecordedExecutor(ToolExecutor):
 
         # a form that databases accept
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")
-        told = await self.attempt.step(f"call {name}", perform)
-        if "waiting" in told:
-            what = dict(told["waiting"])
+        recorded = await self.attempt.step(f"call {name}", perform)
+        if "waiting" in recorded:
+            what = dict(recorded["waiting"])
             self.waits.append(Wait(kind=what.pop("kind", ""), call=call.id, detail=what))
-            return ToolResult.failed(Waiting(told["message"], **told["waiting"]), during=render_call(call))
-        result = result_from_json(told)
+            return ToolResult.failed(Waiting(recorded["message"], **recorded["waiting"]), during=render_call(call))
+        result = result_from_json(recorded)
         if result.pending and is_replayed:
             await self._complete_lost(call, scope)
         return result

@@ -100,8 +100,8 @@ def _encode_error(error: ProviderError) -> dict[str, Any]:
     }
 
 
-def _decode_error(told: Mapping[str, Any]) -> ProviderError:
-    error = _ERRORS.get(told["type"], ProviderError)(told["message"])
-    error.kind, error.suggestion = ErrorKind(told["kind"]), told["suggestion"]
-    error.passing, error.status = told["passing"], told["status"]
+def _decode_error(recorded: Mapping[str, Any]) -> ProviderError:
+    error = _ERRORS.get(recorded["type"], ProviderError)(recorded["message"])
+    error.kind, error.suggestion = ErrorKind(recorded["kind"]), recorded["suggestion"]
+    error.passing, error.status = recorded["passing"], recorded["status"]
     return error

@@ -91,9 +91,9 @@ class Recorder:
             return None  # only the first attempt emits them
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")
-        wish = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
-        return key_of(self._attempt.run.segment, event.type, which, wish)
+        detail = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
+        return key_of(self._attempt.run.segment, event.type, which, detail)
 
 
-def key_of(segment: int, kind: str, which: str, wish: str = ":") -> str:
-    return f"{segment}:{kind}:{which}:{wish}"
+def key_of(segment: int, kind: str, which: str, detail: str = ":") -> str:
+    return f"{segment}:{kind}:{which}:{detail}"

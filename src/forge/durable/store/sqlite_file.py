@@ -42,7 +42,7 @@ class ReadOnlyState:
     happens: bool = False
 
 
-def engine_for(url: sa.URL, patience: float, looking: ReadOnlyState) -> sa.Engine:
+def engine_for(url: sa.URL, patience: float, read_only: ReadOnlyState) -> sa.Engine:
     """Makes the engine. `patience`: seconds that another process may lock the file."""
     engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
 
@@ -53,9 +53,9 @@ def engine_for(url: sa.URL, patience: float, looking: ReadOnlyState) -> sa.Engin
         except sqlite3.OperationalError as error:
             connection.close()
             path = Path(str(url.database))
-            if error.sqlite_errorcode & 0xFF not in _UNWRITABLE or _has_log(path) or not looking.allowed:
+            if error.sqlite_errorcode & 0xFF not in _UNWRITABLE or _has_log(path) or not read_only.allowed:
                 raise
-            looking.happens = True
+            read_only.happens = True
             return _connect_immutable(dialect, path, kwargs)
         return connection
 

@@ -173,14 +173,14 @@ class Worker:
         """Drops all runs and starts again under a new id: others declared this worker dead and took its runs."""
         log.warning("worker %s was silent for too long: others go on with what it had, and it begins anew", self.id)
         await self._leave(in_good_order=False)
-        pause, told = self._every, -SPEAKS
+        pause, logged_at = self._every, -SPEAKS
         while True:
             self._renew()  # also after a failed attempt, which may have left a row of that id
             try:
                 return await self._arrive()
             except (StoreError, engine_error.DBOSException) as error:
-                if time.monotonic() - told >= SPEAKS:
-                    told = time.monotonic()
+                if time.monotonic() - logged_at >= SPEAKS:
+                    logged_at = time.monotonic()
                     log.warning("the worker cannot come back yet, and tries on: %s", text_of(error))
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)

@@ -45,7 +45,7 @@ class Schedules:
         self.prompt = prompt
         self._awake = 0.0  # by the monotonic clock: nothing is due before
         self.is_ready = False  # the tables exist
-        self._told: set[tuple[str, str]] = set()  # problems that were logged, by schedule
+        self._logged: set[tuple[str, str]] = set()  # problems that were logged, by schedule
 
     @property
     def all(self) -> tuple[Schedule, ...]:
@@ -72,8 +72,8 @@ class Schedules:
     def leave_out(self, schedule: Schedule, error: Exception) -> None:
         """Logs a broken schedule once: it is retried in every round, and the others run."""
         words = error.message if isinstance(error, ToolError) else text_of(error)
-        if (schedule.id, words) not in self._told:
-            self._told.add((schedule.id, words))
+        if (schedule.id, words) not in self._logged:
+            self._logged.add((schedule.id, words))
             log.error("schedule %s is left out: %s", schedule.id, words)
 
     @property

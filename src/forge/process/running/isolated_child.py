@@ -95,13 +95,13 @@ class _ChildContext(ToolContext):
 async def _serve(channel: _Channel) -> NoReturn:
     work = channel.read()
     try:
-        told = _encode_result(await _run(work, channel))
+        answer = _encode_result(await _run(work, channel))
     except BaseException as error:  # the parent receives every error
-        told = _encode_error(error)
+        answer = _encode_error(error)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):
             stream.flush()
-    channel.send(**told)
+    channel.send(**answer)
     os._exit(0)
 
 

@@ -24,7 +24,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "LC_CTYPE")
 
 
 class StreamedProgram:
-    """A running program. Read until there is nothing more; then `ended` returns its exit code."""
+    """A running program. Read until there is nothing more; then `wait_ended` returns its exit code."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: int) -> None:
         assert process.stderr is not None
@@ -76,7 +76,7 @@ class StreamedProgram:
         if self._process.stdin is not None:
             self._process.stdin.close()
 
-    async def ended(self) -> tuple[int, str]:
+    async def wait_ended(self) -> tuple[int, str]:
         """Waits for the end. Returns the exit code (negative: the signal) and the beginning of the error output."""
         await self._listening
         return await self._process.wait(), self._errors.decode(errors="replace")

@@ -37,7 +37,7 @@ class Piped:
 
     @classmethod
     async def start(cls, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Piped:
-        """Starts a program. Raises `ToolError` for a bad command line or a missing program; `ended` reports other
+        """Starts a program. Raises `ToolError` for a bad command line or a missing program; `wait_ended` reports other
         failures.
         """
         try:
@@ -62,7 +62,7 @@ class Piped:
         self._input.write(content)
         await self._input.drain()
 
-    async def ended(self) -> str:
+    async def wait_ended(self) -> str:
         """Waits for the end and describes it: `exit code 1` or `SIGKILL`. Raises `ToolError` if the program never
         began.
         """

@@ -88,7 +88,7 @@ async def run(
             said: list[str] = []
             try:
                 try:
-                    await watch.ended(timeout)
+                    await watch.wait_ended(timeout)
                 except asyncio.CancelledError as error:
                     with contextlib.suppress(ToolError):  # the program had not begun
                         vars(error)["finished"] = watch.make_result(None, confined.tier, argv[0], cwd)
@@ -201,7 +201,7 @@ class _ProgramWatch:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self.program = program
-        self.kept = {"output": CapturedOutput(capture, wants_whole=wants_whole), "errors": CapturedOutput(capture)}
+        self.captured = {"output": CapturedOutput(capture, wants_whole=wants_whole), "errors": CapturedOutput(capture)}
         self.shown = {name: LiveOutput(show) for name, show in shown.items() if show is not None}
         self.message: tuple[Any, ...] = ()
         self.done: asyncio.Future[None] = self.loop.create_future()
@@ -213,13 +213,13 @@ class _ProgramWatch:
         self._showing: asyncio.TimerHandle | None = None
         self._show_at = 0.0
         self.loop.add_reader(program.keeper.fileno(), self._receive)
-        for name in self.kept:
+        for name in self.captured:
             if (pipe := getattr(program, name)) >= 0:
                 self.loop.add_reader(pipe, self._read, name)
         if stdin:
             self._write()
 
-    async def ended(self, timeout: float | None) -> None:
+    async def wait_ended(self, timeout: float | None) -> None:
         if timeout is not None:
             self._timers.append(self.loop.call_later(timeout, self._time_out))
         try:
@@ -247,7 +247,7 @@ class _ProgramWatch:
         self._show_rest()
         if nanny and owner is not None:
             self.program.leave(owner)
-        output, errors = self.kept["output"], self.kept["errors"]
+        output, errors = self.captured["output"], self.captured["errors"]
         return Finished(
             output=output.text(),
             errors=errors.text(),
@@ -266,7 +266,7 @@ class _ProgramWatch:
     def close(self) -> None:
         """Releases everything, in any state."""
         self.loop.remove_reader(self.program.keeper.fileno())
-        for name in self.kept:
+        for name in self.captured:
             self._close(name)
         if self.program.given >= 0:
             self.loop.remove_writer(self.program.given)
@@ -293,7 +293,7 @@ class _ProgramWatch:
         self._take(name, piece)
 
     def _take(self, name: str, piece: memoryview) -> None:
-        self.kept[name].add(piece)
+        self.captured[name].add(piece)
         if name in self.shown:
             self.shown[name].add(piece)
             if self._showing is None:
@@ -309,7 +309,7 @@ class _ProgramWatch:
             self._take(name, piece)
 
     def _show_rest(self) -> None:
-        for name in self.kept:
+        for name in self.captured:
             self._drain(name)
         self._show(last=True)
 

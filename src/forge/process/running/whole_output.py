@@ -18,7 +18,7 @@ class WholeOutput:
     def __init__(self, file: _Unnamed | None = None) -> None:
         self.total_bytes = 0
         self.problem = ""  # why some of it is missing
-        self._kept = 0
+        self._stored = 0
         self._start = 0  # the first byte that is wanted
         self._newlines = 0
         self._is_ended = True  # with a newline
@@ -31,13 +31,13 @@ class WholeOutput:
         """Makes one from content in memory."""
         whole = cls()
         whole._content = content
-        whole.total_bytes = whole._kept = len(content)
+        whole.total_bytes = whole._stored = len(content)
         whole._newlines, whole._is_ended = content.count(b"\n"), content.endswith(b"\n")
         return whole
 
     def since(self, start: int) -> WholeOutput | None:
         """Returns the output from a byte on; None if nothing after it is stored."""
-        if start >= self._kept:
+        if start >= self._stored:
             return None
         rest = WholeOutput(self._file)
         vars(rest).update(vars(self), _start=start, total_bytes=self.total_bytes - start)
@@ -56,14 +56,14 @@ class WholeOutput:
         self._is_ended = piece[-1] == 0x0A
         if self.problem:
             return
-        room = MOST - self._kept
+        room = MOST - self._stored
         try:
             self._file = self._file or _Unnamed()
             self._file.write(memoryview(piece)[:room])
         except OSError as error:
             self.problem = f"the rest could not be kept: {error.strerror}"
             return
-        self._kept += min(len(piece), room)
+        self._stored += min(len(piece), room)
         if len(piece) > room:
             self.problem = f"only the first {MOST // 1024 // 1024} MiB are kept"
 
@@ -83,12 +83,12 @@ class WholeOutput:
             yield held[:-LONGEST_SECRET]
             held = held[-LONGEST_SECRET:]
         yield held
-        if self._kept < self._start + self.total_bytes:
+        if self._stored < self._start + self.total_bytes:
             yield f"\n[the text ends here: {self.problem}]\n"
 
     def _decode(self) -> Iterator[str]:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for piece in self._read(self._start, self._kept):
+        for piece in self._read(self._start, self._stored):
             yield decoder.decode(piece).replace("\0", "␀")
         yield decoder.decode(b"", final=True)
 

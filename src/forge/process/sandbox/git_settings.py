@@ -49,8 +49,8 @@ def _lies_in(program: str, workspace: str) -> bool:
     return os.path.realpath(program).startswith(f"{workspace.rstrip('/')}/")
 
 
-def _format_settings(told: bytes) -> Iterator[bytes]:
-    for entry in told.split(b"\0"):
+def _format_settings(output: bytes) -> Iterator[bytes]:
+    for entry in output.split(b"\0"):
         key, _, value = entry.partition(b"\n")
         section, _, name = key.partition(b".")
         if name and value and b"\n" not in value:

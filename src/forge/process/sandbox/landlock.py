@@ -99,14 +99,14 @@ def _readable_path(env: Mapping[str, str], roots: Roots, programs: list[str]) ->
     """
     seen = (*SYSTEM, *programs, *(folder for folder, _ in roots.folders))
     wanted = env.get("PATH", os.defpath).split(os.pathsep)
-    kept = [
+    readable_folders = [
         one
         for one in wanted
         if not os.path.isabs(one)
         or (is_inside_any(os.path.realpath(one), seen) and os.access(one, os.R_OK | os.X_OK))
         or any(is_inside(one, folder) for folder, _ in roots.folders)
     ]
-    return os.pathsep.join(kept) or os.defpath
+    return os.pathsep.join(readable_folders) or os.defpath
 
 
 def _python() -> list[str]:

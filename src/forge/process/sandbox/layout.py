@@ -184,8 +184,8 @@ def _program_folders(path: str, environment: str, *prefixes: str) -> tuple[str, 
             too_much = spelling == "/" or any(is_inside(home, spelling) for home in homes)
             if not too_much and os.path.isdir(spelling) and not is_inside_any(spelling, (*SYSTEM, "/etc", *_KERNEL)):
                 wanted[spelling] = None
-    kept = sorted(wanted, key=len)
-    return tuple(one for one in kept if not any(is_inside(one, other) and one != other for other in kept))
+    ordered = sorted(wanted, key=len)
+    return tuple(one for one in ordered if not any(is_inside(one, other) and one != other for other in ordered))
 
 
 def _list_beside(folders: list[str], homes: set[str]) -> Iterator[str]:

@@ -16,7 +16,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process.running.run import Capture, Confinement, run
 from forge.process.scripts.runtimes import Runnable
 
-MOST_KEPT = 200  # bundles; the oldest go first
+MOST_BUNDLES = 200  # bundles; the oldest go first
 MOST_BYTES = 16 * 1024 * 1024  # of one bundle
 SECONDS = 60.0
 
@@ -82,9 +82,9 @@ def _store_bundle(target: Path, content: str) -> Path:
 
 
 def _tidy(folder: Path) -> None:
-    kept = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
-    if len(kept) >= MOST_KEPT:
-        for entry in sorted(kept, key=lambda one: one.stat().st_mtime)[: len(kept) - MOST_KEPT + 1]:
+    bundles = [entry for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False)]
+    if len(bundles) >= MOST_BUNDLES:
+        for entry in sorted(bundles, key=lambda one: one.stat().st_mtime)[: len(bundles) - MOST_BUNDLES + 1]:
             shutil.rmtree(entry.path, ignore_errors=True)
 
 

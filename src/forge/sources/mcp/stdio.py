@@ -154,7 +154,7 @@ class _ProgramStreams:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_TELLING):
                 try:
-                    how = await self.program.ended()
+                    how = await self.program.wait_ended()
                 except ToolError as error:
                     self.wire.unstartable = error
                 await self._errors_read.wait()

@@ -96,7 +96,7 @@ class Ripgrep:
         command = [*self._command(), *kind, *self._files(), *self._pattern(), "--", "./"]
         async with run_streamed(command, self.request.location.path) as program:
             if await clock.follow(program, found, take_bounded):
-                code, said = await program.ended()
+                code, said = await program.wait_ended()
                 if code > 1 or code < 0:
                     self._explain(code, said, found)
         return found

@@ -69,7 +69,7 @@ class PageReader:
             answer.append(piece)
         if piece is None:
             raise _unreadable_error(f"it was not read within {2 * self.seconds} s")
-        code, said = await program.ended()
+        code, said = await program.wait_ended()
         if code:
             raise _unreadable_error(_explain_failure(code, said, self.seconds))
         await prepare_spare(self._command(), _HERE)  # a second page often follows the first

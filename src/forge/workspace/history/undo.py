@@ -80,12 +80,12 @@ class UndoLog:
 
     def record(self, session: str, turn: str, call_id: str, tool: str, changes: Sequence[Change]) -> int:
         """Stores the old contents before a change. Returns the entry, which must be withdrawn if the change fails."""
-        kept = [(change, _before(change), _after(change)) for change in changes]
+        digests = [(change, _before(change), _after(change)) for change in changes]
         images = [
             self._images.image(change.before or b"", before, change.after, after)
             if change.before is not None and not change.had_link
             else None
-            for change, before, after in kept
+            for change, before, after in digests
         ]
         size = sum(len(image.data) for image in images if image is not None)
         with self._store.write_transaction() as connection:
@@ -94,7 +94,7 @@ class UndoLog:
                 (session, turn, call_id, tool, time.time(), size),
             ).lastrowid
             assert entry is not None
-            for (change, before, after), image in zip(kept, images, strict=True):
+            for (change, before, after), image in zip(digests, images, strict=True):
                 where = (str(change.location.root), change.location.relative, change.location.shown)
                 base = image.base if image is not None else ""
                 row = (entry, *map(_storable, where), _storable(before), _storable(after), _mode(change), base)

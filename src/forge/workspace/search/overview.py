@@ -70,71 +70,73 @@ class _Level(NamedTuple):
     depth: int
 
 
-def make_overview(location: Location, wish: OverviewOptions) -> Overview:
+def make_overview(location: Location, options: OverviewOptions) -> Overview:
     """Lists breadth first, so that a large directory hides no other one of its level. Raises `ToolError` for other
     files.
     """
     found = Overview(OverviewItem(location.name, "", "directory"))
-    pending = deque([_Level(location, found.top, None if wish.ignored else read_rules_above(location), 1)])
+    pending = deque([_Level(location, found.top, None if options.ignored else read_rules_above(location), 1)])
     unseen: deque[_Level] = deque()
     while pending and not found.stopped:
         level = pending.popleft()
-        if level.item is not found.top and found.shown >= wish.most:
+        if level.item is not found.top and found.shown >= options.most:
             unseen.append(level)
             continue
         try:
-            below, beside = _fill_level(level, wish, found)
+            below, beside = _fill_level(level, options, found)
         except (OSError, ToolError):
             if level.item is found.top:
                 raise
             level.item.unreadable = True
             continue
         found.shown += len(level.item.items)
-        found.stopped = wish.stop()
+        found.stopped = options.stop()
         pending += below
         unseen += beside
-    _count_unseen(unseen, wish, found)
+    _count_unseen(unseen, options, found)
     found.uncounted |= found.stopped
     return found
 
 
-def _count_unseen(unseen: deque[_Level], wish: OverviewOptions, found: Overview) -> None:
+def _count_unseen(unseen: deque[_Level], options: OverviewOptions, found: Overview) -> None:
     """Counts the entries of directories that are not shown, while there is time."""
     end = time.monotonic() + COUNTING
     while unseen and not found.stopped:
-        if wish.stop() or time.monotonic() > end:
+        if options.stop() or time.monotonic() > end:
             found.uncounted = True
             return
         level = unseen.popleft()
         try:
-            unseen += _fill_level(level._replace(item=OverviewItem("", level.item.relative, "directory")), wish, found)[
-                1
-            ]
+            unseen += _fill_level(
+                level._replace(item=OverviewItem("", level.item.relative, "directory")), options, found
+            )[1]
         except (OSError, ToolError):
             level.item.unreadable = True
 
 
-def _fill_level(level: _Level, wish: OverviewOptions, found: Overview) -> tuple[list[_Level], list[_Level]]:
+def _fill_level(level: _Level, options: OverviewOptions, found: Overview) -> tuple[list[_Level], list[_Level]]:
     """Fills in the entries of a directory. Returns its directories: those that are shown, and the others."""
     location, item, rules, depth = level
     prefix = f"{item.relative}/" if item.relative else ""
     directory = open_directory(location)
     inner: list[os.DirEntry[str]] = []
     try:
-        if not wish.ignored:
+        if not options.ignored:
             rules = (rules or EffectiveRules()).inside(directory, prefix)
         with os.scandir(directory) as scan:
-            entries = _visible_entries(scan, location, item, rules, wish, found, inner if depth != wish.depth else None)
-            first = nsmallest(wish.most - found.shown, entries, key=_order)
+            entries = _visible_entries(
+                scan, location, item, rules, options, found, inner if depth != options.depth else None
+            )
+            first = nsmallest(options.most - found.shown, entries, key=_order)
             deque(entries, maxlen=0)  # nsmallest does not consume them if none are wanted
         found.total += item.more
         item.more -= len(first)
-        item.items = [_item_of(entry, prefix, directory, rules, wish) for entry in first]
+        item.items = [_item_of(entry, prefix, directory, rules, options) for entry in first]
         shown = {one.name for one in item.items}
-        others = [_item_of(entry, prefix, directory, rules, wish) for entry in inner if entry.name not in shown]
+        others = [_item_of(entry, prefix, directory, rules, options) for entry in inner if entry.name not in shown]
     finally:
         os.close(directory)
-    if depth == wish.depth:
+    if depth == options.depth:
         return [], []
     below = [one for one in item.items if one.kind == "directory"]
     return _levels_below(location, below, rules, depth), _levels_below(location, others, rules, depth)
@@ -151,7 +153,7 @@ def _visible_entries(
     location: Location,
     item: OverviewItem,
     rules: EffectiveRules | None,
-    wish: OverviewOptions,
+    options: OverviewOptions,
     found: Overview,
     inner: list[os.DirEntry[str]] | None,
 ) -> Iterator[os.DirEntry[str]]:
@@ -163,11 +165,11 @@ def _visible_entries(
         name = entry.name
         if name.startswith(STRAY):
             continue
-        if not wish.hidden and name[0] == ".":
+        if not options.hidden and name[0] == ".":
             found.hidden += 1
         elif rules is not None and not _is_directory(entry) and rules.verdict(prefix + name, name, False):
             found.ignored += 1
-        elif wish.denied(location.child(name).shown):
+        elif options.denied(location.child(name).shown):
             found.denied += 1
         else:
             item.more += 1
@@ -177,12 +179,14 @@ def _visible_entries(
 
 
 def _item_of(
-    entry: os.DirEntry[str], prefix: str, directory: int, rules: EffectiveRules | None, wish: OverviewOptions
+    entry: os.DirEntry[str], prefix: str, directory: int, rules: EffectiveRules | None, options: OverviewOptions
 ) -> OverviewItem:
     name, relative = entry.name, prefix + entry.name
     if _is_directory(entry):
         ignored = name in SKIPPED or (rules is not None and rules.verdict(relative, name, True))
-        return OverviewItem(name, relative, "directory", skipped=name in NEVER or (bool(ignored) and not wish.ignored))
+        return OverviewItem(
+            name, relative, "directory", skipped=name in NEVER or (bool(ignored) and not options.ignored)
+        )
     try:
         if entry.is_symlink():
             return OverviewItem(name, relative, "link", target=os.readlink(name, dir_fd=directory))

@@ -237,31 +237,31 @@ class _PageReader(Generic[AnyStr]):
 class _OpenLine(Generic[AnyStr]):
     """A line being read: the part that will be shown, and the length of the rest."""
 
-    __slots__ = ("characters", "form", "kept", "rest", "size")
+    __slots__ = ("characters", "form", "rest", "size", "visible")
 
     def __init__(self, form: _LineFormat[AnyStr], characters: int) -> None:
         self.form: _LineFormat[AnyStr] = form
         self.characters = characters
-        self.kept: AnyStr = form.newline[:0]
+        self.visible: AnyStr = form.newline[:0]
         self.rest = 0  # characters
         self.size = 0
 
     def add(self, body: AnyStr) -> None:
         self.size += len(body)
-        room = self.characters * self.form.width - len(self.kept)
+        room = self.characters * self.form.width - len(self.visible)
         if len(body) <= room:
-            self.kept = self.kept + body
+            self.visible = self.visible + body
         else:
-            self.kept = self.kept + body[:room]
+            self.visible = self.visible + body[:room]
             self.rest += self.form.characters(body[room:])
 
     def close(self, ending: AnyStr, *, whole: bool = True) -> PageLine:
-        is_part = self.size > len(self.kept)
-        text = self.form.text(self.kept, is_part or not whole)
+        is_part = self.size > len(self.visible)
+        text = self.form.text(self.visible, is_part or not whole)
         more = 0
         if is_part or len(text) > self.characters:
             text = text[: self.characters]
-            more = self.form.characters(self.kept) + self.rest - len(text)
+            more = self.form.characters(self.visible) + self.rest - len(text)
         return PageLine(text, ending.decode() if isinstance(ending, bytes) else str(ending), more, whole)
 
 
