@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forge.core.events import TextDelta
+from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models.anthropic import Anthropic
 from forge.models.anthropic.stream import AnswerReader
-from forge.models.http import post as _http
+from forge.models.http import post
 from forge.models.http.sse import Event, EventReader
 from tests.models.serving import CUT, RESET, Part, Reply, Server, named_sse, refusal, serving, stream
 
@@ -31,7 +31,7 @@ def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     async def pause(seconds: float) -> None:
         pass
 
-    monkeypatch.setattr(_http, "pause", pause)
+    monkeypatch.setattr(post, "pause", pause)
 
 
 def start(**usage: int) -> tuple[str, Any]:
@@ -124,12 +124,26 @@ async def test_a_turn_with_thoughts_text_and_two_calls() -> None:
         ToolCall("now", "{}", "toolu_2"),
     )
     assert message.finish == "calls"
-    assert message.usage == Usage(input=115, output=7, cached=100)
+    assert message.usage == Usage(input=115, output=7, cached=100, cache_writes=5)
     kept = message.extra["anthropic"]["blocks"]
     assert kept[0] == {"type": "thinking", "thinking": "Which city? 🌍", "signature": "sig=="}
     assert kept[1] == {"type": "redacted_thinking", "data": "b64"}
     assert [entry["type"] for entry in kept[2:]] == ["text", "tool_use", "tool_use"]
     assert json.loads(json.dumps(message.extra)) == message.extra
+
+
+async def test_reasoning_and_arguments_are_seen_while_they_are_written() -> None:
+    async with serving(stream(named_sse(*RICH))) as server:
+        parts = [part async for part in model(server).stream(ASK)]
+    thoughts = "".join(part.text for part in parts if isinstance(part, ReasoningDelta))
+    written: dict[str, str] = {}
+    for part in parts:
+        if isinstance(part, ToolArgumentsDelta):
+            written[part.call.id] = written.get(part.call.id, "") + part.text
+    last = parts[-1]
+    assert isinstance(last, Message)
+    assert thoughts == last.extra["anthropic"]["blocks"][0]["thinking"] != ""
+    assert written == {call.id: call.arguments for call in last.tool_calls if call.arguments != "{}"}
 
 
 async def test_every_split_of_the_bytes_gives_the_same_answer() -> None:
@@ -144,7 +158,8 @@ async def test_every_split_of_the_bytes_gives_the_same_answer() -> None:
         for at in range(1, len(body)):  # without the wire, which may join what was sent apart
             reader, reading = EventReader(), AnswerReader("asking", ProviderError)
             events = [*reader.feed(body[:at]), *reader.feed(body[at:]), *reader.finish()]
-            assert [shown for event in events if (shown := reading.feed(event))] == texts
+            parts = [part for event in events for part in reading.feed(event)]
+            assert [part.text for part in parts if isinstance(part, TextDelta)] == texts
             assert reading.message(server.url, thinks=False) == whole
 
 
@@ -249,7 +264,7 @@ async def test_text_without_a_start_is_text_but_a_call_without_one_is_a_failure(
     assert message.text == "a"
     error = await failure(named_sse(start(), *use(0, '{"x":1}')[1:], *end("tool_use")))
     assert error.passing
-    assert "had not begun" in error.message
+    assert "never began" in error.message
 
 
 async def test_input_may_come_whole_at_the_start() -> None:
@@ -397,8 +412,9 @@ def test_no_shape_of_event_does_worse_than_a_provider_error(events: list[tuple[s
     shown = ""
     try:
         for name, data in events:
-            shown += reading.feed(Event(name, json.dumps(data)))
-            shown += reading.feed(Event(name, json.dumps({"type": name, **data})))
+            for one in (data, {"type": name, **data}):
+                parts = reading.feed(Event(name, json.dumps(one)))
+                shown += "".join(part.text for part in parts if isinstance(part, TextDelta))
         reading.check_complete()
     except ProviderError:
         pass

@@ -25,7 +25,8 @@ async def ask(provider: Provider, heard: list[str] | None = None) -> Message:
     async for part in provider.stream(REQUEST):
         if isinstance(part, Message):
             return part
-        pieces.append(part.text)
+        if isinstance(part, TextDelta):
+            pieces.append(part.text)
     raise AssertionError("no message")
 
 
@@ -87,7 +88,7 @@ async def test_the_error_at_the_end_names_all():
         await ask(fallback(Scripted(DOWN), text_calls(Scripted(missing)), Scripted()))
     error = caught.value
     assert error.message.startswith(
-        "asked 3 models, and none answered: Scripted: HTTP 503; TextCalls: no key; Scripted: the script has no turn"
+        "none of 3 models answered: Scripted: HTTP 503; TextCalls: no key; Scripted: the script has no turn"
     )
     assert (error.kind, error.suggestion, error.passing) == (ErrorKind.CONFIG, "Try later.", True)
 

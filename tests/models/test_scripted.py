@@ -14,7 +14,7 @@ import pytest
 from forge.core.errors import ErrorKind
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage
-from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.models.scripted import MOST_REQUESTS, PIECES, Scripted, Turn, scripted, scripted_file
 
 
@@ -81,7 +81,7 @@ async def test_an_exception_may_come_after_some_text():
 
 @pytest.mark.parametrize("turn", [7, None, [], ["a", 7], Message("user", "x"), lambda request: None])
 async def test_what_is_no_turn_is_explained(turn):
-    with pytest.raises(ProviderError, match="the script cannot be followed") as caught:
+    with pytest.raises(ProviderError, match="the script has an invalid turn") as caught:
         await ask(Scripted(turn))
     assert caught.value.suggestion.startswith("A turn is a text, a ToolCall")
 
@@ -90,13 +90,13 @@ async def test_running_out_says_how_many_turns_there_were():
     provider = scripted(["one", "two"])
     await ask(provider)
     await ask(provider)
-    with pytest.raises(ProviderError, match="it has 2, and the model was asked 3 times") as caught:
+    with pytest.raises(ProviderError, match="it has 2, but the model got 3 requests") as caught:
         await ask(provider)
     assert (caught.value.kind, bool(caught.value.suggestion)) == (ErrorKind.CONFIG, True)
 
 
 async def test_leftovers_are_complained_about():
-    with pytest.raises(ProviderError, match="2 of its 3 turns are left, the next is a call of file_read"):
+    with pytest.raises(ProviderError, match="2 of the script's 3 turns were not used; the next is a call of file_read"):
         async with Scripted("one", CALL, "three") as provider:
             await ask(provider)
 
@@ -234,9 +234,9 @@ class TestFile:
     @pytest.mark.parametrize(
         ("text", "place", "problem", "advice"),
         [
-            ("- one\n- 7\n", "line 2, turn 2", "7 is no turn", "Quote a text"),
-            ("- True\n", "line 1, turn 1", "true is no turn", "Quote a text"),
-            ("-\n", "line 1, turn 1", "null is no turn", "A turn is"),
+            ("- one\n- 7\n", "line 2, turn 2", "7 is not a turn", "Put a text in quotes"),
+            ("- True\n", "line 1, turn 1", "true is not a turn", "Put a text in quotes"),
+            ("-\n", "line 1, turn 1", "null is not a turn", "A turn is"),
             ("- one\n- {cal: a}\n", "line 2, turn 2", 'unknown key "cal"', 'Did you mean "call"?'),
             ("- {call: a, arguments: [1]}\n", "line 1, turn 1", "arguments is [1]", "Write an object"),
             ("- {call: a, arguments: {x: !!binary aGk=}}\n", "turn 1", "cannot be written as JSON", "Use plain values"),
@@ -244,22 +244,22 @@ class TestFile:
             ("- {call: a, id: 7}\n", "turn 1", "the call's id is 7", "in quotes"),
             ("- {id: a}\n", "turn 1", "arguments or id without a call", "Write {call"),
             ("- {calls: a}\n", "turn 1", 'calls is "a"', "Write a list"),
-            ("- {calls: [7]}\n", "turn 1", "7 is no call", "Write {call"),
-            ("- {}\n", "turn 1", "the turn says nothing", "A turn is"),
+            ("- {calls: [7]}\n", "turn 1", "7 is not a call", "Write {call"),
+            ("- {}\n", "turn 1", "the turn is empty", "A turn is"),
             ("- {text: 7}\n", "turn 1", "text is 7", "in quotes"),
             ("- {error: 7}\n", "turn 1", "error is 7", "Write error: TEXT"),
-            ("- {error: {kind: x, message: a}}\n", "turn 1", 'no error kind "x"', "Known are validation_error"),
-            ("- {error: {}}\n", "turn 1", "message or suggestion is no text", "Write error"),
+            ("- {error: {kind: x, message: a}}\n", "turn 1", 'no error kind "x"', "Use one of validation_error"),
+            ("- {error: {}}\n", "turn 1", "message or suggestion is not a string", "Write error"),
             ("- {error: {message: a, status: x}}\n", "turn 1", 'status is "x"', "an HTTP status"),
             ("turns: []\n", "", "it is not a list of turns", "Begin every turn with a dash"),
             ("", "", "it is not a list of turns", "Begin every turn with a dash"),
-            ("[]", "", "it holds no turns", "A turn is"),
-            ("- one\n- {a: b: c}\n", "line 2", "not valid YAML", "Quote texts"),
-            ("- &a one\n- *a\n", "line 2", "aliases are not read", "Write it plainly"),
-            ("- &a [*a]\n", "line 1", "aliases are not read", "Write it plainly"),
-            ("- !!python/object:os.system x\n", "line 1", "not valid YAML", "Quote texts"),
-            ("- " + "[" * 60 + "]" * 60, "line 1", "more than 50 levels deep", "Write it plainly"),
-            ("- [" + "1," * 200_000 + "]", "line 1", "more than 100,000 values", "Write it plainly"),
+            ("[]", "", "it has no turns", "A turn is"),
+            ("- one\n- {a: b: c}\n", "line 2", "not valid YAML", "Put texts"),
+            ("- &a one\n- *a\n", "line 2", "aliases are not supported", "Write it without aliases"),
+            ("- &a [*a]\n", "line 1", "aliases are not supported", "Write it without aliases"),
+            ("- !!python/object:os.system x\n", "line 1", "not valid YAML", "Put texts"),
+            ("- " + "[" * 60 + "]" * 60, "line 1", "more than 50 levels deep", "Write it without aliases"),
+            ("- [" + "1," * 200_000 + "]", "line 1", "more than 100,000 values", "Write it without aliases"),
             ("- " + "x" * (1024 * 1024), "", "larger than 1024 KiB", "Make it smaller"),
         ],
     )
@@ -277,10 +277,10 @@ class TestFile:
     @pytest.mark.parametrize(
         ("text", "place", "problem"),
         [
-            ('["a",\n"b"', "line 2", "no valid JSON"),
+            ('["a",\n"b"', "line 2", "not valid JSON"),
             ('{"a": 1}', "", "it is not a list of turns"),
-            ('["a", 7]', "turn 2", "7 is no turn"),
-            ("[" * 100_000, "", "no valid JSON"),
+            ('["a", 7]', "turn 2", "7 is not a turn"),
+            ("[" * 100_000, "", "not valid JSON"),
         ],
     )
     def test_mistakes_in_json_too(self, tmp_path, text, place, problem):
@@ -306,5 +306,5 @@ class TestFile:
 
 async def test_a_scripted_model_is_a_provider():
     provider: Provider = Scripted("x")
-    stream: AsyncIterator[TextDelta | Message] = provider.stream(asking())
+    stream: AsyncIterator[StreamPart] = provider.stream(asking())
     assert [part async for part in stream]

@@ -208,6 +208,21 @@ class TestJson:
     async def test_common_variants_are_understood(self, text):
         assert await arguments_of(f"<tool>{text}</tool>") == {"path": "a"}
 
+    @pytest.mark.parametrize(
+        ("text", "arguments"),
+        [
+            ('{"tool_name": "file_write", "arguments": {"path": "a",}}', '{"path": "a",}'),
+            ('{"tool_name": "file_write", "arguments": {"path": "a"},}', '{"path": "a"}'),
+            ("{'tool_name': 'file_write', 'arguments': {'path': 'a'}}", "{'path': 'a'}"),
+            ('{"tool_name": "file_write", "arguments": {"path": "a"}', '{"path": "a"'),
+        ],
+        ids=["a comma", "a comma outside", "single quotes", "a brace is missing"],
+    )
+    async def test_almost_right_arguments_reach_the_tool_as_they_were_written(self, text, arguments):
+        message = await heard(f"<tool>{text}</tool>")
+        assert message.tool_calls[0].arguments == arguments
+        assert "refused" not in message.extra
+
     async def test_no_arguments_are_empty_arguments(self):
         assert await arguments_of('<tool>{"tool_name": "file_write"}</tool>') == {}
         assert await arguments_of('<tool>{"tool_name": "file_write", "arguments": null}</tool>') == {}
@@ -215,16 +230,16 @@ class TestJson:
     @pytest.mark.parametrize(
         ("text", "words"),
         [
-            ('{"tool_name": "file_write", "arguments": {"path": }}', "no valid JSON (Expecting value: line 1"),
-            ('{"tool_name": "file_write", "arguments": {"path": "a"', "no valid JSON"),
-            ('{"tool_name": "file_write"} and more', "no valid JSON (Extra data"),
-            ('{"tool_name": "a", "tool_name": "file_write"}', "no valid JSON"),
-            ('{"arguments": {}}', "it names no tool"),
-            ('{"tool_name": 7}', "it names no tool"),
-            ('{"server_name": 7, "tool_name": "file_write"}', "server_name is no text"),
-            ('{"tool_name": "file_write", "path": "a"}', '"path" stands beside the arguments'),
+            ('{"tool_name": "file_write", "arguments": {"path": }}', "not valid JSON (Expecting value: line 1"),
+            ('{"tool_name": "file_write", "arguments": {"path": "a"', "not valid JSON"),
+            ('{"tool_name": "file_write"} and more', "not valid JSON (Extra data"),
+            ('{"tool_name": "a", "tool_name": "file_write"}', "not valid JSON"),
+            ('{"arguments": {}}', "it does not name a tool"),
+            ('{"tool_name": 7}', "it does not name a tool"),
+            ('{"server_name": 7, "tool_name": "file_write"}', "server_name is not a string"),
+            ('{"tool_name": "file_write", "path": "a"}', '"path" is outside the arguments'),
             ('{"tool_name": "' + "x" * 300 + '"}', "its tool name has 300 characters"),
-            ('{"tool_name": "file_write", "arguments": ' + "[" * 100_000 + "}", "no valid JSON"),
+            ('{"tool_name": "file_write", "arguments": ' + "[" * 100_000 + "}", "not valid JSON"),
             ("", "neither a JSON object nor XML"),
             ("file_write(path='a')", "neither a JSON object nor XML"),
         ],
@@ -329,9 +344,9 @@ class TestXml:
         ("text", "words"),
         [
             ("<tool_name>file_write</tool_name><path>a</path>", "<path> does not belong here"),
-            ("<tool_name>a</tool_name><tool_name>file_write</tool_name>", "<tool_name> is there twice"),
-            ("<arguments><path>a</path></arguments>", "it names no tool"),
-            ("<tool_name>file_write</tool_name><arguments>a</arguments>", "its arguments are a text"),
+            ("<tool_name>a</tool_name><tool_name>file_write</tool_name>", "<tool_name> appears twice"),
+            ("<arguments><path>a</path></arguments>", "it does not name a tool"),
+            ("<tool_name>file_write</tool_name><arguments>a</arguments>", "its arguments are plain text"),
             ("<tool_name>file_write</tool_name><arguments><path>a</arguments>", "<path> is not closed"),
             ("<tool_name>file_write</tool_name><arguments><path>a</path>", "<arguments> is not closed"),
             ("<tool_name>file_write</tool_name><arguments><path>a</path>b</arguments>", 'unexpected "b</arguments>"'),
@@ -658,7 +673,7 @@ class TestPrompt:
         assert request.options == {"temperature": 0.5}
         assert "In this reply, call tree." in request.messages[0].text
         assert "at most one call" in request.messages[0].text
-        assert "must hold a call" in (await asked([], {"tool_choice": "required"})).messages[0].text
+        assert "must contain a call" in (await asked([], {"tool_choice": "required"})).messages[0].text
 
     async def test_a_tool_that_ends_the_turn_is_how_to_finish(self):
         ending = Tool.from_schema("done", "End.", {"type": "object"}, lambda: "", ends_turn=True)

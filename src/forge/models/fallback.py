@@ -1,21 +1,37 @@
-"""Asks the next model if one fails before it has shown text."""
+"""Asks the next model if one fails before it has shown text, and records which one answered."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from dataclasses import replace
 
 from forge.core.errors import ErrorKind
-from forge.core.events import TextDelta
+from forge.core.events import Retrying, TextDelta
 from forge.core.messages import Message
 from forge.core.plain_values import clip_bytes
-from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
+from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, expects_calls, window_of
+from forge.models.known_models import known_of
 
+ANSWERED_BY = "answered_by"  # in `Message.extra`
 LONGEST_REASON = 500  # bytes, of each model's failure
 _OURS = (ErrorKind.VALIDATION, ErrorKind.PERMISSION, ErrorKind.CANCELLED)  # another model would not help
 
 
 def fallback(first: Provider, *others: Provider) -> Fallback:
-    """Use the first model that answers. Once a model has shown text (more than white space), no other takes over."""
+    """Uses the first model that answers. Once a model has shown text (more than white space), no other takes over.
+
+    A model is passed over for every failure that is not the request's own fault, with a `Retrying` event. The answer
+    says in `Message.extra["answered_by"]` which model wrote it, and costs what that model costs.
+
+    Args:
+        first: the model that is asked first.
+        others: the models that are asked if it fails.
+
+    Example:
+        >>> broken = Scripted(ProviderError("overloaded", passing=True))
+        >>> Agent(fallback(broken, Scripted("Hello!"))).run_sync("Hi").text
+        'Hello!'
+    """
     return Fallback(first, *others)
 
 
@@ -33,7 +49,13 @@ class Fallback:
         """True if the prompts of all these models demand a tool call in every reply."""
         return all(expects_calls(provider) for provider in self.providers)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
+    @property
+    def window(self) -> int:
+        """The smallest of the models' windows, where one is known: each of them must fit the history."""
+        found = [window_of(one) or (known.window if (known := known_of(one)) else 0) for one in self.providers]
+        return min((window for window in found if window), default=0)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams the answer of the first model that works. Raises `ProviderError` if none does."""
         failures: list[ProviderError] = []
         for provider in self.providers:
@@ -45,8 +67,11 @@ class Fallback:
                     if isinstance(part, Message):
                         if space:
                             yield TextDelta(space)
-                        yield part
+                        yield replace(part, extra={**part.extra, ANSWERED_BY: _name(provider)})
                         return
+                    if not isinstance(part, TextDelta):
+                        yield part  # reasoning and calls are notes: the next model may still take over
+                        continue
                     if not has_spoken and not part.text.strip():
                         space += part.text
                         continue
@@ -57,6 +82,10 @@ class Fallback:
                 if has_spoken or error.kind in _OURS:
                     raise
                 failures.append(error)
+                if len(failures) < len(self.providers):
+                    following = _name(self.providers[len(failures)])
+                    reason = f"{clip_bytes(error.message, LONGEST_REASON)}; asking {following} instead"
+                    yield Retrying(reason, len(failures), status=error.status)
             finally:
                 if close := getattr(stream, "aclose", None):
                     await close()
@@ -71,7 +100,7 @@ class Fallback:
             for provider, failure in zip(self.providers, failures, strict=True)
         )
         return ProviderError(
-            f"asked {len(failures)} models, and none answered: {reasons}",
+            f"none of {len(failures)} models answered: {reasons}",
             last.kind,
             next((failure.suggestion for failure in failures if failure.suggestion), ""),
             passing=any(failure.passing for failure in failures),
@@ -80,8 +109,11 @@ class Fallback:
 
 
 def _name(provider: Provider) -> str:
-    model = getattr(provider, "model", "")
-    return f"{type(provider).__name__} {model}" if isinstance(model, str) and model else type(provider).__name__
+    """Returns the name of a model, such as `openai:gpt-5`."""
+    model, label = getattr(provider, "model", ""), getattr(provider, "label", "")
+    if not isinstance(model, str) or not model:
+        return type(provider).__name__
+    return f"{label if isinstance(label, str) and label else type(provider).__name__}:{model}"
 
 
 def _silence_error() -> ProviderError:

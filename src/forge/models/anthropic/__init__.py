@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import Any
 
 from forge.core.errors import ErrorKind
-from forge.core.events import TextDelta
-from forge.core.messages import Message
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.events import Retrying
+from forge.core.provider import ModelRequest, ProviderError, StreamPart
 from forge.models.anthropic.request import Thinking, asks_to_think, request_body
 from forge.models.anthropic.stream import AnswerReader
 from forge.models.http.errors import add_key_advice
 from forge.models.http.post import Event, post_stream, stream_error
+from forge.models.known_models import add_model_advice
 
 DEFAULT_URL = "https://api.anthropic.com"
 TIMEOUT = 600.0  # seconds for one answer
@@ -27,10 +27,20 @@ MOST_PAUSES = 10  # times the server may pause and continue in another request
 class Anthropic:
     """A model of the Messages API.
 
-    `thinking` is a budget in tokens, a word such as "adaptive", or the API's own object; with a budget as large as
-    `max_tokens` or larger, `max_tokens` counts what comes after the thinking. Without a base URL, `ANTHROPIC_BASE_URL`,
-    `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN` of the environment count; with one, only `api_key` is sent, so that
-    a key never goes to a server it was not meant for.
+    Without a base URL, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN` of the environment count;
+    with one, only `api_key` is sent, so that a key never goes to a server it was not meant for.
+
+    Args:
+        model: the model's name.
+        base_url: the address of the server.
+        api_key: the key.
+        headers: further headers.
+        max_tokens: the longest answer.
+        thinking: a budget in tokens, a word such as "adaptive", or the API's own object. With a budget as large as
+            `max_tokens` or larger, `max_tokens` counts what comes after the thinking.
+
+    Example:
+        >>> agent = Agent(Anthropic("claude-sonnet-5", api_key="a key", max_tokens=4_096))
     """
 
     def __init__(
@@ -44,6 +54,7 @@ class Anthropic:
         thinking: Thinking | None = None,
     ) -> None:
         self.model, self.max_tokens, self.thinking = model, max_tokens, thinking
+        self.label = "anthropic"
         chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or DEFAULT_URL
         self.base_url = chosen.rstrip("/").removesuffix("/v1")
         self._key_variable = "" if api_key else _key_variable(os.environ if not base_url else {})
@@ -53,7 +64,7 @@ class Anthropic:
     def __repr__(self) -> str:
         return f"Anthropic({self.model!r})"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text as it comes, then the whole message. Raises `ProviderError`."""
         self._check_key()
         answer = AnswerReader(f"asking {self._label}", self._refusal)
@@ -70,14 +81,18 @@ class Anthropic:
             try:
                 async with aclosing(self._events(body, request)) as events:
                     async for event in events:
-                        if text := answer.feed(event):
-                            yield TextDelta(text)
+                        if isinstance(event, Retrying):
+                            yield event
+                            continue
+                        for part in answer.feed(event):
+                            yield part
                         if answer.ended:
                             await _read_end(events)
                             break
             except ProviderError as error:
                 sent = not {"x-api-key", "authorization"}.isdisjoint(self._headers)
-                raise add_key_advice(error, self._key_variable, sent=sent) from error.__cause__
+                advised = add_key_advice(error, self._key_variable, sent=sent)
+                raise add_model_advice(advised, self.label, self.model) from error.__cause__
             answer.check_complete()
             message = answer.message(self.base_url, thinks=asks_to_think(body))
             if not answer.is_paused:
@@ -86,7 +101,7 @@ class Anthropic:
             answer.continue_response()
         yield message
 
-    def _events(self, body: dict[str, Any], request: ModelRequest) -> AsyncGenerator[Event, None]:
+    def _events(self, body: dict[str, Any], request: ModelRequest) -> AsyncGenerator[Event | Retrying, None]:
         timeout = float(request.options.get("timeout") or TIMEOUT)
         return post_stream(self._url, headers=self._headers, body=body, label=self._label, timeout=timeout)
 
@@ -110,7 +125,7 @@ class Anthropic:
             )
 
 
-async def _read_end(events: AsyncGenerator[Event, None]) -> None:
+async def _read_end(events: AsyncGenerator[Any, None]) -> None:
     """Reads to the end, so that the connection can be used again. Ignores failures: the answer is complete."""
     try:
         async with asyncio.timeout(GRACE):

@@ -41,6 +41,7 @@ def request_body(
     """Returns the body to post. `paused`: the history ends in an answer that the server will continue."""
     options = {name: value for name, value in request.options.items() if value is not None}
     tools = [*request.definitions("anthropic"), *options.pop("tools", ())]
+    thinking = _take_effort(options, thinking)
     choice = _tool_choice(options.pop("tool_choice", None), options.pop("parallel_tool_calls", True))
     thinking = read_thinking(options.pop("thinking", thinking))
     if choice is not None and tools and choice["type"] in ("any", "tool"):
@@ -71,6 +72,18 @@ def read_thinking(wish: Thinking | None) -> Mapping[str, Any] | None:
     if wish is None or isinstance(wish, bool):
         return {"type": "adaptive"} if wish else None
     return {"type": wish} if isinstance(wish, str) else {"type": "enabled", "budget_tokens": wish}
+
+
+def _take_effort(options: dict[str, Any], thinking: Thinking | None) -> Thinking | None:
+    """Writes `reasoning_effort` as the API does, and returns how to think: not at all where the effort is none."""
+    effort = options.pop("reasoning_effort", None)
+    if effort == "none":
+        options.pop("thinking", None)
+        return {"type": "disabled"}
+    if effort is not None:
+        effort = "low" if effort == "minimal" else effort
+        options["output_config"] = {**options.get("output_config", {}), "effort": effort}
+    return thinking
 
 
 def _take_limits(options: dict[str, Any], max_tokens: int, thinking: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from forge.core.errors import ErrorKind
+from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
 from forge.models.anthropic.request import EXTRA_KEY
-from forge.models.http.sse import Event
+from forge.models.http.sse import Event, read_json
 
 _FINISH: dict[str, Finish] = {
     "max_tokens": "length",
@@ -26,6 +27,7 @@ _GROWS = {  # a delta's type -> its field; the block has a field of the same nam
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
 }
+Deltas = Sequence[TextDelta | ReasoningDelta | ToolArgumentsDelta]
 _WITHOUT_START = {"text_delta": "text", "thinking_delta": "thinking"}
 _CARRIES_ANSWER = {"message", "message_start", "message_delta", "content_block_start", "content_block_delta", "error"}
 
@@ -71,8 +73,8 @@ class AnswerReader:
         self._at, self._last, self._counts = {}, None, {}
         self._reason, self.ended = "", False
 
-    def feed(self, event: Event) -> str:
-        """Returns the text to show, usually none. Raises `ProviderError` for a broken or garbled answer."""
+    def feed(self, event: Event) -> Deltas:
+        """Returns the pieces to show, usually none. Raises `ProviderError` for a broken or garbled answer."""
         data = self._read(event)
         match data.get("type") or event.name:
             case "message_start":
@@ -90,12 +92,11 @@ class AnswerReader:
                 self._count(data)
                 self._stop(data)
                 self.ended = True
-                return "".join(
-                    [self._start(None, block) for block in _list(data, "content") if isinstance(block, dict)]
-                )
+                blocks = [block for block in _list(data, "content") if isinstance(block, dict)]
+                return [part for block in blocks for part in self._start(None, block)]
             case "error":
                 raise self._refuse(data.get("error") or data)
-        return ""
+        return ()
 
     @property
     def is_paused(self) -> bool:
@@ -104,7 +105,7 @@ class AnswerReader:
     def check_complete(self) -> None:
         """Raises if the stream ended too early: an unfinished call must not run."""
         if not self._reason:
-            raise self._garbled_error("the answer ended before it was complete")
+            raise self._garbled_error("the response ended before it was complete")
 
     def message(self, origin: str, *, thinks: bool) -> Message:
         finish = _FINISH.get(self._reason)
@@ -136,7 +137,7 @@ class AnswerReader:
 
     def _read(self, event: Event) -> dict[str, Any]:
         try:
-            data = json.loads(event.data)
+            data = read_json(event.data)
         except (ValueError, RecursionError):
             data = None
         if isinstance(data, dict):
@@ -145,21 +146,23 @@ class AnswerReader:
             return {}
         if event.name == "error":
             return {"error": event.data}
-        raise self._garbled_error("a part of the answer is not the JSON object it should be")
+        raise self._garbled_error("a part of the response is not a JSON object")
 
-    def _start(self, index: Any, start: dict[str, Any]) -> str:
+    def _start(self, index: Any, start: dict[str, Any]) -> Deltas:
         block = _Block(start)
         self._blocks.append(block)
         self._last = block
         if isinstance(index, int):
             self._at[index] = block
+        if block.kind == "thinking" and (thought := sendable(_as_text(start.get("thinking")))):
+            return [ReasoningDelta(thought)]
         if block.kind != "text":
-            return ""
+            return ()
         block.start = {**start, "text": sendable(_as_text(start.get("text")))}
         block.citations += _list(start, "citations")
-        return str(block.start["text"])
+        return [TextDelta(block.start["text"])] if block.start["text"] else ()
 
-    def _grow(self, index: Any, delta: dict[str, Any]) -> str:
+    def _grow(self, index: Any, delta: dict[str, Any]) -> Deltas:
         kind = str(delta.get("type"))
         block = self._at.get(index) if isinstance(index, int) else self._last
         needed = _WITHOUT_START.get(kind)
@@ -167,18 +170,18 @@ class AnswerReader:
             self._start(index, {"type": needed})
             block = self._last
         if kind == "input_json_delta" and (block is None or block.kind in ("text", "thinking")):
-            raise self._garbled_error("a part of a call came that had not begun")
+            raise self._garbled_error("the response contains a part of a call that never began")
         if block is None:
-            return ""
+            return ()
         if name := _GROWS.get(kind):
             piece = sendable(_as_text(delta.get(name)))
             block.pieces.setdefault(name, []).append(piece)
-            return piece if kind == "text_delta" else ""
+            return _delta(kind, block, piece) if piece else ()
         if kind == "citations_delta":
             block.citations.append(delta.get("citation"))
         else:
             block.is_known = False
-        return ""
+        return ()
 
     def _stop(self, delta: dict[str, Any]) -> None:
         self._reason = _as_text(delta.get("stop_reason")) or self._reason
@@ -193,11 +196,22 @@ class AnswerReader:
     def _usage(self) -> Usage:
         count = self._counts.get
         cached = count("cache_read_input_tokens", 0)
-        fresh = count("input_tokens", 0) + count("cache_creation_input_tokens", 0)
-        return self._paid.plus(Usage(fresh + cached, count("output_tokens", 0), cached))
+        written = count("cache_creation_input_tokens", 0)
+        total = count("input_tokens", 0) + written + cached
+        return self._paid.plus(Usage(total, count("output_tokens", 0), cached, written))
 
     def _garbled_error(self, what: str) -> ProviderError:
         return ProviderError(f"{self._action}: {what}", ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
+
+
+def _delta(kind: str, block: _Block, piece: str) -> Deltas:
+    if kind == "text_delta":
+        return [TextDelta(piece)]
+    if kind == "thinking_delta":
+        return [ReasoningDelta(piece)]
+    if kind == "input_json_delta" and block.kind == "tool_use":
+        return [ToolArgumentsDelta(ToolCall(_as_text(block.start.get("name")), {}, str(block.start.get("id"))), piece)]
+    return ()
 
 
 def _read_call(block: _Block, taken: set[str], *, cut: bool) -> ToolCall:

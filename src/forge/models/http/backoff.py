@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import re
 import time
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
@@ -29,6 +30,13 @@ def read_retry_after(headers: Mapping[str, str]) -> float | None:
     if seconds is None:
         seconds = _seconds_until(written)
     return seconds if seconds is not None and seconds > 0 else None
+
+
+def read_retry_delay(body: bytes) -> float | None:
+    """Reads the wait in seconds from an error's body, where Google's servers write it: `"retryDelay": "34s"`."""
+    found = re.search(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"', body)
+    seconds = float(found[1]) if found else 0.0
+    return seconds if seconds > 0 else None
 
 
 def _number(written: str) -> float | None:

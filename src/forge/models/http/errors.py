@@ -14,7 +14,7 @@ from forge.core.provider import ProviderError
 LONGEST_MESSAGE = 500  # characters of what a server said
 LONGEST = 64 * 1024  # characters of a message that are read
 
-KEY_ADVICE = "Check that the API key is right and may use this model."
+KEY_ADVICE = "Check that the API key is correct and may use this model."
 
 Mask = Callable[[str], str]
 """Hides the keys in a text."""
@@ -30,6 +30,10 @@ _STATUS = {  # statuses of errors inside a stream, which have no HTTP status
     "model_not_found": 404,
     "request_too_large": 413,
     "context_length_exceeded": 400,
+    "invalid_prompt": 400,
+    "invalid_image": 400,
+    "image_too_large": 400,
+    "unsupported_image_media_type": 400,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "tokens": 429,
@@ -46,10 +50,19 @@ _TOO_LONG = re.compile(
     r"(?i)context_length_exceeded|request_too_large|maximum context length|context (?:length|window|size)"
     r"|prompt is too long|(?:prompt|input|request) (?:is )?too (?:long|large)|too many (?:input )?tokens"
 )
+_WITHOUT_TOOLS = (ErrorKind.VALIDATION, "Write text: before the model's name, to describe the tools in its prompt.")
+_NO_TOOLS = re.compile(
+    r"(?i)does(?: not|n't) support (?:tools|tool use|tool call|function)|tools param requires|enable-auto-tool-choice"
+    r"|(?:tool use|tool calling|function calling) is not supported|no endpoints found that support tool use"
+)
 
 
 class PromptTooLong(ProviderError):
     """The history does not fit the model's window: it must be shortened before another try."""
+
+
+class NoTools(ProviderError):
+    """The model cannot call tools natively; it may write calls in its text."""
 
 
 class BrokeOff(ProviderError):
@@ -75,7 +88,7 @@ def add_key_advice(error: ProviderError, variable: str, *, sent: bool) -> Provid
     """Returns the same error; if the key was refused, its advice names the variable that holds the key."""
     if error.suggestion == KEY_ADVICE and variable:
         error.suggestion = (
-            f"Check that the API key in {variable} is right and may use this model."
+            f"Check that the API key in {variable} is correct and may use this model."
             if sent
             else f"No API key was sent: set {variable}."
         )
@@ -84,7 +97,7 @@ def add_key_advice(error: ProviderError, variable: str, *, sent: bool) -> Provid
 
 def broke_off_error(error: Any, action: str, mask: Mask) -> ProviderError:
     """Returns the error for an error object in the middle of an answer."""
-    found = error_in_stream(error, f"{action}: the answer broke off", mask)
+    found = error_in_stream(error, f"{action}: the response stopped before its end", mask)
     if not found.passing:
         return found
     return BrokeOff(found.message, found.kind, found.suggestion, passing=True, status=found.status)
@@ -148,10 +161,12 @@ def _find_title(page: str) -> str:
 
 
 def _make_error(status: int, said: ServerMessage, start: str) -> ProviderError:
-    kind, suggestion, passing = _judge_status(status, said)
+    lacks_tools = 400 <= status <= 501 and status != 429 and _NO_TOOLS.search(said.text) is not None
+    kind, suggestion, passing = _judge_status(status, said) if not lacks_tools else (*_WITHOUT_TOOLS, False)
     named = f" ({said.code})" if said.code and said.code not in said.text else ""
     message = f"{start}: {said.text}{named}" if said.text else f"{start}{named}"
-    make = PromptTooLong if status in (400, 413, 422) and _is_too_long(status, said) else ProviderError
+    too_long = status in (400, 413, 422) and _is_too_long(status, said)
+    make = NoTools if lacks_tools else PromptTooLong if too_long else ProviderError
     return make(message, kind, suggestion, passing=passing, status=status)
 
 
@@ -170,11 +185,11 @@ def _judge_status(status: int, said: ServerMessage) -> tuple[ErrorKind, str, boo
     if status == 404:
         return ErrorKind.CONFIG, "Check the model's name and the base URL.", False
     if 300 <= status < 400:
-        return ErrorKind.CONFIG, "Redirects are not followed: set the base URL to where it points.", False
+        return ErrorKind.CONFIG, "Redirects are not followed: set the base URL to the redirect's target.", False
     if status in (408, 409, 504):
         return ErrorKind.TIMEOUT if status != 409 else ErrorKind.SYSTEM, "Try again in a moment.", True
     if status >= 500 or not status:
         return ErrorKind.SYSTEM, "The server has a problem; try again in a moment, or choose another model.", True
     if _is_too_long(status, said):
         return ErrorKind.VALIDATION, "Shorten the conversation, or choose a model with a larger window.", False
-    return ErrorKind.VALIDATION, "Change the request: the server does not take it as it is.", False
+    return ErrorKind.VALIDATION, "Change the request: the server rejects it.", False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +13,9 @@ from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.core.secrets import Secrets
 from forge.models.http.errors import Mask, clean_message
+
+Sign = Callable[[str, bytes], Awaitable[Mapping[str, str]]]
+"""Returns the headers that authorise one try, from its URL and its body. Raises `ProviderError`."""
 
 _HARMLESS = {"accept", "anthropic-beta", "anthropic-version", "content-type", "http-referer", "user-agent", "x-title"}
 
@@ -27,6 +30,7 @@ class OutgoingRequest:
     timeout: float
     silence: float
     action: str  # such as "asking openai at api.openai.com", for errors
+    sign: Sign | None = None  # a token may expire, and a signature has a time: it is called for each try
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.timeout
@@ -36,13 +40,21 @@ class OutgoingRequest:
     def left(self) -> float:
         return max(0.0, self.deadline - time.monotonic())
 
+    async def authorise(self) -> Mapping[str, str]:
+        """Returns the headers of the next try, and masks their values from then on. Raises `ProviderError`."""
+        if self.sign is not None:
+            self.headers = {**self.headers, **await self.sign(self.url, self.content)}
+            self.mask = mask_for(self.headers)
+            self.check()
+        return self.headers
+
     def check(self) -> None:
         """Checks the headers before the HTTP library does, which would quote their values."""
         for name, value in self.headers.items():
             written = name + value
             if not written.isascii() or not written.isprintable() or value != value.strip():
                 raise self.error(
-                    f"the value of the header {name!a} holds characters that cannot be sent",
+                    f"the value of the header {name!a} contains characters that cannot be sent",
                     ErrorKind.CONFIG,
                     "Check the API key for stray spaces, line breaks and quotation marks.",
                 )
@@ -58,7 +70,7 @@ def encode_body(body: dict[str, Any], label: str) -> bytes:
         raise ProviderError(
             f"asking {label}: the request cannot be written as JSON: {clean_message(str(error), str)}",
             ErrorKind.VALIDATION,
-            "Use only texts, finite numbers, lists and objects in the options.",
+            "Use only strings, finite numbers, lists and objects in the options.",
         ) from None
 
 

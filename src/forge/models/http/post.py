@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from forge.core.errors import ErrorKind
+from forge.core.events import Retrying
 from forge.core.provider import ProviderError
-from forge.models.http.backoff import LONGEST_WAIT, delay_before, read_retry_after
+from forge.models.http.aws_events import AWS_EVENTS, AwsEventReader
+from forge.models.http.backoff import LONGEST_WAIT, delay_before, read_retry_after, read_retry_delay
+from forge.models.http.deadline import StreamDeadline
 from forge.models.http.errors import (
     LONGEST,
     BrokeOff,
@@ -20,7 +23,7 @@ from forge.models.http.errors import (
     read_error_body,
     status_error,
 )
-from forge.models.http.outgoing import OutgoingRequest, encode_body, host_of, mask_for
+from forge.models.http.outgoing import OutgoingRequest, Sign, encode_body, host_of, mask_for
 from forge.models.http.sse import Event, EventReader, TooLong
 from forge.network.model_client import model_client
 
@@ -43,16 +46,17 @@ async def post_stream(
     attempts: int = 5,
     timeout: float = 600.0,
     silence: float = SILENCE,
-) -> AsyncGenerator[Event, None]:
+    sign: Sign | None = None,
+) -> AsyncGenerator[Event | Retrying, None]:
     """Yields the answer's server-sent events; an answer in plain JSON is one event.
 
     Before the first event a passing failure is retried, with `attempts` requests in all; later failures are raised.
+    Each retry is announced by a `Retrying`, before its wait. The provider yields it as it is.
     `timeout` bounds everything, waits included; `silence` the time between two pieces. Closing the generator closes
     the connection. Raises `ProviderError`; its text never holds the values of `headers`, known harmless ones excepted.
     """
-    sending = OutgoingRequest(
-        url, headers, encode_body(body, label), timeout, silence, f"asking {label} at {host_of(url)}"
-    )
+    action = f"asking {label} at {host_of(url)}"
+    sending = OutgoingRequest(url, headers, encode_body(body, label), timeout, silence, action, sign)
     sending.check()
     for attempt in range(1, attempts + 1):
         try:
@@ -63,9 +67,10 @@ async def post_stream(
         except _AttemptFailed as failed:
             delay = delay_before(attempt, failed.after)
             last = attempt == attempts or delay > LONGEST_WAIT or delay > sending.left
-            error = _give_up_error(failed.error, attempt, delay) if last else None
-        if error is not None:
-            raise error
+            error = failed.error
+        if last:
+            raise _give_up_error(error, attempt, delay)
+        yield Retrying(error.message, attempt, round(delay, 3), error.status)
         await pause(delay)
 
 
@@ -74,7 +79,7 @@ async def pause(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
-async def drain(events: AsyncGenerator[Event, None], seconds: float = 0.1) -> None:
+async def drain(events: AsyncGenerator[Any, None], seconds: float = 0.1) -> None:
     """Reads to the end after the last relevant event, so that the connection can be used again."""
     try:
         async with asyncio.timeout(seconds):
@@ -106,15 +111,30 @@ async def _try_once(sending: OutgoingRequest) -> AsyncGenerator[Event, None]:
     try:
         response = await _send(sending)
         try:
-            async with aclosing(_events(response, sending)) as events:
-                async for event in events:
-                    if not begun:
-                        _refuse_error(event, sending)
-                    begun = True
-                    yield event
+            reader = await _choose_reader(response, sending)
+            received = 0
+            # no decoder where nothing is compressed: every layer costs as much as a token
+            pieces = response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw()
+            with StreamDeadline(sending.left) as deadline:
+                async with aclosing(pieces) as chunks:
+                    while True:
+                        deadline.begin()
+                        try:
+                            chunk = await anext(chunks, None)
+                        except asyncio.CancelledError as error:
+                            raise deadline.explain(error) from None
+                        deadline.end()
+                        received += len(chunk) if chunk is not None else 0
+                        for event in _read_events(reader, chunk, received, sending):
+                            if not begun:
+                                _refuse_error(event, sending)
+                            begun = True
+                            yield event
+                        if chunk is None:
+                            break
         finally:
             await response.aclose()
-        problem = None if begun else _AttemptFailed(_passing_error(sending, "the answer was empty"))
+        problem = None if begun else _AttemptFailed(_passing_error(sending, "the response was empty"))
     except (TimeoutError, httpx2.HTTPError, httpx2.InvalidURL) as error:
         problem = _connection_error(sending, error, begun)
     if problem is not None:  # raised here, so that its context holds no exception that knows the headers
@@ -126,6 +146,7 @@ async def _send(sending: OutgoingRequest) -> httpx2.Response:
     import httpx2  # heavy
 
     client = await model_client(secure=sending.url[:5].lower() == "https")
+    headers = await sending.authorise()
     request = client.build_request(
         "POST",
         sending.url,
@@ -133,7 +154,7 @@ async def _send(sending: OutgoingRequest) -> httpx2.Response:
             "accept": "text/event-stream, application/json",
             "accept-encoding": "identity",
             "user-agent": "forge-tools",
-            **sending.headers,
+            **headers,
             "content-type": "application/json",
         },
         content=sending.content,
@@ -147,7 +168,7 @@ async def _send(sending: OutgoingRequest) -> httpx2.Response:
     said = read_error_body(raw, response.headers.get("content-type", ""), sending.mask)
     error = status_error(response.status_code, said, sending.action)
     if error.passing and response.headers.get("x-should-retry") != "false":
-        raise _AttemptFailed(error, read_retry_after(response.headers))
+        raise _AttemptFailed(error, read_retry_after(response.headers) or read_retry_delay(raw))
     raise error
 
 
@@ -169,38 +190,39 @@ async def _read_start(response: httpx2.Response) -> bytes:
     return raw[:LONGEST]
 
 
-async def _events(response: httpx2.Response, sending: OutgoingRequest) -> AsyncGenerator[Event, None]:
+async def _choose_reader(response: httpx2.Response, sending: OutgoingRequest) -> Reader:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
         async with asyncio.timeout(sending.left):
             said = read_error_body(await _read_start(response), kind, sending.mask)
         raise sending.error(
-            f"a web page came instead of an answer: {said.text}",
+            f"the server sent a web page instead of a response: {said.text}",
             ErrorKind.CONFIG,
             "Check the base URL; for most servers it ends in /v1.",
         )
-    reader = _JsonReader() if kind == "application/json" else EventReader()
-    received = 0
+    return _READERS.get(kind, EventReader)()
+
+
+def _read_events(reader: Reader, chunk: bytes | None, received: int, sending: OutgoingRequest) -> list[Event]:
+    """Returns the events that are complete with this chunk; None is the end."""
     try:
-        async with aclosing(response.aiter_bytes()) as chunks:
-            while True:
-                async with asyncio.timeout(sending.left):  # never around a yield: it would cancel the reader
-                    chunk = await anext(chunks, None)
-                if chunk is None:
-                    break
-                received += len(chunk)
-                if received > LONGEST_ANSWER:
-                    raise TooLong
-                for event in reader.feed(chunk):
-                    yield event
-        for event in reader.finish():
-            yield event
+        if received > LONGEST_ANSWER:
+            raise TooLong
+        return reader.finish() if chunk is None else reader.feed(chunk)
     except TooLong:
         raise sending.error(
-            "the answer is longer than can be kept",
+            "the response is too long to store",
             ErrorKind.SYSTEM,
-            "Choose another model or server: this one sends far more than an answer.",
+            "Choose another model or server: this one sends far too much data.",
         ) from None
+
+
+class Reader(Protocol):
+    """Turns the bytes of an answer into events."""
+
+    def feed(self, chunk: bytes) -> list[Event]: ...
+
+    def finish(self) -> list[Event]: ...
 
 
 class _JsonReader:
@@ -216,6 +238,9 @@ class _JsonReader:
     def finish(self) -> list[Event]:
         text = b"".join(self._parts).decode(errors="replace")
         return [Event("message", text)] if text.strip() else []
+
+
+_READERS: dict[str, Callable[[], Reader]] = {"application/json": _JsonReader, AWS_EVENTS: AwsEventReader}
 
 
 def _refuse_error(event: Event, sending: OutgoingRequest) -> None:
@@ -239,15 +264,15 @@ def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -
 
     if isinstance(error, TimeoutError):
         return sending.error(
-            f"no complete answer within {sending.timeout:g} s",
+            f"no complete response within {sending.timeout:g} s",
             ErrorKind.TIMEOUT,
-            "Try again, ask for less at once, or allow more time with the option `timeout`.",
+            "Try again, send a smaller request, or allow more time with the option `timeout`.",
             passing=True,
         )
     if isinstance(error, httpx2.ReadTimeout):
         make = BrokeOff if begun else ProviderError
         return make(
-            f"{sending.action}: nothing came for {sending.silence:g} s",
+            f"{sending.action}: no data for {sending.silence:g} s",
             ErrorKind.TIMEOUT,
             "Try again, or choose another model with --model.",
             passing=True,
@@ -262,17 +287,18 @@ def _connection_error(sending: OutgoingRequest, error: Exception, begun: bool) -
         return sending.error(
             f"no secure connection: {clean_message(str(error), sending.mask)}",
             ErrorKind.CONFIG,
-            "Check the base URL (http or https?) and the certificates: FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count.",
+            "Check the base URL (http or https?) and the certificates: with FORGE_TRUST_ENV=1, Forge uses"
+            " SSL_CERT_FILE.",
         )
     if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout):
         late = isinstance(error, httpx2.ConnectTimeout)
         why = f" within {CONNECT:g} s" if late else f": {clean_message(str(error), sending.mask)}"
-        suggestion = "Check that the server runs, the base URL, and the network."
+        suggestion = "Check that the server is running, the base URL, and the network."
         return _AttemptFailed(sending.error(f"no connection{why}", ErrorKind.SYSTEM, suggestion, passing=True))
     if begun:
-        what = f"{sending.action}: the connection broke in the middle of the answer"
+        what = f"{sending.action}: the connection broke in the middle of the response"
         return BrokeOff(what, ErrorKind.SYSTEM, "Try again in a moment.", passing=True)
-    return _AttemptFailed(_passing_error(sending, "the connection broke before the answer"))
+    return _AttemptFailed(_passing_error(sending, "the connection broke before the response"))
 
 
 def _passing_error(sending: OutgoingRequest, what: str) -> ProviderError:

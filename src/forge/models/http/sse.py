@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
-LONGEST_EVENT = 16 * 1024 * 1024  # bytes of one line, and of the data of one event
+from pydantic_core import from_json
+
+LONGEST_EVENT = 64 * 1024 * 1024  # bytes of one line, and of the data of one event: some repeat the whole answer
 
 _BOM = b"\xef\xbb\xbf"
 
@@ -14,6 +17,14 @@ class Event(NamedTuple):
 
     name: str
     data: str
+
+
+def read_json(text: str) -> Any:
+    """Reads the data of an event, as `json.loads` does. Raises ValueError and RecursionError."""
+    try:
+        return from_json(text)
+    except ValueError:  # also for half a character, which `json` accepts
+        return json.loads(text)
 
 
 class TooLong(Exception):
@@ -42,6 +53,28 @@ class EventReader:
         chunk = chunk if self._begun else self._without_mark(chunk)
         if not chunk:
             return []
+        if self._is_between_events and chunk.endswith(b"\n\n") and b"\r" not in chunk:
+            return self._read_whole(chunk)
+        return self._read_lines(chunk)
+
+    @property
+    def _is_between_events(self) -> bool:
+        return not (self._parts or self._data or self._name or self._after_cr)
+
+    def _read_whole(self, chunk: bytes) -> list[Event]:
+        """Reads a chunk of whole events: nearly all chunks are one event, of one or two lines."""
+        events: list[Event] = []
+        for block in chunk[:-2].split(b"\n\n"):
+            name, data = b"message", block
+            if block.startswith(b"event: "):
+                name, _, data = block[7:].partition(b"\n")
+            if name and data.startswith(b"data: ") and b"\n" not in data and len(data) < LONGEST_EVENT:
+                events.append(Event(name.decode(errors="replace"), data[6:].decode(errors="replace")))
+            else:
+                events += self._read_lines(block + b"\n\n")
+        return events
+
+    def _read_lines(self, chunk: bytes) -> list[Event]:
         ended = chunk.endswith(b"\r")
         chunk = chunk.removeprefix(b"\n") if self._after_cr else chunk
         self._after_cr = ended

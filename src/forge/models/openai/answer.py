@@ -6,19 +6,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.provider import ProviderError
-from forge.models.http.post import Event
+from forge.models.http.sse import Event, read_json
 from forge.models.openai.request import EXTRA_KEY
 
 _REASONING = ("reasoning_content", "reasoning")
+Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 _PIECE = ("index", "id", "type", "function")
+_TEXT_ALONE = {"content", "role"}
 _CUT = {"length", "max_tokens", "model_length"}
 _REFUSED = {"content_filter", "refusal", "safety"}
 
 
 class AnswerReader:
-    """Assembles an answer: `take` events as they come and get the new text, then read the whole `message`."""
+    """Assembles an answer: `take` events as they come and get the new pieces, then read the whole `message`."""
 
     def __init__(self, origin: str, taken: set[str], error: Callable[[Any], ProviderError]) -> None:
         self.begun = False
@@ -32,23 +35,28 @@ class AnswerReader:
         self._usage = Usage()
         self._fields: dict[str, Any] = {}
 
-    def take(self, event: Event) -> Iterator[str]:
-        """Yields the new text. Raises `ProviderError` for an error inside the stream, or unreadable data."""
+    def take(self, event: Event) -> list[Delta]:
+        """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = event.data.strip()
+        if self.done or not data:
+            return []
         if data == "[DONE]":
             self.done = True
-        elif data and not self.done:
-            chunk = self._read(data, event.name)
+            return []
+        chunk = self._read(data, event.name)
+        if "usage" in chunk or "x_groq" in chunk:
             usage = _usage(chunk)
             self._usage = usage if usage.total else self._usage
-            for choice in _list(chunk.get("choices")):
-                if isinstance(choice, Mapping) and choice.get("index") in (0, None):
-                    yield from self._take_choice(choice)
+        found: list[Delta] = []
+        for choice in _list(chunk.get("choices")):
+            if isinstance(choice, dict) and choice.get("index") in (0, None):
+                found += self._take_choice(choice)
+        return found
 
     def message(self) -> Message:
         """Returns the message. Raises `ProviderError` if the stream ended early: half an answer looks complete."""
         if not self.done and not self._reason:
-            raise self._error({"message": "it ended before it was complete"})
+            raise self._error({"message": "the response ended before it was complete"})
         calls, saved = self._calls.collect(self._taken)
         finish = self._finish(bool(calls))
         if finish == "refused":
@@ -66,42 +74,49 @@ class AnswerReader:
 
     def _read(self, data: str, name: str) -> Mapping[str, Any]:
         try:
-            chunk = json.loads(data)
+            chunk = read_json(data)
         except (ValueError, RecursionError):
             if name == "error":
                 raise self._error(data) from None
-            raise self._error({"message": f"a part of it cannot be read: {data[:80]}"}) from None
-        if not isinstance(chunk, Mapping):
+            raise self._error({"message": f"a part of the response cannot be read: {data[:80]}"}) from None
+        if not isinstance(chunk, dict):
             return {}
         if chunk.get("error") or chunk.get("object") == "error" or name == "error":
             raise self._error(chunk.get("error") or chunk)
         self.begun = True
         return chunk
 
-    def _take_choice(self, choice: Mapping[str, Any]) -> Iterator[str]:
-        delta = choice.get("delta")
-        if not isinstance(delta, Mapping):
+    def _take_choice(self, choice: dict[str, Any]) -> list[Delta]:
+        delta, found = choice.get("delta"), list[Delta]()
+        if not isinstance(delta, dict):
             whole = choice.get("message")
-            delta = whole if isinstance(whole, Mapping) and not self._text and not self._calls else {}
+            delta = whole if isinstance(whole, dict) and not self._text and not self._calls else {}
             self.done = self.done or whole is not None
+        # nearly always; Mistral's content may be a list, with thoughts in it
+        is_text_alone = delta.keys() <= _TEXT_ALONE and not isinstance(delta.get("content"), list)
+        if not is_text_alone and (thought := self._keep(delta)):
+            found.append(ReasoningDelta(thought))
         for piece in self._take_text(delta):
             self._text.append(piece)
-            yield piece
-        self._calls.take_all([call for call in _list(delta.get("tool_calls")) if isinstance(call, Mapping)])
-        if isinstance(old := delta.get("function_call"), Mapping):  # the older form for a single call
-            self._calls.take_all([{"index": "function_call", "function": old}])
-        self._keep(delta)
+            found.append(TextDelta(piece))
+        if not is_text_alone:
+            if sent := _list(delta.get("tool_calls")):
+                found += self._calls.take_all([call for call in sent if isinstance(call, dict)])
+            if isinstance(old := delta.get("function_call"), dict):  # the older form for a single call
+                found += self._calls.take_all([{"index": "function_call", "function": old}])
         if isinstance(reason := choice.get("finish_reason"), str):
             self._reason = reason or self._reason
+        return found
 
-    def _take_text(self, delta: Mapping[str, Any]) -> Iterator[str]:
+    def _take_text(self, delta: Mapping[str, Any]) -> list[str]:
         content, refusal = delta.get("content"), delta.get("refusal")
+        if refusal is None and isinstance(content, str):
+            piece = self._join_surrogates(content)
+            return [piece] if piece else []
         parts = [part for part in _list(content) if isinstance(part, Mapping)]
         texts = [content, *(part.get("text") for part in parts if part.get("type") in (None, "text")), refusal]
         self._refused = self._refused or bool(refusal and isinstance(refusal, str))
-        for text in texts:
-            if isinstance(text, str) and (piece := self._join_surrogates(text)):
-                yield piece
+        return [piece for text in texts if isinstance(text, str) and (piece := self._join_surrogates(text))]
 
     def _join_surrogates(self, text: str) -> str:
         """Joins the halves of a character: some servers send one beyond the first plane as two separate escapes."""
@@ -112,14 +127,25 @@ class AnswerReader:
             text, self._half = text[:-1], text[-1]
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
-    def _keep(self, delta: Mapping[str, Any]) -> None:
-        """Stores thoughts: they are no text of the answer, but some servers want them back with the calls."""
+    def _keep(self, delta: Mapping[str, Any]) -> str:
+        """Stores thoughts: they are not part of the answer's text, but some servers want them back with the calls.
+
+        Returns the new piece to show.
+        """
+        thoughts: list[str] = []
         for name in _REASONING:
             if isinstance(piece := delta.get(name), str):
                 self._fields[name] = self._fields.get(name, "") + piece
+                thoughts.append(piece)
         for detail in _list(delta.get("reasoning_details")):
             if isinstance(detail, Mapping):
                 _add_detail(self._fields.setdefault("reasoning_details", []), detail)
+                thoughts += [text for key in ("text", "summary") if isinstance(text := detail.get(key), str)]
+        for part in _list(delta.get("content")):  # how Mistral sends them
+            if isinstance(part, Mapping) and part.get("type") == "thinking":
+                pieces = [one.get("text") for one in _list(part.get("thinking")) if isinstance(one, Mapping)]
+                thoughts.append("".join(one for one in pieces if isinstance(one, str)))
+        return thoughts[0] if thoughts else ""  # a server may send the same piece in several fields
 
     def _finish(self, calls: bool) -> Finish:
         if self._reason in _CUT:
@@ -186,8 +212,8 @@ class _Calls:
     def __bool__(self) -> bool:
         return bool(self._calls)
 
-    def take_all(self, sent: list[Mapping[str, Any]]) -> None:
-        """Adds the pieces of one chunk."""
+    def take_all(self, sent: list[Mapping[str, Any]]) -> Iterator[ToolArgumentsDelta]:
+        """Adds the pieces of one chunk, and yields the arguments among them."""
         for piece in map(_Piece.of, sent):
             call = self._find_call(piece, alone=len(sent) == 1)
             if call is None:
@@ -196,6 +222,8 @@ class _Calls:
             if piece.call_index is not None:
                 self._by_index[piece.call_index] = call
             call.add(piece)
+            if isinstance(piece.arguments, str) and piece.arguments:
+                yield ToolArgumentsDelta(ToolCall(call.name, {}, call.id), piece.arguments)
 
     def collect(self, taken: set[str]) -> tuple[tuple[ToolCall, ...], dict[str, Any]]:
         """Returns the calls, with ids that are unique, also among `taken`, and their extra fields by id."""
@@ -266,7 +294,13 @@ def _usage(chunk: Mapping[str, Any]) -> Usage:
         return Usage()
     details = found.get("prompt_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else found.get("prompt_cache_hit_tokens")
-    return Usage(_count(found.get("prompt_tokens")), _count(found.get("completion_tokens")), _count(cached))
+    spent = found.get("completion_tokens_details")
+    return Usage(
+        _count(found.get("prompt_tokens")),
+        _count(found.get("completion_tokens")),
+        _count(cached),
+        reasoning=_count(spent.get("reasoning_tokens")) if isinstance(spent, Mapping) else 0,
+    )
 
 
 def _count(value: Any) -> int:

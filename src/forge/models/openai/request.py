@@ -58,8 +58,6 @@ def request_body(request: ModelRequest, spelling: RequestFormat) -> Wire:
         other = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
         name = other[spelling.max_tokens] if "max_tokens" in spelling.without else spelling.max_tokens
         body[name] = given["max_tokens"]
-    if "reasoning_effort" in spelling.without and "tools" in body:
-        body["reasoning_effort"] = "none"
     return {**body, **passed_on}
 
 
@@ -73,7 +71,7 @@ def time_allowed(options: Mapping[str, Any]) -> float:
     raise ProviderError(
         f"reading the options: `timeout` is {str(value)[:40]!r}, not a number of seconds above zero",
         ErrorKind.VALIDATION,
-        "Give seconds, such as 600, or leave it out.",
+        "Write a number of seconds such as 600, or remove the option.",
     )
 
 
@@ -131,18 +129,18 @@ class _History:
         self._wire.append(wire)
 
     def _call_entry(self, call: ToolCall) -> Wire:
-        id = _fit_id(call.id, short=self._spelling.short_ids)
+        id = fit_id(call.id, short=self._spelling.short_ids)
         taken = {taken for ids in self._open.values() for taken in ids}
         while id in taken:
-            id = _fit_id(f"{id} again", short=self._spelling.short_ids)
+            id = fit_id(f"{id} again", short=self._spelling.short_ids)
         self._open.setdefault(call.id, []).append(id)
-        name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
-        return {"id": id, "type": "function", "function": {"name": name, "arguments": _arguments(call.arguments)}}
+        name = fit_name(call.name)
+        return {"id": id, "type": "function", "function": {"name": name, "arguments": write_arguments(call.arguments)}}
 
     def _add_result(self, message: Message) -> None:
         id = self._open[message.call_id].pop(0)
-        images, others = _split_images(message.attachments)
-        text = "\n".join([message.text, *map(_describe_attachment, others)]) if others else message.text
+        images, others = split_images(message.attachments)
+        text = "\n".join([message.text, *map(describe_attachment, others)]) if others else message.text
         self._wire.append({"role": "tool", "tool_call_id": id, "content": text})
         if images:
             self._seen += [_text(f"The images in the result of call {id}:"), *map(_image, images)]
@@ -156,7 +154,12 @@ class _History:
         self._open, self._seen = {}, []
 
 
-def _fit_id(id: str, *, short: bool) -> str:
+def fit_name(name: str) -> str:
+    """Returns the name of a tool with characters that the API accepts."""
+    return _NOT_IN_NAMES.sub("_", name)[:64] or "unknown"
+
+
+def fit_id(id: str, *, short: bool = False) -> str:
     """Returns the id, or a valid one derived from it; the same one every time."""
     if (_SHORT_ID if short else _ID).fullmatch(id):
         return id
@@ -164,7 +167,7 @@ def _fit_id(id: str, *, short: bool) -> str:
     return made[:9] if short else f"call_{made[:24]}"
 
 
-def _arguments(arguments: Mapping[str, Any] | str) -> str:
+def write_arguments(arguments: Mapping[str, Any] | str) -> str:
     """Returns a JSON object: other text is wrapped, so that the model sees what it sent."""
     if not isinstance(arguments, str):
         return json.dumps(plain(dict(arguments)), ensure_ascii=False)
@@ -185,18 +188,19 @@ def _refuse_constant(constant: str) -> None:
 def _content(text: str, attachments: Sequence[Attachment]) -> str | list[Wire]:
     if not attachments:
         return text
-    images, others = _split_images(attachments)
+    images, others = split_images(attachments)
     parts = [_text(text)] if text else []
     return [*parts, *map(_image, images), *map(_file, others)]
 
 
-def _split_images(attachments: Sequence[Attachment]) -> tuple[list[Attachment], list[Attachment]]:
+def split_images(attachments: Sequence[Attachment]) -> tuple[list[Attachment], list[Attachment]]:
     """Returns the images that can be shown, and the other attachments."""
-    images = [one for one in attachments if one.data and _kind(one) in _IMAGES]
+    images = [one for one in attachments if one.data and media_type_of(one) in _IMAGES]
     return images, [one for one in attachments if one not in images]
 
 
-def _kind(attachment: Attachment) -> str:
+def media_type_of(attachment: Attachment) -> str:
+    """Returns the type without parameters, in its usual spelling."""
     return attachment.media_type.partition(";")[0].strip().lower().replace("image/jpg", "image/jpeg")
 
 
@@ -205,20 +209,22 @@ def _text(text: str) -> Wire:
 
 
 def _image(attachment: Attachment) -> Wire:
-    return {"type": "image_url", "image_url": {"url": _url(attachment)}}
+    return {"type": "image_url", "image_url": {"url": data_url(attachment)}}
 
 
 def _file(attachment: Attachment) -> Wire:
-    if attachment.data and _kind(attachment) == "application/pdf":
+    if attachment.data and media_type_of(attachment) == "application/pdf":
         name = attachment.name or "document.pdf"
-        return {"type": "file", "file": {"filename": name, "file_data": _url(attachment)}}
-    return _text(_describe_attachment(attachment))
+        return {"type": "file", "file": {"filename": name, "file_data": data_url(attachment)}}
+    return _text(describe_attachment(attachment))
 
 
-def _url(attachment: Attachment) -> str:
-    return f"data:{_kind(attachment)};base64,{b64encode(attachment.data).decode()}"
+def data_url(attachment: Attachment) -> str:
+    """Returns the attachment as a `data:` URL."""
+    return f"data:{media_type_of(attachment)};base64,{b64encode(attachment.data).decode()}"
 
 
-def _describe_attachment(attachment: Attachment) -> str:
+def describe_attachment(attachment: Attachment) -> str:
+    """Returns a note in place of an attachment that the API does not take."""
     name = f"{attachment.name}: " if attachment.name else ""
-    return f"[{name}{_kind(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"
+    return f"[{name}{media_type_of(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"

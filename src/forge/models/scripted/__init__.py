@@ -10,23 +10,32 @@ from pathlib import Path
 from typing import Any, Self, overload
 
 from forge.core.errors import ErrorKind
-from forge.core.events import TextDelta
+from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import brief
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.provider import ModelRequest, ProviderError, StreamPart
 
 MOST_REQUESTS = 100  # requests, and at least so many calls' ids, that are remembered
 PIECES = 16  # a text is streamed in at most so many
 _SHORTEST_PIECE = 8
 
-ReplyPart = str | ToolCall | BaseException
+_Shown = ReasoningDelta | ToolArgumentsDelta | Retrying  # streamed as they are
+ReplyPart = str | ToolCall | BaseException | _Shown
 Reply = ReplyPart | Message | Sequence[ReplyPart]
 Turn = Reply | Callable[[ModelRequest], Reply | Awaitable[Reply]]
 """A text, a call, an exception to raise, several of these in order, a whole message, or a function of the request."""
 
 
 def scripted(turns: Iterable[Turn]) -> Scripted:
-    """Make a model that says these things, one per turn."""
+    """Makes a model that says these things, one per turn.
+
+    Args:
+        turns: the turns, as for `Scripted`.
+
+    Example:
+        >>> Agent(scripted(["Hello!"])).run_sync("Hi").text
+        'Hello!'
+    """
     return Scripted(*turns)
 
 
@@ -34,18 +43,31 @@ def scripted_file(path: str | Path) -> Scripted:
     """Makes a model from a YAML or JSON file: a list of turns, as `script_file` describes them."""
     from forge.models.scripted.script_file import read_script  # reads YAML: only where a script is a file
 
-    return Scripted(*read_script(Path(path).expanduser()))
+    script = read_script(Path(path).expanduser())
+    return Scripted(*script.turns, title=script.title)
 
 
 class Scripted:
-    """Says one turn per request. Raises an error if it gets more requests or, in `check`, fewer.
+    """A model that follows a script: one turn for each request. For tests, demonstrations and trying rules.
 
-    `async with` checks at the end. `asked` counts the requests; `requests` are the latest hundred, each with the
-    history as it was then (as long as that is only appended to), and `last` is the latest.
+    It raises an error if it gets more requests or, in `check`, fewer; `async with` checks at the end. `asked` counts
+    the requests; `requests` are the latest hundred, each with the history as it was then, and `last` is the latest.
+
+    Args:
+        turns: each a text, a `ToolCall`, a list of both, an exception to raise, or a function of the request. A list
+            may also have a `ReasoningDelta` and other parts of a stream.
+        title: the title that the model gives a session; empty: it gives none.
+
+    Example:
+        >>> model = Scripted("Hello!", lambda request: f"You said {request.messages[-1].text}.")
+        >>> agent = Agent(model)
+        >>> agent.run_sync("Hi").text, agent.run_sync("Bye").text
+        ('Hello!', 'You said Bye.')
     """
 
-    def __init__(self, *turns: Turn) -> None:
+    def __init__(self, *turns: Turn, title: str = "") -> None:
         self.turns = len(turns)
+        self.title = title
         self.asked = 0
         self._turns = turns
         self._left = deque(turns)
@@ -71,16 +93,16 @@ class Scripted:
 
     def again(self, after: int = 0) -> Scripted:
         """Return the script from its start, with `after` turns already said, for example in another process."""
-        return Scripted(*self._turns[after:])
+        return Scripted(*self._turns[after:], title=self.title)
 
     def check(self) -> None:
         """Raise `ProviderError` if turns are left over."""
         if self._left:
             raise ProviderError(
-                f"the script was not used up: {len(self._left)} of its {self.turns} turns are left, "
-                f"the next is {_render_turn(self._left[0])}",
+                f"{len(self._left)} of the script's {self.turns} turns were not used; the next is"
+                f" {_render_turn(self._left[0])}",
                 ErrorKind.CONFIG,
-                "Remove what is not needed, or find out why the model was not asked again.",
+                "Remove the extra turns, or find out why the model got fewer requests.",
             )
 
     async def __aenter__(self) -> Self:
@@ -90,7 +112,7 @@ class Scripted:
         if kind is None:
             self.check()
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams the text of the next turn in pieces, then the message. Raises the script's errors."""
         self.asked += 1
         history = request.messages
@@ -104,6 +126,8 @@ class Scripted:
             if isinstance(part, str):
                 for piece in _pieces(part):
                     yield TextDelta(piece)
+            elif isinstance(part, _Shown):
+                yield replace(part)
             elif not isinstance(part, ToolCall):
                 raise part
         yield self._message(said, parts, paid)
@@ -111,9 +135,9 @@ class Scripted:
     async def _next(self, request: ModelRequest) -> Any:
         if not self._left:
             raise ProviderError(
-                f"the script has no turn left: it has {self.turns}, and the model was asked {self.asked} times",
+                f"the script has no turn left: it has {self.turns}, but the model got {self.asked} requests",
                 ErrorKind.CONFIG,
-                "Add the turn that is missing, or a call of task_completion to end the run.",
+                "Add the missing turn, or a call of task_completion to end the run.",
             )
         turn = self._left.popleft()
         if not callable(turn) or isinstance(turn, type):
@@ -210,7 +234,7 @@ def _parts(said: Any) -> Sequence[ReplyPart]:
     if parts and all(map(_is_part, parts)):
         return parts
     raise ProviderError(
-        f"the script cannot be followed: a turn is {_render_turn(said)}",
+        f"the script has an invalid turn: {_render_turn(said)}",
         ErrorKind.CONFIG,
         "A turn is a text, a ToolCall, an exception, a list of these, an assistant's Message, or a function of the "
         "request that returns one of these.",
@@ -219,7 +243,7 @@ def _parts(said: Any) -> Sequence[ReplyPart]:
 
 def _is_part(value: Any) -> bool:
     is_exception = isinstance(value, type) and issubclass(value, BaseException)
-    return isinstance(value, str | ToolCall | BaseException) or is_exception
+    return isinstance(value, str | ToolCall | BaseException | _Shown) or is_exception
 
 
 def _pieces(text: str) -> list[str]:

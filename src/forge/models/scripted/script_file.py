@@ -1,9 +1,10 @@
 """Reads a script for the scripted model: YAML or JSON, a list of turns.
 
     - Just a text.
-    - {text: Let me look., call: file_read, arguments: {path: a.txt}}
+    - {reasoning: The file may say., text: Let me look., call: file_read, arguments: {path: a.txt}}
     - calls: [{call: file_read, arguments: {path: a.txt}, id: first}, datetime_now]
     - error: {message: overloaded, kind: system_error, suggestion: Wait., passing: true, status: 529}
+    - title: The title of the session; this is not a turn.
 
 `arguments` may be a text, which is sent unchanged; use it to send broken JSON.
 """
@@ -18,6 +19,7 @@ from typing import Any, NamedTuple
 
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind
+from forge.core.events import ReasoningDelta
 from forge.core.messages import ToolCall
 from forge.core.plain_values import brief
 from forge.core.provider import ProviderError
@@ -26,9 +28,9 @@ from forge.core.yaml.bounded_yaml import Bounds, Unreadable, bounded_text, bound
 LARGEST = 1024 * 1024  # bytes
 BOUNDS = Bounds(levels=50, aliases=0, values=100_000)
 
-ReplyPart = str | ToolCall | BaseException
+ReplyPart = str | ToolCall | BaseException | ReasoningDelta
 
-_TURN = ("text", "call", "arguments", "id", "calls", "error")
+_TURN = ("reasoning", "text", "call", "arguments", "id", "calls", "error")
 _CALL = ("call", "arguments", "id")
 _ERROR = ("message", "kind", "suggestion", "passing", "status")
 _BOOLEAN = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
@@ -49,19 +51,35 @@ class _LocatedTurn(NamedTuple):
     value: Any
 
 
-def read_script(path: Path) -> list[list[ReplyPart]]:
-    """Returns the turns of a file. Raises `ProviderError` that names the line or the turn."""
+class Script(NamedTuple):
+    """The turns of a script, and the title that its model gives a session."""
+
+    turns: list[list[ReplyPart]]
+    title: str
+
+
+def read_script(path: Path) -> Script:
+    """Returns the script in a file. Raises `ProviderError` that names the line or the turn."""
     try:
         text = bounded_text(path, LARGEST)
         turns = list(_from_json(text)) if path.suffix.lower() == ".json" else _from_yaml(text)
+        titles = [turn for turn in turns if isinstance(turn.value, dict) and turn.value.keys() == {"title"}]
+        turns = [turn for turn in turns if turn not in titles]
         if not turns:
-            raise _Wrong("", "it holds no turns", _FORMS)
-        return [_parts(turn) for turn in turns]
+            raise _Wrong("", "it has no turns", _FORMS)
+        return Script([_parts(turn) for turn in turns], _title(titles))
     except _Wrong as error:
         where = f", {error.location}" if error.location else ""
         raise _script_error(path, where, error) from None
     except Unreadable as error:
         raise _script_error(path, f", line {error.line}" if error.line else "", error) from None
+
+
+def _title(titles: list[_LocatedTurn]) -> str:
+    for location, value in titles:
+        if not isinstance(value["title"], str):
+            raise _Wrong(location, f"title is {brief(value['title'])}", "Write a text, in quotes.")
+    return str(titles[-1].value["title"]) if titles else ""
 
 
 def _script_error(path: Path, where: str, error: _Wrong | Unreadable) -> ProviderError:
@@ -73,11 +91,11 @@ def _from_json(text: str) -> Iterator[_LocatedTurn]:
     try:
         turns = json.loads(text)
     except json.JSONDecodeError as error:
-        raise _Wrong(f"line {error.lineno}", f"no valid JSON: {error.msg}", "Fix the file.") from None
+        raise _Wrong(f"line {error.lineno}", f"not valid JSON: {error.msg}", "Fix the file.") from None
     except (ValueError, RecursionError) as error:
-        raise _Wrong("", f"no valid JSON: {str(error)[:200]}", "Write it plainly.") from None
+        raise _Wrong("", f"not valid JSON: {str(error)[:200]}", "Fix the file.") from None
     if not isinstance(turns, list):
-        raise _Wrong("", "it is not a list of turns", "Write [ … ] with one turn after the other.")
+        raise _Wrong("", "it is not a list of turns", "Write a list of turns: [ … ].")
     for number, value in enumerate(turns, 1):
         yield _LocatedTurn(f"turn {number}", value)
 
@@ -90,7 +108,9 @@ def _from_yaml(text: str) -> list[_LocatedTurn]:
         if not error.is_syntax:
             raise
         location = f"line {error.line}" if error.line else ""
-        raise _Wrong(location, error.problem, "Quote texts that hold : # * { [ and the like.") from None
+        raise _Wrong(
+            location, error.problem, "Put texts that contain : # * { [ or similar characters in quotes."
+        ) from None
 
 
 def _turns(yaml: Any, text: str) -> list[_LocatedTurn]:
@@ -117,12 +137,20 @@ def _parts(turn: _LocatedTurn) -> list[ReplyPart]:
     if isinstance(value, str):
         return [value]
     if not isinstance(value, dict):
-        raise _Wrong(location, f"{brief(value)} is no turn", f"{_FORMS} Quote a text that looks like something else.")
+        raise _Wrong(
+            location,
+            f"{brief(value)} is not a turn",
+            f"{_FORMS} Put a text in quotes if YAML would read it as another type.",
+        )
     _check_keys(value, _TURN, location)
-    text = value.get("text", "")
-    if not isinstance(text, str):
-        raise _Wrong(location, f"text is {brief(text)}", "Write a text, in quotes if it looks like something else.")
-    parts: list[ReplyPart] = [text] if text or "text" in value else []
+    parts: list[ReplyPart] = []
+    for key in ("reasoning", "text"):
+        text = value.get(key, "")
+        if not isinstance(text, str):
+            advice = "Write a text, in quotes if YAML would read it as another type."
+            raise _Wrong(location, f"{key} is {brief(text)}", advice)
+        if key in value:
+            parts.append(text if key == "text" else ReasoningDelta(text))
     calls = value.get("calls", [])
     if not isinstance(calls, list):
         raise _Wrong(location, f"calls is {brief(calls)}", "Write a list: calls: [{call: NAME, arguments: {…}}].")
@@ -134,7 +162,7 @@ def _parts(turn: _LocatedTurn) -> list[ReplyPart]:
     if "error" in value:
         parts.append(_error(value["error"], location))
     if not parts:
-        raise _Wrong(location, "the turn says nothing", _FORMS)
+        raise _Wrong(location, "the turn is empty", _FORMS)
     return parts
 
 
@@ -142,13 +170,13 @@ def _call(value: Any, location: str) -> ToolCall:
     if isinstance(value, str):
         value = {"call": value}
     if not isinstance(value, dict):
-        raise _Wrong(location, f"{brief(value)} is no call", "Write {call: NAME, arguments: {…}}.")
+        raise _Wrong(location, f"{brief(value)} is not a call", "Write {call: NAME, arguments: {…}}.")
     _check_keys(value, _CALL, location)
     name, arguments, id = value.get("call"), value.get("arguments"), value.get("id")
     if not isinstance(name, str) or not name:
         raise _Wrong(location, f"the call's name is {brief(name)}", "Write call: NAME, the name of a tool.")
     if id is not None and (not isinstance(id, str) or not id):
-        raise _Wrong(location, f"the call's id is {brief(id)}", "Write a text, in quotes, or leave it out.")
+        raise _Wrong(location, f"the call's id is {brief(id)}", "Write a text in quotes, or remove the id.")
     if not isinstance(arguments, dict | str | None):
         raise _Wrong(location, f"arguments is {brief(arguments)}", "Write an object: arguments: {path: a.txt}.")
     try:
@@ -167,10 +195,10 @@ def _error(value: Any, location: str) -> ProviderError:
     _check_keys(value, _ERROR, location)
     message, suggestion = value.get("message", ""), value.get("suggestion", "")
     if not isinstance(message, str) or not message or not isinstance(suggestion, str):
-        raise _Wrong(location, "the error's message or suggestion is no text", "Write error: {message: TEXT}.")
+        raise _Wrong(location, "the error's message or suggestion is not a string", "Write error: {message: TEXT}.")
     kind, status = value.get("kind", ErrorKind.SYSTEM.value), value.get("status", 0)
     if kind not in [known.value for known in ErrorKind]:
-        raise _Wrong(location, f"there is no error kind {brief(kind)}", f"Known are {', '.join(ErrorKind)}.")
+        raise _Wrong(location, f"there is no error kind {brief(kind)}", f"Use one of {', '.join(ErrorKind)}.")
     if not isinstance(status, int):
         raise _Wrong(location, f"status is {brief(status)}", "Write an HTTP status, such as 503.")
     return ProviderError(message, kind, suggestion, passing=value.get("passing") is True, status=status)
@@ -180,5 +208,5 @@ def _check_keys(value: dict[Any, Any], known: tuple[str, ...], location: str) ->
     for key in value:
         if key not in known:
             hint = near(str(key), known, 1)
-            advice = f'Did you mean "{hint[0]}"?' if hint else f"Known are {', '.join(known)}."
+            advice = f'Did you mean "{hint[0]}"?' if hint else f"Use one of {', '.join(known)}."
             raise _Wrong(location, f"unknown key {brief(key)}", advice)

@@ -25,7 +25,7 @@ from typing import Any
 
 from forge.core.events import TextDelta
 from forge.core.messages import Finish, Message, ToolCall
-from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.core.spec import ToolSpec
 from forge.models.text_calls.call import ReadCall, read_call, refuse_call
 from forge.models.text_calls.parser import Body, CallScanner
@@ -36,7 +36,15 @@ _NATIVE = ("tool_choice", "parallel_tool_calls")  # options that do not apply to
 
 
 def text_calls(provider: Provider, *, server_names: Sequence[str] = ("local",)) -> TextCalls:
-    """Give a model tools through its text. Calls of servers that are neither listed here nor mounted are refused."""
+    """Gives a model tools through its text, for models that cannot call tools themselves.
+
+    Args:
+        provider: the model.
+        server_names: servers whose calls are accepted; calls of others that are not mounted are refused.
+
+    Example:
+        >>> agent = Agent(text_calls(Scripted("Hello!")))
+    """
     return TextCalls(provider, server_names)
 
 
@@ -53,7 +61,7 @@ class TextCalls:
     def __repr__(self) -> str:
         return f"text_calls({self.provider!r})"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[TextDelta | Message, None]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams the text around the calls, then the whole message with its calls. Raises `ProviderError`."""
         reply = _ReplyReader(request.tools, self.server_names)
         inner = self.provider.stream(self._request(request))
@@ -64,6 +72,9 @@ class TextCalls:
                 if isinstance(part, Message):
                     message = part
                     break
+                if not isinstance(part, TextDelta):
+                    yield part
+                    continue
                 length += len(part.text)
                 if text := reply.feed(part.text):
                     yield TextDelta(text)
@@ -134,7 +145,8 @@ class _ReplyReader:
                 self._add(read_call(item, self._tools, self._servers))
             elif isinstance(item, Body) and len(self._calls) == MOST_CALLS:
                 problem = (
-                    f"a reply may hold {MOST_CALLS} calls; this one and those after it were not run. Send them again."
+                    f"a reply may contain at most {MOST_CALLS} calls; this one and the following ones were not run."
+                    " Send them again."
                 )
                 self._add(refuse_call(item.text, problem))
         return "".join(texts)

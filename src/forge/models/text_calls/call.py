@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from forge.core.arguments.almost_json import load, scan
 from forge.core.messages import ToolCall
 from forge.core.spec import ToolSpec
 from forge.models.text_calls.parser import LARGEST, Body
@@ -19,6 +20,9 @@ _STRICT = json.JSONDecoder()
 _LENIENT = json.JSONDecoder(strict=False)  # line breaks inside strings
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r'(?:"(?:tool_)?name"\s{0,100}:\s{0,100}"|<(?:tool_)?name\s{0,100}>\s{0,100})([\w.\-]{1,200})')
+# the members before the arguments, in either kind of quotes
+_BEFORE = re.compile(r"""\s*(["'])(server_name|tool_name|name)\1\s*:\s*(["'])([^"'\\\n]{1,200})\3\s*,""")
+_ARGUMENTS = re.compile(r"""\s*(["'])(?:arguments|parameters)\1\s*:\s*""")
 _FORM = 'Write one JSON object between <tool> and </tool>: {"tool_name": "NAME", "arguments": {…}}.'
 
 
@@ -78,8 +82,8 @@ def _parse_call(text: str, tools: Mapping[str, ToolSpec]) -> _ParsedCall:
 
     call = read_xml(text, parameters)
     if not isinstance(call.arguments, dict):
-        advice = "Write one element a parameter inside <arguments>."
-        raise Malformed("its arguments are a text", advice)
+        advice = "Write one element per parameter inside <arguments>."
+        raise Malformed("its arguments are plain text", advice)
     return _ParsedCall(call.server or "local", _name(call.name), json.dumps(call.arguments, ensure_ascii=False))
 
 
@@ -90,18 +94,42 @@ def _from_json(text: str) -> _ParsedCall:
         try:
             members = {key: (value, json.dumps(value)) for key, (value, _) in _members(text, _LENIENT).items()}
         except (ValueError, RecursionError) as error:
-            raise Malformed(f"it is no valid JSON ({str(error)[:200]})", _FORM) from None
+            if (found := _from_damaged(text)) is not None:
+                return found
+            raise Malformed(f"it is not valid JSON ({str(error)[:200]})", _FORM) from None
     server = _first(members, "server_name")
     if not isinstance(server, str | None):
-        raise Malformed("its server_name is no text", _FORM)
+        raise Malformed("its server_name is not a string", _FORM)
     arguments, raw = members.get("arguments") or members.get("parameters") or ({}, "{}")
     if others := members.keys() - {"server_name", "tool_name", "name", "arguments", "parameters"}:
         shown = ", ".join(json.dumps(key[:40], ensure_ascii=False) for key in sorted(others)[:5])
-        raise Malformed(f"{shown} stands beside the arguments", 'Put every parameter into "arguments".')
+        raise Malformed(f"{shown} is outside the arguments", 'Put every parameter into "arguments".')
     if arguments is None:
         raw = "{}"
     name = _name(_first(members, "tool_name", "name"))
     return _ParsedCall(server or "local", name, arguments if isinstance(arguments, str) else raw)
+
+
+def _from_damaged(text: str) -> _ParsedCall | None:
+    """Reads a call whose arguments are almost JSON; None where the call has another form.
+
+    The arguments stay as they were written: the tool repairs them, and says so.
+    """
+    at, names = 1, dict[str, str]()
+    while (member := _BEFORE.match(text, at)) is not None:
+        if member[2] in names:
+            return None
+        names[member[2]] = member[4]
+        at = member.end()
+    begin = _ARGUMENTS.match(text, at)
+    name = names.get("tool_name") or names.get("name")
+    if begin is None or not name or not text.startswith("{", begin.end()):
+        return None
+    found = scan(text, begin.end())
+    if found is None or found.missing or load(found) is None or text[found.end :].strip() not in ("", "}", ",}"):
+        return None
+    is_cut = found.end == len(text.rstrip())  # one brace is missing: the tool decides whether to complete it
+    return _ParsedCall(names.get("server_name", "local"), _name(name), text[begin.end() : found.end - is_cut])
 
 
 def _members(text: str, decoder: json.JSONDecoder) -> dict[str, tuple[Any, str]]:
@@ -140,7 +168,7 @@ def _first(members: Mapping[str, tuple[Any, str]], *keys: str) -> Any:
 
 def _name(name: Any) -> str:
     if not isinstance(name, str) or not name.strip():
-        raise Malformed("it names no tool", _FORM)
+        raise Malformed("it does not name a tool", _FORM)
     if len(name) > LONGEST_NAME:
         raise Malformed(f"its tool name has {len(name):,} characters", "Call one of the tools you were given.")
     return name.strip()

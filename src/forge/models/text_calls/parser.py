@@ -124,7 +124,7 @@ class CallScanner:
         return True
 
     def _in_pure_fence(self) -> bool:
-        """Continues in a fence that so far holds only calls: it may go on, end, or hold something else."""
+        """Continues in a fence that so far holds only calls: it may continue, end, or contain something else."""
         space = _SOME_SPACE.match(self._text, self._at)
         start = space.end() if space else self._at
         rest = self._text[start : start + len("<tool>")]

@@ -54,10 +54,10 @@ def read_xml(text: str, parameters: Callable[[str], Schema]) -> XmlCall:
     for tag in reader.tags(""):
         key = {"name": "tool_name", "parameters": "arguments"}.get(tag.name, tag.name)
         if key not in ("server_name", "tool_name", "arguments"):
-            advice = "Inside <tool> write <tool_name>, then <arguments> with one element a parameter."
+            advice = "Inside <tool> write <tool_name>, then <arguments> with one element per parameter."
             raise Malformed(f"<{tag.name}> does not belong here", advice)
         if key in fields:
-            raise Malformed(f"<{tag.name}> is there twice", "Write one call in each <tool>.")
+            raise Malformed(f"<{tag.name}> appears twice", "Write one call in each <tool>.")
         if key == "arguments":
             schema = parameters(fields.get("tool_name") or _find_later_name(text))
             fields[key] = reader.value(tag, {"type": "object", **schema}, schema)
@@ -264,7 +264,9 @@ def _find_later_name(text: str) -> str:
 
 
 def _declaration_error() -> Malformed:
-    return Malformed("it holds a declaration such as <!DOCTYPE>", "Put text that looks like markup into <![CDATA[…]]>.")
+    return Malformed(
+        "it contains a declaration such as <!DOCTYPE>", "Put text that looks like markup into <![CDATA[…]]>."
+    )
 
 
 def _unexpected_error(text: str, closing: str) -> Malformed:
@@ -273,5 +275,5 @@ def _unexpected_error(text: str, closing: str) -> Malformed:
     if not text:
         return Malformed(f"<{closing}> is not closed", f"End it with </{closing}>.")
     where = f"inside <{closing}>" if closing else "inside <tool>"
-    advice = "Write one element a parameter, and put text that looks like markup into <![CDATA[…]]>."
+    advice = "Write one element per parameter, and put text that looks like markup into <![CDATA[…]]>."
     return Malformed(f"unexpected {json.dumps(text, ensure_ascii=False)} {where}", advice)

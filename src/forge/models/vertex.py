@@ -1,0 +1,84 @@
+"""Provides models on Google Cloud's Vertex AI: Gemini, Claude, and others behind Chat Completions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+from forge.core.errors import ErrorKind
+from forge.core.events import Retrying
+from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.models.anthropic import TIMEOUT, Anthropic
+from forge.models.credentials.google import find_project, google_token
+from forge.models.gemini import Gemini
+from forge.models.http.outgoing import Sign
+from forge.models.http.post import Event, post_stream
+
+PROJECT, LOCATION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"
+_LOCATIONS = (LOCATION, "GOOGLE_CLOUD_REGION", "CLOUD_ML_REGION")
+_VERSION = "vertex-2023-10-16"
+
+
+def vertex(model: str, environment: Mapping[str, str] = os.environ) -> Provider:
+    """Returns a model of Vertex AI. Raises `ProviderError` if the project or the credentials are missing."""
+    publisher, slash, name = model.partition("/")
+    if not slash:
+        publisher, name = ("anthropic" if model.startswith("claude") else "google"), model
+    server, sign = _base_url(model, environment), google_token(environment)
+    base = f"{server}/publishers/{quote(publisher)}"
+    if publisher not in ("anthropic", "google"):
+        from forge.models.openai import OpenAI  # only for models of others
+
+        return OpenAI(model, base_url=f"{server}/endpoints/openapi", strict=False, label="vertex", sign=sign)
+    if publisher == "anthropic":
+        return VertexAnthropic(name, base_url=base, sign=sign)
+    return Gemini(name, base_url=base, sign=sign, label="vertex")
+
+
+class VertexAnthropic(Anthropic):
+    """A model of Anthropic on Vertex: the same protocol, with the model in the address and a token instead of a key."""
+
+    def __init__(self, model: str, *, base_url: str, sign: Sign) -> None:
+        super().__init__(model, base_url=base_url)
+        self._headers = {}
+        self._sign = sign
+
+    def _events(self, body: dict[str, Any], request: ModelRequest) -> AsyncGenerator[Event | Retrying, None]:
+        rest = {name: value for name, value in body.items() if name != "model"}
+        timeout = float(request.options.get("timeout") or TIMEOUT)
+        return post_stream(
+            self._url,
+            headers={},
+            body={"anthropic_version": _VERSION, **rest},
+            label=self._label,
+            timeout=timeout,
+            sign=self._sign,
+        )
+
+    @property
+    def _url(self) -> str:
+        return f"{self.base_url}/models/{quote(self.model, safe='@')}:streamRawPredict"
+
+    @property
+    def _label(self) -> str:
+        return f"vertex:{self.model}"
+
+
+def _base_url(model: str, environment: Mapping[str, str]) -> str:
+    project = find_project(environment)
+    if not project:
+        words = f"choosing the model 'vertex:{model[:100]}': no Google Cloud project is set"
+        raise ProviderError(words, ErrorKind.CONFIG, f"Set {PROJECT} to the project's id.")
+    location = next((found for name in _LOCATIONS if (found := environment.get(name, "").strip())), "global")
+    server = environment.get("VERTEX_BASE_URL", "").strip().rstrip("/") or _server(location)
+    return f"{server}/v1/projects/{quote(project)}/locations/{quote(location)}"
+
+
+def _server(location: str) -> str:
+    if location == "global":
+        return "https://aiplatform.googleapis.com"
+    if location in ("us", "eu"):
+        return f"https://aiplatform.{location}.rep.googleapis.com"
+    return f"https://{quote(location)}-aiplatform.googleapis.com"

@@ -1,0 +1,169 @@
+"""Azure OpenAI: addresses as its own package uses them, with a key or with an Entra ID."""
+
+from __future__ import annotations
+
+import json
+from contextlib import aclosing
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from openai import AsyncAzureOpenAI
+
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, ProviderError
+from forge.models.credentials import azure as entra
+from forge.models.names import provider_for
+from tests.models.serving import Reply, refusal, serving, sse, stream
+
+ASK = ModelRequest(messages=[Message("user", "Hi")])
+HELLO = stream(sse({"choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}))
+KEY = "azure-key-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (
+        *("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION"),
+        *("AZURE_OPENAI_AD_TOKEN", "AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_AUTHORITY_HOST"),
+        *("AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER"),
+    ):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-must-not-go-to-azure")
+
+
+async def ask(model: str = "azure:my-gpt", times: int = 1) -> Message:
+    provider = provider_for(model)
+    for _ in range(times):
+        async with aclosing(provider.stream(ASK)) as parts:  # type: ignore[type-var]
+            *_, message = [part async for part in parts]
+    assert isinstance(message, Message)
+    return message
+
+
+def token(text: str = "eyJ.a-token", **more: object) -> Reply:
+    return Reply([json.dumps({"access_token": text, "expires_in": 3_600, **more}).encode()], framing="length")
+
+
+async def test_a_resource_with_a_key(monkeypatch):
+    async with serving(HELLO) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", f"{server.url}/")
+        monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+        assert (await ask()).text == "Hello."
+        monkeypatch.setenv("OPENAI_API_VERSION", "2025-04-01-preview")
+        assert (await ask()).text == "Hello."
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", f"{server.url}/openai/v1")
+        monkeypatch.delenv("OPENAI_API_VERSION")
+        await ask()
+    first, second, third = server.asked
+    assert (first.path, first.body["model"]) == ("/openai/v1/chat/completions", "my-gpt")
+    assert first.headers["authorization"] == f"Bearer {KEY}"
+    own = "/openai/deployments/my-gpt/chat/completions?api-version=2025-04-01-preview"
+    assert (second.path, second.headers["api-key"]) == (own, KEY)
+    assert "authorization" not in second.headers
+    assert third.path == first.path
+
+
+async def test_a_client_with_a_secret(monkeypatch):
+    async with serving(token(), HELLO) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
+        for name, value in (("TENANT_ID", "my-tenant"), ("CLIENT_ID", "me"), ("CLIENT_SECRET", "s3cr3t")):
+            monkeypatch.setenv(f"AZURE_{name}", value)
+        await ask(times=2)
+    login, *asked = server.asked
+    form = parse_qs(login.raw.decode())
+    assert login.path == "/my-tenant/oauth2/v2.0/token"
+    assert form["scope"] == ["https://cognitiveservices.azure.com/.default"]
+    assert form["client_secret"] == ["s3cr3t"]
+    assert [one.headers["authorization"] for one in asked] == ["Bearer eyJ.a-token"] * 2
+
+
+async def test_a_workload_with_a_token_in_a_file(monkeypatch, tmp_path: Path):
+    (tmp_path / "token").write_text("workload-token\n")
+    async with serving(token(), HELLO) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
+        monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "token"))
+        monkeypatch.setenv("AZURE_TENANT_ID", "t")
+        monkeypatch.setenv("AZURE_CLIENT_ID", "me")
+        await ask()
+        monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "nothing"))
+        with pytest.raises(ProviderError, match="nothing"):
+            await ask()
+    assert parse_qs(server.asked[0].raw.decode())["client_assertion"] == ["workload-token"]
+
+
+async def test_a_managed_identity_of_an_app_and_of_a_machine(monkeypatch):
+    async with serving(token(expires_in="86000", expires_on="4102444800"), HELLO, token(), HELLO) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.url}/msi/token")
+        monkeypatch.setenv("IDENTITY_HEADER", "a-secret-header")
+        await ask()
+        monkeypatch.delenv("IDENTITY_ENDPOINT")
+        monkeypatch.setattr(entra, "_IDENTITY", f"{server.url}/metadata/identity/oauth2/token")
+        monkeypatch.setenv("AZURE_CLIENT_ID", "mine")
+        await ask()
+    app, _, machine, _ = server.asked
+    assert app.headers["x-identity-header"] == "a-secret-header"
+    assert machine.headers["metadata"] == "true"
+    assert parse_qs(urlsplit(machine.path).query) == {
+        "resource": ["https://cognitiveservices.azure.com"],
+        "api-version": ["2018-02-01"],
+        "client_id": ["mine"],
+    }
+
+
+async def test_what_is_missing_or_refused_is_named(monkeypatch):
+    with pytest.raises(ProviderError, match="AZURE_OPENAI_ENDPOINT is not set"):
+        provider_for("azure:my-gpt")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "my-resource")
+    with pytest.raises(ProviderError, match="AZURE_OPENAI_ENDPOINT is not a URL"):
+        provider_for("azure:my-gpt")
+    monkeypatch.setattr(entra, "_IDENTITY", "http://127.0.0.1:9/token")
+    monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(ProviderError, match="there are no credentials") as refused:
+        await ask()
+    assert "AZURE_OPENAI_API_KEY" in refused.value.suggestion
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+    async with serving(refusal(401, {"error": {"message": f"wrong key {KEY}"}})) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        with pytest.raises(ProviderError) as refused:
+            await ask()
+    assert "AZURE_OPENAI_API_KEY" in refused.value.suggestion
+    assert KEY not in str(refused.value)
+
+
+async def test_the_responses_api_of_a_resource(monkeypatch):
+    done = {
+        "type": "response.completed",
+        "response": {
+            "status": "completed",
+            "output": [
+                {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hello."}]}
+            ],
+        },
+    }
+    async with serving(stream(sse(done, done=False))) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_OPENAI_AD_TOKEN", "eyJ.given")
+        assert (await ask("azure-responses:my-gpt")).text == "Hello."
+    assert server.asked[0].path == "/openai/v1/responses"
+    assert server.asked[0].headers["authorization"] == "Bearer eyJ.given"
+
+
+async def test_azures_own_client_uses_the_same_address(monkeypatch):
+    async with serving(HELLO) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("OPENAI_API_VERSION", "2025-04-01-preview")
+        await ask()
+        async with AsyncAzureOpenAI(azure_endpoint=server.url, api_key=KEY) as client:
+            answer = await client.chat.completions.create(
+                model="my-gpt", messages=[{"role": "user", "content": "Hi"}], stream=True
+            )
+            texts = [chunk.choices[0].delta.content async for chunk in answer]
+    assert texts == ["Hello."]
+    ours, theirs = server.asked
+    assert ours.path == theirs.path
+    assert ours.headers["api-key"] == theirs.headers["api-key"]
