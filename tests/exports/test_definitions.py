@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from importlib import import_module
 
 import pytest
 
 from forge import ToolRegistry, standard_executor
+from forge.core.extras import install_command
 from forge.exports.definitions import to_anthropic, to_gemini, to_openai
 from tests.exports.tools_for_export import all_tools
 
@@ -58,5 +60,5 @@ def test_an_export_whose_framework_is_missing_says_what_to_install(module, packa
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(sys.modules, f"forge.exports.{module}", raising=False)
-    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'forge-tools\[{extra}\]'"):
+    with pytest.raises(ModuleNotFoundError, match=re.escape(install_command(extra))):
         import_module(f"forge.exports.{module}")

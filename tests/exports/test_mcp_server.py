@@ -13,8 +13,8 @@ from mcp_types import ElicitResult
 
 from forge import Attachment, Tool, ToolContext, ToolRegistry, ToolResult, rules, tool
 from forge.core.context import Scope
-from forge.exports.mcp_server import ElicitingApprover
-from forge.exports.mcp_server import calls as serving
+from forge.exports.mcp_server import ElicitingApprover, calls, client_call
+from forge.exports.mcp_server.handlers import make_server
 from forge.exports.mcp_server.offer import Offer
 from forge.pipeline import standard_executor
 from forge.tools.conversation import converse
@@ -95,7 +95,7 @@ async def offered(*tools, policy=None, everything=False, **options):
 
 
 def connected(offer, era, **options):
-    return Client(offer.server(), mode=era, cache=None, **options)
+    return Client(make_server(offer), mode=era, cache=None, **options)
 
 
 def person(content=None, action="accept", asked=None):
@@ -260,7 +260,7 @@ async def test_a_thousand_calls_at_once_are_all_answered(era):
 
 
 async def test_too_many_calls_are_refused_and_the_rest_goes_on(era, monkeypatch):
-    monkeypatch.setattr(serving, "MOST_WAITING", 2)
+    monkeypatch.setattr(calls, "MOST_WAITING", 2)
     endless = Endless()
     async with offered(endless) as offer, connected(offer, era) as client:
         waiting = [asyncio.create_task(client.call_tool("endless", {})) for _ in range(2)]
@@ -325,7 +325,7 @@ async def test_a_client_that_cannot_ask_is_refused_and_told_what_would_allow_it(
     async with offered(deploy) as offer, connected(offer, era) as client:
         answer = await client.call_tool("deploy", {"service": "shop"})
         assert answer.is_error
-        assert "nobody is there to ask" in text(answer)
+        assert "there is no one to ask" in text(answer)
         assert "allow execute shop" in text(answer)
 
 
@@ -365,16 +365,16 @@ async def test_questions_by_return_are_open_once_and_for_the_same_call_only():
         question = await call({"service": "shop"})
         yes = {"approval": ElicitResult(action="accept", content={"decision": "once"})}
         for arguments, state in (({"service": "bank"}, question.request_state), ({"service": "shop"}, "guessed")):
-            with pytest.raises(MCPError, match="not open any more"):
+            with pytest.raises(MCPError, match="no longer open"):
                 await call(arguments, input_responses=yes, request_state=state)
         answer = await call({"service": "shop"}, input_responses=yes, request_state=question.request_state)
         assert text(answer) == "shop is live"
-        with pytest.raises(MCPError, match="not open any more"):
+        with pytest.raises(MCPError, match="no longer open"):
             await call({"service": "shop"}, input_responses=yes, request_state=question.request_state)
 
 
 async def test_a_question_that_nobody_comes_back_to_does_not_keep_others_waiting(monkeypatch):
-    monkeypatch.setattr(serving, "HURRY", 0.01)
+    monkeypatch.setattr(client_call, "HURRY", 0.01)
     answers = person({"decision": "once"})
     async with offered(deploy) as offer, connected(offer, ERAS[1], elicitation_callback=answers) as client:
         await client.session.call_tool("deploy", {"service": "shop"}, allow_input_required=True)
@@ -382,7 +382,7 @@ async def test_a_question_that_nobody_comes_back_to_does_not_keep_others_waiting
 
 
 async def test_a_question_nobody_answers_is_a_no(monkeypatch):
-    monkeypatch.setattr(serving, "PATIENCE", 0.01)
+    monkeypatch.setattr(client_call, "PATIENCE", 0.01)
     never = asyncio.Event()
 
     async def silent(ctx, params):

@@ -12,7 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from forge import Scope, ToolContext, ToolRegistry, ToolResult, approve_all, tool
 from forge.core.tool import Tool
-from forge.exports.mcp_server import protocol_json as wire
+from forge.exports.mcp_server import protocol_json
+from forge.exports.mcp_server.handlers import make_server
 from forge.exports.mcp_server.offer import Offer
 from forge.exports.mcp_server.structured import NOTE, Shape
 from forge.pipeline import standard_executor
@@ -108,7 +109,7 @@ def later(ctx: ToolContext) -> Weather:
 @asynccontextmanager
 async def client_of(*tools: Tool) -> AsyncIterator[Client]:
     offer = Offer(standard_executor(ToolRegistry(tools), approve=approve_all), Scope())
-    async with offer.open(), Client(offer.server(), cache=None) as client:
+    async with offer.open(), Client(make_server(offer), cache=None) as client:
         yield client
 
 
@@ -153,7 +154,7 @@ async def test_a_result_that_is_not_what_the_function_said_is_a_note() -> None:
     async with client_of(lie, later) as client:
         assert list((await client.call_tool("lie", {})).structured_content) == [NOTE]
         answer = await client.call_tool("later", {})
-        assert answer.structured_content == {NOTE: "The work goes on in the background."}
+        assert answer.structured_content == {NOTE: "The work continues in the background."}
         assert "looked up" in text(answer)
 
 
@@ -191,7 +192,7 @@ async def test_a_schema_that_is_wrong_is_left_out_and_the_tool_is_offered(caplog
         assert listed["count_wrongly"] is None
         assert listed["count"] is not None
         assert not (await client.call_tool("count_wrongly", {"text": "abc"})).is_error
-    assert "count_wrongly is offered without the schema of its data" in caplog.text
+    assert "count_wrongly is offered without an output schema" in caplog.text
 
 
 def test_words_after_a_value_are_not_part_of_it() -> None:
@@ -201,7 +202,7 @@ def test_words_after_a_value_are_not_part_of_it() -> None:
 
 
 def test_data_that_is_too_large_to_be_sent_is_a_note() -> None:
-    large = ToolResult(for_llm="much", data={"place": "x" * (wire.MAX_STRUCTURED + 1), "degrees": 1.0})
-    answer = wire.result(large, "1", weather.spec)
-    assert answer["structuredContent"] == {NOTE: "The data is too large to be sent."}
-    assert answer["_meta"]["forge/structured_left_out"] > wire.MAX_STRUCTURED
+    large = ToolResult(for_llm="much", data={"place": "x" * (protocol_json.MAX_STRUCTURED + 1), "degrees": 1.0})
+    answer = protocol_json.result(large, "1", weather.spec)
+    assert answer["structuredContent"] == {NOTE: "The data is too large to send."}
+    assert answer["_meta"]["forge/structured_left_out"] > protocol_json.MAX_STRUCTURED

@@ -76,7 +76,7 @@ async def test_an_agent_calls_them_through_our_gate():
     calls = [ToolCall("add", {"a": 2, "b": 3}), ToolCall("deploy", {"service": "web"})]
     added, refused = await outputs(tools, *calls)
     assert added == "5"
-    assert "nobody" in refused.lower()
+    assert "no one to ask" in refused.lower()
     assert tools.last_results["deploy"].is_error
 
 
@@ -94,7 +94,7 @@ async def test_arguments_reach_us_as_they_were_sent():
         tools, ToolCall("add", {"a": True}), ToolCall("add", '{"a": 1'), ToolCall("describe", TAKEN)
     )
     assert "expected integer" in wrong
-    assert "not valid JSON" in cut
+    assert cut == "2"  # it reads, and the end of its arguments was plain
     assert json.loads(whole) == TAKEN
 
 

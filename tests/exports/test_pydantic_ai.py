@@ -60,7 +60,7 @@ async def test_an_agent_calls_them_through_our_gate():
     added, refused = await returns(toolset, *calls)
     assert (added.content, added.outcome) == ("5", "success")
     assert refused.outcome == "failed"
-    assert "nobody" in str(refused.content).lower()
+    assert "no one to ask" in str(refused.content).lower()
     assert toolset.last_results["deploy"].is_error
 
 
@@ -92,7 +92,7 @@ async def test_arguments_reach_us_as_they_were_sent():
         ToolCall("describe", TAKEN),
     )
     assert "expected integer" in str(wrong.content)
-    assert "not valid JSON" in str(cut.content)
+    assert str(cut.content) == "2"  # it reads, and the end of its arguments was plain
     assert "not an object" in str(text.content)
     assert whole.content == "3"
     assert json.loads(str(kept.content)) == TAKEN

@@ -91,8 +91,8 @@ def test_a_broken_file_is_set_aside_and_said(path, broken, caplog):
     pins = Pins(path)
     with caplog.at_level(logging.WARNING):
         assert states(pins) is PinState.UNKNOWN
-    assert "set aside" in caplog.text
-    assert "set aside" in pins.problem
+    assert "was renamed to" in caplog.text
+    assert "was renamed to" in pins.problem
     (aside,) = path.parent.glob("pins.json.broken-*")
     assert aside.read_bytes() == broken
     assert states(Pins(path)) is PinState.UNKNOWN, "also for the next process, which finds no file"
@@ -124,7 +124,7 @@ def test_a_damaged_entry_is_unknown_and_those_beside_it_are_not(path, entry):
     path.write_text(json.dumps(document))
     pins = Pins(path)
     assert states(pins) is PinState.UNKNOWN
-    assert "what was approved is not known" in pins.problem
+    assert "it is unknown which tools were approved" in pins.problem
     assert pins.of("docs").keys() == {"search"}
     assert "more" not in pins.find_lost("docs")
     pins.record("git", COMMAND, {"status": STATUS}, "me")

@@ -176,7 +176,7 @@ async def test_one_that_is_not_prepared_is_not_available():
     tool = TheirTool(move, prepare=prepare)
     arguments = {"point": {"x": 1}, "on": "2026-01-31"}
     assert "moved" in (await result_of(from_pydantic_ai(tool, deps=1), arguments)).for_llm
-    assert "not available" in (await result_of(from_pydantic_ai(tool, deps=0), arguments)).for_llm
+    assert "unavailable" in (await result_of(from_pydantic_ai(tool, deps=0), arguments)).for_llm
 
 
 async def test_files_links_and_metadata_find_their_places():

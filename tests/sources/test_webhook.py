@@ -145,8 +145,8 @@ async def test_what_is_no_text_is_attached():
         ({"url": "https://user:pass@example.com/"}, "user name or password"),
         ({"headers": {"X": "a\r\nb"}}, "line break"),
         ({"headers": {"Host": "x"}}, "Host is set by the client"),
-        ({"method": "GET"}, "none of POST, PUT, PATCH"),
-        ({"timeout": 0}, "no number of seconds above 0"),
+        ({"method": "GET"}, "not one of POST, PUT, PATCH"),
+        ({"timeout": 0}, "is not a number of seconds above 0"),
     ],
 )
 def test_a_wrong_configuration_is_refused_at_once(given, why):

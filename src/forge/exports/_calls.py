@@ -162,6 +162,7 @@ def _executor(tools: Tools, guarding: GuardOptions) -> ToolExecutor:
         return standard_executor(registry_of(tools), **guarding)
     if guarding:
         raise TypeError(
-            f"an executor brings its own {', '.join(sorted(guarding))}; give them to it, or export its registry instead"
+            f"an executor has its own {', '.join(sorted(guarding))}; pass them to the executor, or export its registry"
+            " instead"
         )
     return tools

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar, Unpack
 
+from forge.core.extras import missing_module
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
@@ -30,8 +31,7 @@ try:
     from langchain_core.runnables import RunnableConfig
     from langchain_core.tools import StructuredTool
 except ModuleNotFoundError as missing:
-    words = "forge.exports.langchain needs LangChain: pip install 'forge-tools[langchain]'"
-    raise ModuleNotFoundError(words, name=missing.name) from missing
+    raise missing_module("langchain", "forge.exports.langchain cannot be imported", missing.name) from missing
 
 
 class ForgeTool(StructuredTool):
@@ -124,7 +124,9 @@ def wait_for(work: Callable[[], Coroutine[Any, Any, T]], tools_loop: asyncio.Abs
     here = running_loop()
     loop = tools_loop if tools_loop is not None and tools_loop is not here and tools_loop.is_running() else _own_loop()
     if loop is here:
-        raise RuntimeError("a tool on the event loop cannot wait for another tool without blocking it; await ainvoke")
+        raise RuntimeError(
+            "a tool on the event loop cannot wait for another tool without blocking the loop; use `await ainvoke`"
+        )
     future = asyncio.run_coroutine_threadsafe(work(), loop)
     try:
         return future.result()

@@ -8,6 +8,7 @@ from uuid import uuid4
 from weakref import finalize
 
 from forge.core.arguments.provider_dialects import DIALECTS
+from forge.core.extras import missing_module
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.exports._calls import ExportedCalls, ExportedTools, ExportOptions, Tools, call_of, images_of, parameters_of
@@ -17,8 +18,7 @@ try:
     from agents import Tool as AgentTool
     from agents.tool_context import ToolContext
 except ModuleNotFoundError as missing:
-    words = "forge.exports.openai_agents needs the OpenAI Agents SDK: pip install 'forge-tools[openai-agents]'"
-    raise ModuleNotFoundError(words, name=missing.name) from missing
+    raise missing_module("openai-agents", "forge.exports.openai_agents cannot be imported", missing.name) from missing
 
 
 def to_openai_agents(

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Unpack
 
+from forge.core.extras import missing_module
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
@@ -16,8 +17,7 @@ try:
     from pydantic_ai.exceptions import ToolFailed
     from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
 except ModuleNotFoundError as missing:
-    words = "forge.exports.pydantic_ai needs pydantic-ai: pip install 'forge-tools[pydantic-ai]'"
-    raise ModuleNotFoundError(words, name=missing.name) from missing
+    raise missing_module("pydantic-ai", "forge.exports.pydantic_ai cannot be imported", missing.name) from missing
 
 _RAW = "_raw"  # the key of arguments that are no JSON object
 

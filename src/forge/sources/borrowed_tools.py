@@ -31,8 +31,8 @@ class BorrowedTool(SchemaTool):
         super().__init__(spec, run)
         if spec.isolate:
             raise DefinitionError(
-                f"tool {spec.name!r}: isolate=True needs something that another process can import; write a function "
-                "at module level that calls it, and decorate that"
+                f"tool {spec.name!r}: isolate=True needs a function that another process can import; write a function"
+                " at module level that calls the tool, and decorate that function"
             )
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
@@ -64,12 +64,12 @@ def validation_error(error: ValidationError) -> ToolError:
     """Explains a value that fits the schema but not the other framework's own types."""
     found = error.errors(include_url=False, include_context=False, include_input=False)[:MOST_PROBLEMS]
     lines = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in found]
-    return ToolError(clean("; ".join(lines)), ErrorKind.VALIDATION, "Send arguments that fit.")
+    return ToolError(clean("; ".join(lines)), ErrorKind.VALIDATION, "Send arguments that match the schema.")
 
 
 def framework_error(words: str) -> ToolError:
     """Returns an error with the other framework's message."""
-    return ToolError(clean(words) or "it failed and did not say why")
+    return ToolError(clean(words) or "it failed without a message")
 
 
 def safe_name(name: str) -> str:

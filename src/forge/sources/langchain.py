@@ -6,20 +6,25 @@ from base64 import b64decode
 from collections.abc import Mapping
 from typing import Any, Unpack, cast
 
-from langchain_core.messages import ToolMessage
-from langchain_core.messages.tool import ToolOutputMixin
-from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
-from langchain_core.tools import Tool as TextTool
 from pydantic import BaseModel, ValidationError
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.extras import missing_module
 from forge.core.plain_values import plain
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.core.spec import ToolTraits
 from forge.core.tool import Tool
 from forge.sources.borrowed_tools import framework_error, make_borrowed_tool, validation_error
+
+try:
+    from langchain_core.messages import ToolMessage
+    from langchain_core.messages.tool import ToolOutputMixin
+    from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
+    from langchain_core.tools import Tool as TextTool
+except ModuleNotFoundError as missing:
+    raise missing_module("langchain", "forge.sources.langchain cannot be imported", missing.name) from missing
 
 
 def from_langchain(tool: BaseTool, *, name: str = "", **traits: Unpack[ToolTraits]) -> Tool:
@@ -70,8 +75,8 @@ def _refuse_injected(tool: BaseTool) -> None:
         is_call_id = any(one is InjectedToolCallId or isinstance(one, InjectedToolCallId) for one in field.metadata)
         if field.is_required() and not is_shown and not is_call_id:
             raise DefinitionError(
-                f"LangChain tool {tool.name!r}: its parameter {parameter!r} is injected by LangGraph, which is not "
-                "there; wrap it in a function that fills it"
+                f"LangChain tool {tool.name!r}: its parameter {parameter!r} is injected by LangGraph, which is not in"
+                " use; wrap the tool in a function that sets this parameter"
             )
 
 
@@ -87,9 +92,9 @@ def _convert_result(value: Any) -> ToolResult:
     first = value[0] if isinstance(value, list) and value else value
     if isinstance(first, ToolOutputMixin):
         raise ToolError(
-            f"it answered with a {type(first).__name__}, which only means something inside LangGraph",
+            f"it returned a {type(first).__name__}, which only works inside LangGraph",
             ErrorKind.CONFIG,
-            "Use another tool; this one has to be wrapped in a function that returns text.",
+            "Use another tool. To fix this one, a person must wrap it in a function that returns text.",
         )
     return ToolResult.of(value)
 
@@ -128,5 +133,5 @@ def _attachment(block: Mapping[str, Any]) -> Attachment:
     try:
         data = b64decode(block["base64"], validate=True)
     except ValueError:
-        raise ToolError("it answered with content that is not base64, as it says", ErrorKind.SYSTEM) from None
+        raise ToolError("it returned content that is declared as base64 but is not", ErrorKind.SYSTEM) from None
     return Attachment(str(block.get("mime_type") or "application/octet-stream"), data)

@@ -95,21 +95,24 @@ class Pins:
         if document["version"] != VERSION or left:
             if left:
                 self._report(
-                    f"{self.path} was broken, and was set aside as {', '.join(left)}: what was approved is not known."
-                    f" Approve the tools again at a terminal with `forge mcp approve`, then remove {left[0]}"
+                    f"{self.path} was damaged and was renamed to {', '.join(left)}: it is unknown which tools were"
+                    f" approved. Approve the tools again at a terminal with `forge mcp approve`, then remove {left[0]}"
                 )
             return LostApprovals(everything=True)
         entry = document["servers"].get(server, {})
         tools = entry.get("tools") if isinstance(entry, Mapping) else None
         if not isinstance(tools, Mapping):
             if server in document["servers"]:
-                self._report(f"{self.path}: the approvals of {server} are damaged: what was approved is not known")
+                self._report(
+                    f"{self.path}: the approvals of {server} are damaged: it is unknown which tools were approved"
+                )
             return LostApprovals(everything=server in document["servers"])
         damaged = frozenset(name for name, raw in tools.items() if _read_pin(raw) is None)
         if damaged:
             named = ", ".join(sorted(damaged)[:5])
             self._report(
-                f"{self.path}: the approvals of {server} for {named} are damaged: what was approved is not known"
+                f"{self.path}: the approvals of {server} for {named} are damaged: it is unknown which tools were"
+                " approved"
             )
         return LostApprovals(tools=damaged)
 
@@ -173,15 +176,15 @@ class Pins:
         except (ValueError, RecursionError) as error:
             aside = path.with_name(f"{path.name}.broken-{time.strftime('%Y%m%dT%H%M%S')}-{os.getpid()}")
             path.rename(aside)
-            self._report(f"{path} cannot be read ({str(error)[:200]}); it was set aside as {aside.name}")
+            self._report(f"{path} cannot be read ({str(error)[:200]}); it was renamed to {aside.name}")
             return _empty_document()
 
     def _check_version(self, document: dict[str, Any]) -> dict[str, Any]:
         if document["version"] == VERSION:
             return document
         self._report(
-            f"{self.path} is of version {document['version']}, and this Forge reads {VERSION}:"
-            " no tool counts as approved"
+            f"{self.path} has version {document['version']}, but this Forge reads version {VERSION}: no tool counts as"
+            " approved"
         )
         return {**_empty_document(), "version": document["version"]}
 
@@ -261,18 +264,18 @@ def _empty_document() -> dict[str, Any]:
 
 
 def _load(path: Path) -> dict[str, Any]:
-    """Reads the file. Raises `ValueError` if it is no valid document of pins."""
+    """Reads the file. Raises `ValueError` if it is not a valid document of pins."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         raise
     except OSError as error:
         if path.is_symlink():
-            raise ValueError("it is a link") from error
+            raise ValueError("it is a symbolic link") from error
         raise
     with os.fdopen(file, "rb") as stream:
         if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError("it is no file")
+            raise ValueError("it is not a regular file")
         raw = stream.read(LARGEST + 1)
     if len(raw) > LARGEST:
         raise ValueError(f"it is larger than {LARGEST:,} bytes")

@@ -6,21 +6,26 @@ from collections.abc import Callable, Sequence
 from typing import Any, Unpack, cast
 
 from pydantic import ValidationError
-from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolReturn
-from pydantic_ai import Tool as TheirTool
-from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
-from pydantic_ai.messages import FileUrl, UploadedFile
-from pydantic_ai.models import Model
-from pydantic_ai.toolsets import ToolsetTool
-from pydantic_ai.usage import RunUsage
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.extras import missing_module
 from forge.core.plain_values import plain
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import ToolTraits
 from forge.core.tool import Tool
 from forge.sources.borrowed_tools import framework_error, make_borrowed_tool, validation_error
+
+try:
+    from pydantic_ai import BinaryContent, FunctionToolset, RunContext, ToolReturn
+    from pydantic_ai import Tool as TheirTool
+    from pydantic_ai.exceptions import ApprovalRequired, CallDeferred, ModelRetry, ToolFailed
+    from pydantic_ai.messages import FileUrl, UploadedFile
+    from pydantic_ai.models import Model
+    from pydantic_ai.toolsets import ToolsetTool
+    from pydantic_ai.usage import RunUsage
+except ModuleNotFoundError as missing:
+    raise missing_module("pydantic-ai", "forge.sources.pydantic_ai cannot be imported", missing.name) from missing
 
 
 def from_pydantic_ai(
@@ -66,7 +71,7 @@ class NoModel:
 
     def __getattr__(self, name: str) -> Any:
         raise ToolError(
-            "it asks for a model, and none was given to it",
+            "it needs a model, but has none",
             ErrorKind.CONFIG,
             "Mount it with from_pydantic_ai(model=…).",
         )
@@ -76,7 +81,7 @@ async def _call_tool(toolset: FunctionToolset[Any], arguments: dict[str, Any], c
     try:
         offered = list((await toolset.get_tools(context)).values())
         if not offered:
-            raise ToolError("it is not available now", ErrorKind.USER, "Go on without it.")
+            raise ToolError("it is currently unavailable", ErrorKind.USER, "Continue without it.")
         return await toolset.call_tool(
             offered[0].tool_def.name, await _validate(offered[0], arguments, context), context, offered[0]
         )
@@ -86,9 +91,9 @@ async def _call_tool(toolset: FunctionToolset[Any], arguments: dict[str, Any], c
         raise validation_error(error) from error
     except (ApprovalRequired, CallDeferred) as error:
         raise ToolError(
-            f"it raised {type(error).__name__}: this call has to be decided by somebody else",
+            f"it raised {type(error).__name__}: this call needs a person's approval",
             ErrorKind.PERMISSION,
-            "It has to be mounted with confirm=True, so that a person is asked before it runs.",
+            "Mount it with confirm=True, so that a person is asked before it runs.",
         ) from error
 
 

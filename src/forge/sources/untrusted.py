@@ -30,7 +30,7 @@ _VALUES = frozenset({"enum", "const", "default", "examples", "example", "require
 def clean(text: object, limit: int = LONGEST) -> str:
     """Returns the text without terminal sequences, control and invisible characters, cut to `limit` characters.
 
-    Lines and tabs stay. A value that is no text becomes "". A text that is cut ends in `…`.
+    Lines and tabs stay. A value that is not a string becomes "". A text that is cut ends in `…`.
     """
     if not isinstance(text, str):
         return ""
@@ -76,7 +76,7 @@ def _check_value(value: Any) -> Any:
     if isinstance(value, str):
         return _check_name(value)
     if _is_endless(value):
-        raise ValueError(f"{value} in its schema is no number that JSON has")
+        raise ValueError(f"{value} in its schema is not a valid JSON number")
     if isinstance(value, list | tuple):
         return [_check_value(item) for item in value]
     if isinstance(value, Mapping):
@@ -91,7 +91,7 @@ def _is_endless(value: Any) -> bool:
 def _check_name(text: Any) -> str:
     name = str(text)
     if not name.isprintable() and any(map(_is_control, name)):
-        raise ValueError(f"{one_line(name, 60)!r} in its schema holds control characters")
+        raise ValueError(f"{one_line(name, 60)!r} in its schema contains control characters")
     return name
 
 

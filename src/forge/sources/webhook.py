@@ -37,12 +37,27 @@ _PAYLOAD = {
 
 
 class Webhook(SchemaTool):
-    """A tool that sends JSON to one URL, which the model does not see.
+    """A tool that sends JSON to one URL, which the model does not see. Raises `ToolError` for an invalid URL or header.
 
-    `parameters`: a JSON Schema of the JSON; without it the model gives any object as `payload`. Raises `ToolError` if
-    the URL, a header or the method is invalid. `idempotency_header`, such as "Idempotency-Key": the server handles
-    requests with the same value of this header once, so that a call may be retried. `secrets` must be registered for
-    masking: such URLs often are passwords.
+    Register the URL as a secret: such URLs often are passwords.
+
+    Args:
+        name: the tool's name.
+        url: the address.
+        description: the tool's prompt.
+        parameters: a JSON Schema of the JSON; without it the model gives any object as `payload`.
+        headers: further headers.
+        method: the HTTP method.
+        timeout: the seconds that a request may take.
+        max_bytes: the longest answer.
+        idempotency_header: such as "Idempotency-Key": the server handles requests with the same value of this header
+            once, so that a call may be retried.
+        permissions: other permissions than `network`.
+
+    Example:
+        >>> notify = webhook("notify", "https://example.com/hook", "Tell the team.")
+        >>> notify.spec.name
+        'notify'
     """
 
     secrets: tuple[str, ...] = ()
@@ -73,9 +88,9 @@ class Webhook(SchemaTool):
         self.takes_key = bool(idempotency_header) and idempotency_header.lower() not in own
         try:
             if self.method not in METHODS:
-                raise ToolError(f"the method {method[:30]!r} is none of {', '.join(METHODS)}")
+                raise ToolError(f"the method {method[:30]!r} is not one of {', '.join(METHODS)}")
             if not timeout > 0:
-                raise ToolError(f"timeout: {timeout!r} is no number of seconds above 0")
+                raise ToolError(f"timeout: {timeout!r} is not a number of seconds above 0")
             self.url = read_url(url)
             check_headers([*self.headers.items(), *([(idempotency_header, "")] if idempotency_header else [])])
         except ToolError as error:
@@ -86,7 +101,7 @@ class Webhook(SchemaTool):
         super().__init__(
             ToolSpec(
                 name=name,
-                description=f"{said}\n\nSent to {self.url.host} with {self.method}; returns its status and answer.",
+                description=f"{said}\n\nSent to {self.url.host} with {self.method}; returns its status and response.",
                 parameters=_PAYLOAD if parameters is None else parameters,
                 category=Category.ADAPTER,
                 permissions=frozenset(map(Permission, permissions)),
@@ -136,7 +151,6 @@ class Webhook(SchemaTool):
 
 
 webhook = Webhook
-"""An alias, so that `webhook("notify", url)` reads like the other sources."""
 
 
 def _normalize_headers(headers: Mapping[str, str]) -> dict[str, str]:
@@ -159,7 +173,7 @@ def _encode(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise ToolError(
-            "the payload has half a character (a lone surrogate)", ErrorKind.VALIDATION, "Leave it out."
+            "the payload contains an invalid character (a lone surrogate)", ErrorKind.VALIDATION, "Remove it."
         ) from None
 
 
@@ -173,9 +187,9 @@ def _make_result(answer: Response, url: Url, secrets: Secrets) -> ToolResult:
     said = f"HTTP {answer.status} {clean(secrets.mask(answer.reason), 80)}".rstrip()
     lines = [said, *(["", body] if body else [])]
     if answer.truncated:
-        lines.append(f"[only the first {len(answer.body):,} bytes; there are more]")
+        lines.append(f"[only the first {len(answer.body):,} bytes are shown]")
     data: dict[str, Any] = {"status": answer.status, "body": body, "truncated": answer.truncated}
     if answer.location:
         data["location"] = secrets.mask(answer.location)
-        lines.append("[it redirects to another server, to which nothing was sent]")
+        lines.append("[it redirects to another server; Forge did not follow]")
     return ToolResult(for_llm="\n".join(lines), title=f"{url.host}: {answer.status}", data=data, attachments=attached)

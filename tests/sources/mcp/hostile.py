@@ -33,6 +33,10 @@ def answer(request: dict[str, Any], result: Any) -> None:
     send({"jsonrpc": "2.0", "id": request["id"], "result": result})
 
 
+def refuse(request: dict[str, Any], code: int, why: str, **data: Any) -> None:
+    send({"jsonrpc": "2.0", "id": request["id"], "error": {"code": code, "message": why, "data": data}})
+
+
 def notify(method: str, **params: Any) -> None:
     send({"jsonrpc": "2.0", "method": method, "params": params})
 
@@ -57,6 +61,9 @@ class Server:
         info = {"name": "by hand", "version": "1"}
         answer(request, {"protocolVersion": self.version, "capabilities": {"tools": {}}, "serverInfo": info})
 
+    def discover(self, request: dict[str, Any]) -> None:
+        refuse(request, -32601, "Method not found")
+
     def list(self, request: dict[str, Any], cursor: str | None) -> None:
         answer(request, {"tools": [tool("echo")]})
 
@@ -77,6 +84,8 @@ class Server:
             match message.get("method"):
                 case "initialize":
                     self.greet(message)
+                case "server/discover":
+                    self.discover(message)
                 case "tools/list":
                     self.list(message, params.get("cursor"))
                 case "tools/call":
@@ -101,13 +110,10 @@ class Modern(Server):
     complete: ClassVar[dict[str, Any]] = {"resultType": "complete", "ttlMs": 0, "cacheScope": "public"}
 
     def greet(self, request: dict[str, Any]) -> None:
-        data = {"supported": ["2026-07-28"], "requested": "2025-11-25"}
-        error = {"code": -32022, "message": "no handshake", "data": data}
-        send({"jsonrpc": "2.0", "id": request["id"], "error": error})
+        refuse(request, -32022, "no handshake", supported=["2026-07-28"], requested="2025-11-25")
 
-    def hear(self, method: str, params: dict[str, Any], request: dict[str, Any]) -> None:
-        if method == "server/discover":
-            answer(request, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **self.complete})
+    def discover(self, request: dict[str, Any]) -> None:
+        answer(request, {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}, **self.complete})
 
     def list(self, request: dict[str, Any], cursor: str | None) -> None:
         answer(request, {"tools": [tool("echo")], **self.complete})
@@ -120,6 +126,66 @@ class Modern(Server):
         asked = {"mode": "form", "message": "Who?", "requestedSchema": schema}
         question = {"method": "elicitation/create", "params": asked}
         answer(request, {"resultType": "input_required", "inputRequests": {"who": question}, "requestState": "s"})
+
+
+class EndsAtProbe(Server):
+    """Ends at any first request but `initialize`."""
+
+    def discover(self, request: dict[str, Any]) -> None:
+        sys.exit(4)
+
+
+class IgnoresProbe(Server):
+    def discover(self, request: dict[str, Any]) -> None:
+        return
+
+
+class LateProbe(Modern):
+    """Too slow to answer the first question; then it refuses `initialize`."""
+
+    discovered = 0
+
+    def discover(self, request: dict[str, Any]) -> None:
+        self.discovered += 1
+        if self.discovered > 1:
+            super().discover(request)
+
+
+class Reluctant(Modern):
+    """Refuses the revision that it names, the first time."""
+
+    refused = False
+
+    def discover(self, request: dict[str, Any]) -> None:
+        if self.refused:
+            super().discover(request)
+            return
+        self.refused = True
+        refuse(request, -32022, "not this one", supported=["2026-07-28"], requested="2026-07-28")
+
+
+class Stubbornly(Server):
+    """Refuses the revisions that it names, always."""
+
+    def discover(self, request: dict[str, Any]) -> None:
+        refuse(request, -32022, "not this one", supported=["2026-07-28"], requested="2026-07-28")
+
+    greet = discover
+
+
+class FromTheFuture(Server):
+    def discover(self, request: dict[str, Any]) -> None:
+        refuse(request, -32022, "not this one", supported=["2031-01-01"], requested="2026-07-28")
+
+
+class GreetsAsModern(Server):
+    version = "2026-07-28"
+
+
+class ShortLived(Modern):
+    """Its list is valid for a millisecond."""
+
+    complete: ClassVar[dict[str, Any]] = {"resultType": "complete", "ttlMs": 1, "cacheScope": "public"}
 
 
 class Silent(Server):

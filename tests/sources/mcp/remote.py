@@ -51,6 +51,9 @@ class Remote:
 
     instructions = "Be kind."
     is_up = True
+    is_modern = False
+    is_list_expired = False
+    runs_tasks = False
 
     async def open(self) -> None:
         if self.failure is not None:
@@ -64,7 +67,9 @@ class Remote:
         self.listed += 1
         return list(self.definitions)
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], key: object) -> dict[str, Any]:
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], key: object, *, as_task: bool = False
+    ) -> dict[str, Any]:
         self.calls.append((name, dict(arguments)))
         answer = self.answer(name, arguments, key)
         return await answer if asyncio.iscoroutine(answer) else answer

@@ -125,7 +125,7 @@ async def test_unknown_servers_and_tools_say_what_there_is(remote):
     desk = desk_with(server)
     nothing = await call(desk, server="svn")
     assert nothing.failure.kind is ErrorKind.NOT_FOUND
-    assert "Configured are git." in nothing.for_llm
+    assert "The configured servers are git." in nothing.for_llm
     assert "Did you mean status?" in (await call(desk, "statsu")).for_llm
     empty = Desk()
     empty.registry.add(McpCall())
@@ -156,7 +156,7 @@ async def test_a_tool_that_destroys_is_asked_about_at_a_url_too(remote):
     desk = Desk(person=Person(Answer.NO))
     desk.registry.add(McpCall())
     assert (await call(desk, "wipe", server="https://example.com/mcp")).failure.kind is ErrorKind.PERMISSION
-    assert "may destroy something" in desk.person.asked[0].question
+    assert "may destroy data" in desk.person.asked[0].question
     desk.person.answer = Answer.ONCE
     assert (await call(desk, "wipe", server="https://example.com/mcp")).success
 
@@ -205,9 +205,9 @@ async def test_what_is_no_mcp_server_is_told_in_words(body):
     async with _answering(body) as url:
         executor = standard_executor([McpCall()], policy=rules("allow *"), egress=Egress(private=("127.0.0.1",)))
         result: Any = await executor.execute(ToolCall("mcp_call", {"server": url, "tool_name": "x"}), Scope())
-    assert "its greeting is not what the protocol says" in result.for_llm
+    assert "its handshake is not valid MCP" in result.for_llm
     assert "validation error" not in result.for_llm
-    assert "Check that the command or the URL is that of an MCP server" in result.failure.suggestion
+    assert "Check that the command or the URL belongs to an MCP server" in result.failure.suggestion
 
 
 @asynccontextmanager

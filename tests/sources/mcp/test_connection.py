@@ -79,8 +79,17 @@ async def opened(target: Target, listener: Any = None, **options: Any) -> AsyncI
 
 @pytest.fixture(scope="module")
 def http_url() -> Iterator[str]:
+    yield from http_process()
+
+
+@pytest.fixture(scope="module")
+def old_http_url() -> Iterator[str]:
+    yield from http_process("--old")
+
+
+def http_process(*options: str) -> Iterator[str]:
     process = subprocess.Popen(
-        [sys.executable, servers.__file__, "http"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, servers.__file__, "http", *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     try:
         assert process.stdout is not None
@@ -90,11 +99,12 @@ def http_url() -> Iterator[str]:
         process.communicate()
 
 
-@pytest.fixture(params=["stdio", "http"])
+@pytest.fixture(params=["stdio", "http", "old stdio", "old http"])
 def target(request: pytest.FixtureRequest) -> Target:
-    if request.param == "stdio":
-        return Target(command=servers.stdio_command())
-    return Target(url=request.getfixturevalue("http_url"))
+    """Servers of revision 2026-07-28, and older ones."""
+    if request.param.endswith("stdio"):
+        return Target(command=servers.stdio_command(*(["--old"] if request.param != "stdio" else [])))
+    return Target(url=request.getfixturevalue("http_url" if request.param == "http" else "old_http_url"))
 
 
 @pytest.fixture
@@ -213,7 +223,7 @@ async def test_a_server_sees_little_of_our_environment(tmp_path: Path, monkeypat
     with pytest.raises(ToolError) as failed:
         await Connection("git", target, heard).open()
     words = failed.value.message
-    assert f'its last words: ["{tmp_path}", "yes", true, false]' in words
+    assert f'its last output: ["{tmp_path}", "yes", true, false]' in words
 
 
 async def test_a_server_that_dies_fails_its_calls_at_once_and_is_restarted(soon: None) -> None:
@@ -222,14 +232,14 @@ async def test_a_server_that_dies_fails_its_calls_at_once_and_is_restarted(soon:
         waiting = asyncio.create_task(server.call_tool("waits", {}, 1))
         with pytest.raises(ToolError) as failed:
             await server.call_tool("dies", {}, 2)
-        expected = "server git is down (exit code 7; its last words: out of memory): restarting now"
+        expected = "server git is down (exit code 7; its last output: out of memory): restarting now"
         assert failed.value.message == expected
         assert failed.value.kind is ErrorKind.SYSTEM
         assert not failed.value.passing  # it may have done something
         with pytest.raises(ToolError, match="is down"):
             await waiting
         await heard.until("down", "back", "changed")
-        assert ("down", "exit code 7; its last words: out of memory", 0.05) in heard.events
+        assert ("down", "exit code 7; its last output: out of memory", 0.05) in heard.events
         assert said(await server.call_tool("echo", {"text": "again"}, 3)) == "again"
 
 

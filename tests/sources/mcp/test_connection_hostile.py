@@ -14,7 +14,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp import connection as module
-from forge.sources.mcp import list_tools as listing
+from forge.sources.mcp import list_items as listing
 from forge.sources.mcp.connection import Connection, SilentListener, Target
 from tests.sources.mcp import hostile
 from tests.sources.mcp.test_connection import Heard, by_hand, opened, said, until
@@ -30,13 +30,13 @@ async def refused(behaviour: str, **options: float) -> ToolError:
 async def test_one_that_never_greets_is_given_up() -> None:
     error = await refused("Silent", connect_timeout=0.5)
     assert error.kind is ErrorKind.TIMEOUT
-    assert "no answer to its greeting within 0.5 s; its last words: thinking …" in error.message
+    assert "no response to the handshake within 0.5 s; its last output: thinking …" in error.message
 
 
 async def test_one_that_ends_at_once_is_quoted_without_its_colours() -> None:
     error = await refused("Dead")
     assert error.kind is ErrorKind.CONFIG
-    assert error.message == ("the server git ended before it could be used (exit code 3; its last words: no database)")
+    assert error.message == ("the server git ended before it could be used (exit code 3; its last output: no database)")
 
 
 async def test_one_of_an_unknown_version_is_named() -> None:
@@ -47,7 +47,7 @@ async def test_one_of_an_unknown_version_is_named() -> None:
 
 
 async def test_an_odd_greeting_is_refused() -> None:
-    assert "its greeting is not what the protocol says" in (await refused("OddGreeting")).message
+    assert "its handshake is not valid MCP" in (await refused("OddGreeting")).message
 
 
 async def test_endless_pages_come_to_an_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -59,7 +59,7 @@ async def test_endless_pages_come_to_an_end(caplog: pytest.LogCaptureFixture) ->
 async def test_pages_in_a_circle_are_read_once(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(by_hand("Circle")) as server:
         assert [tool["name"] for tool in await server.list_tools()] == ["tNone", "ta", "tb"]
-    assert "leads back" in caplog.text
+    assert "links back" in caplog.text
 
 
 async def test_5000_tools_are_enough(caplog: pytest.LogCaptureFixture) -> None:
@@ -71,13 +71,13 @@ async def test_5000_tools_are_enough(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_definition_of_40_mib_costs_only_itself(caplog: pytest.LogCaptureFixture) -> None:
     async with opened(by_hand("Huge")) as server:
         assert [tool["name"] for tool in await server.list_tools()] == ["small", "last"]
-    assert "32 MiB is the most" in caplog.text
-    assert "no object" in caplog.text
+    assert "the maximum is 32 MiB" in caplog.text
+    assert "not an object" in caplog.text
 
 
 async def test_a_list_that_is_too_deep_fails_at_once() -> None:
     async with opened(by_hand("Deep")) as server, asyncio.timeout(5):
-        with pytest.raises(ToolError, match="no valid message"):
+        with pytest.raises(ToolError, match="not a valid message"):
             await server.list_tools()
         assert said(await server.call_tool("echo", {"text": "on"}, 1)) == "on"
 
@@ -92,7 +92,7 @@ async def test_a_list_that_takes_too_long_is_cut(monkeypatch: pytest.MonkeyPatch
 
 async def test_an_answer_past_64_mib_fails_its_call_alone() -> None:
     async with opened(by_hand("Oversized")) as server:
-        with pytest.raises(ToolError, match="its answer has 68,157"):
+        with pytest.raises(ToolError, match="its response has 68,157"):
             await server.call_tool("big", {}, 1)
         assert said(await server.call_tool("echo", {"text": "on"}, 2)) == "on"
 
@@ -101,7 +101,7 @@ async def test_an_answer_past_64_mib_fails_its_call_alone() -> None:
 async def test_a_line_without_end_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST", 30.0)
     async with opened(by_hand("EndlessLine")) as server:
-        with pytest.raises(ToolError, match="it wrote more than 256 MiB without an end of line"):
+        with pytest.raises(ToolError, match="it wrote more than 256 MiB without a line break"):
             await server.call_tool("any", {}, 1)
 
 
@@ -152,7 +152,7 @@ async def test_only_the_first_answer_counts() -> None:
 
 async def test_an_odd_result_is_an_error_and_the_next_call_works() -> None:
     async with opened(by_hand("OddResult")) as server:
-        with pytest.raises(ToolError, match="not what the protocol says") as failed:
+        with pytest.raises(ToolError, match="sent an invalid MCP response") as failed:
             await server.call_tool("odd", {}, 1)
         assert failed.value.kind is ErrorKind.SYSTEM
         assert said(await server.call_tool("even", {}, 2)) == "fine"

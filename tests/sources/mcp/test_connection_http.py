@@ -12,7 +12,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.network.egress import Egress
 from forge.sources.mcp import connection as module
-from forge.sources.mcp import http
+from forge.sources.mcp import guarded_http, http
 from forge.sources.mcp.connection import Connection, SilentListener, Target
 from tests.network.serving import Asked, Reply, redirect, serving
 from tests.sources.mcp import servers
@@ -65,7 +65,7 @@ async def test_a_missing_or_wrong_token_is_said_and_never_shown() -> None:
         assert error.kind is ErrorKind.CONFIG
         assert "401: the header Authorization is missing" in error.message
         error = await refused(url, headers={"Authorization": "Bearer guessed-wrongly"})
-        assert "does not accept the Authorization header that is configured" in error.message
+        assert "rejected the configured Authorization header" in error.message
         assert "guessed-wrongly" not in repr((error.message, error.suggestion, error.__cause__, error.__context__))
         async with opened(Target(url=url, headers={"Authorization": "Bearer sesame-sesame"})) as server:
             assert said(await server.call_tool("echo", {"text": "in"}, 1)) == "in"
@@ -156,7 +156,7 @@ async def test_proxies_of_the_environment_do_not_count(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("status", "kind", "words"),
     [
-        (404, ErrorKind.CONFIG, "no MCP server speaks streamable HTTP"),
+        (404, ErrorKind.CONFIG, "there is no MCP server with streamable HTTP"),
         (503, ErrorKind.SYSTEM, "answered 503 Service Unavailable"),
         (429, ErrorKind.RATE_LIMITED, "answered 429 Too Many Requests"),
         (403, ErrorKind.CONFIG, "answered 403"),
@@ -172,7 +172,7 @@ async def test_a_refusal_is_told_by_its_status(status: int, kind: ErrorKind, wor
 
 
 async def test_an_answer_that_is_too_large_fails_its_call_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "MOST_MESSAGE", 100_000)
+    monkeypatch.setattr(guarded_http, "MOST_MESSAGE", 100_000)
 
     def calls(asked: Asked, message: dict[str, Any]) -> Reply:
         size = message["params"]["arguments"]["size"]
@@ -201,7 +201,7 @@ async def test_an_event_that_is_too_large_fails_its_call_alone(monkeypatch: pyte
 async def test_packed_answers_are_refused() -> None:
     packed = Reply([b"\x1f\x8b"], headers=[("Content-Type", "application/json"), ("Content-Encoding", "gzip")])
     async with serving(packed) as web:
-        assert "packed" in (await refused(f"{web.url}/mcp")).message
+        assert "compressed" in (await refused(f"{web.url}/mcp")).message
         assert web.asked[0].headers["accept-encoding"] == "identity"
 
 

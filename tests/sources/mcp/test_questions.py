@@ -298,7 +298,7 @@ async def test_the_model_is_asked_after_a_yes_within_bounds_and_with_nothing_of_
     ]
     assert request.options == {"max_tokens": 4_096, "temperature": 0.5}
     assert not request.tools
-    assert "The server git wants to ask the model, for up to 4,096 tokens" in person.asked[0].question
+    assert "The server git wants to send a prompt to your model, for up to 4,096 tokens" in person.asked[0].question
     assert "How are you?" in person.asked[0].question
 
 

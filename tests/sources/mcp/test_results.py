@@ -48,7 +48,7 @@ def test_broken_media_do_not_break_the_rest():
     )
     assert not found.attachments
     assert found.for_llm == (
-        "[image/png whose data cannot be read]\n[application/octet-stream whose data cannot be read]\nstill here"
+        "[image/png with unreadable data]\n[application/octet-stream with unreadable data]\nstill here"
     )
 
 
@@ -83,7 +83,7 @@ def test_what_fails_says_so_in_the_servers_words_cleaned_and_bounded():
     assert failed.for_llm == "git__status(): no such branch"
     assert failed.data == {"structured": {"code": 3}}
     assert len(result(text("x" * 100_000), isError=True).for_llm) < LONGEST_ERROR + 100
-    assert "nothing more" in result(isError=True).for_llm
+    assert "without a message" in result(isError=True).for_llm
 
 
 def test_only_true_is_an_error():
@@ -93,14 +93,14 @@ def test_only_true_is_an_error():
 
 def test_unknown_and_malformed_content_is_left_out_and_said():
     found = result({"type": "video\n"}, "nonsense", None, {"type": "resource", "resource": 3}, text("here"))
-    assert found.for_llm.splitlines()[0] == "[content of the unknown kind video was left out]"
+    assert found.for_llm.splitlines()[0] == "[content of the unknown type video was left out]"
     assert found.for_llm.endswith("here")
     assert result_of({"content": "no list"}, "x()").for_llm == "Done, without a result."
 
 
 def test_too_many_pieces_are_counted_not_taken():
     found = result(*[text("x")] * (MOST_PARTS + 7))
-    assert found.for_llm.endswith("[7 more pieces of content were left out]")
+    assert found.for_llm.endswith("[7 more parts of the content were left out]")
 
 
 def test_half_characters_do_not_break_what_is_sent():

@@ -89,7 +89,7 @@ async def test_include_exclude_and_rename(remote, caplog):
     )
     with caplog.at_level(logging.WARNING):
         assert list(await tools_of(server)) == ["git__status", "git__git_log"]
-    assert "nothing_* of git is left out: `include` names it" in caplog.text
+    assert "nothing_* of git is left out: it is in `include`" in caplog.text
 
 
 async def test_names_that_become_equal_or_too_long_get_a_hash_and_stay_the_same(remote):
@@ -161,7 +161,7 @@ async def test_descriptions_are_cleaned_and_bounded_and_cannot_pass_for_another_
     assert tools["git__file_read"].spec.description.startswith("Read it. more")
     assert len(tools["git__file_read"].spec.description) <= 2_000
     assert tools["git__task_completion"].spec.description == (
-        "The tool task_completion, of which its server says nothing."
+        "The tool task_completion; its server gives no description."
     )
     assert tools["git__2Jname"].spec.description == "A title."
 

@@ -221,7 +221,7 @@ async def test_a_tool_that_is_held_on_to_does_not_run_as_something_else(remote):
         await until(lambda: server.tools[0].needs_person)
         refused = await held.call("git__status")
         assert refused.failure.kind is ErrorKind.PERMISSION
-        assert "changed its definition" in refused.for_llm
+        assert "changed the definition" in refused.for_llm
         await remote.change()
         await until(lambda: not server.tools)
         assert (await held.call("git__status")).failure.kind is ErrorKind.NOT_FOUND
@@ -247,7 +247,7 @@ async def test_an_approval_that_cannot_be_kept_lets_the_call_pass_and_is_said(re
     async with mount_source(desk.registry, mcp("uvx mcp-server-git", pins=path)):
         with caplog.at_level(logging.WARNING):
             assert (await desk.call("git__status")).success
-        assert "could not be kept" in caplog.text
+        assert "could not be stored" in caplog.text
         assert desk.registry["git__status"].spec.confirm
 
 
@@ -338,7 +338,7 @@ async def test_a_call_waits_until_it_is_known_what_a_restarted_server_offers(rem
         remote.is_up = False  # it crashed, and comes back as something else
         remote.definitions = [CHANGED]
         refused = await desk.call("git__status")
-        assert "changed its definition a moment ago" in refused.for_llm
+        assert "just changed the definition of this tool" in refused.for_llm
         assert not remote.calls
         remote.is_up = True
         assert (await desk.call("git__status")).success, "a person looked at the difference"

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from forge.core.context import Root
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
@@ -32,18 +33,19 @@ async def person(request):
 @asynccontextmanager
 async def everything(transport, **options):
     desk = Desk(person=person)
-    if transport == "stdio":
-        async with mount_source(desk.registry, mcp(stdio_command(), name="every", **options)):
+    older = ("--old",) if transport.startswith("old") else ()
+    if transport.endswith("stdio"):
+        async with mount_source(desk.registry, mcp(stdio_command(*older), name="every", **options)):
             yield desk
         return
-    async with http_server() as url, mount_source(desk.registry, mcp(url, name="every", **options)):
+    async with http_server(*older) as url, mount_source(desk.registry, mcp(url, name="every", **options)):
         yield desk
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http"])
+@pytest.mark.parametrize("transport", ["stdio", "http", "old stdio", "old http"])
 async def test_everything_a_server_can_do_arrives(transport, tmp_path):
     progress: list[str] = []
-    async with everything(transport, sampling=Model()) as desk:
+    async with everything(transport, sampling=Model(), roots=[Root(tmp_path, writable=True)]) as desk:
         desk.executor.activity.subscribe(lambda event: progress.append(event.title), ToolProgress)
 
         async def said(tool, **arguments):
@@ -90,7 +92,7 @@ async def _cancelled(desk, note, progress):
 
 
 async def test_a_server_that_dies_fails_its_call_and_comes_back():
-    async with everything("stdio") as desk:
+    async with everything("stdio", sandbox="off") as desk:  # in a sandbox, every server has the same process number
         first = (await desk.call("every__surroundings")).data["structured"]["pid"]
         died = await desk.call("every__dies", code=3)
         assert died.failure.kind is ErrorKind.SYSTEM
@@ -111,7 +113,7 @@ async def test_a_project_that_serves_itself_to_itself_comes_to_an_end(monkeypatc
     for inside, found in (
         ("", "depth 1"),
         ("3", "depth 4"),
-        ("4", "servers have started servers"),
+        ("4", "MCP servers started other MCP servers"),
         ("x" * 9, "depth 1"),
     ):
         monkeypatch.setenv("FORGE_MCP_DEPTH", inside)

@@ -69,7 +69,7 @@ async def test_the_schema_of_the_status_counts(status):
 
 async def test_how_much_was_left_out_is_said():
     result = await answer(json_page(json.dumps(WHOLE)), PET)
-    assert result.for_llm.endswith("[3 values that the API does not describe left out]")
+    assert result.for_llm.endswith("[3 values left out: not described in the API document]")
     assert result.data["left_out"] == 3
 
 
@@ -125,7 +125,7 @@ async def test_an_answer_without_end_is_cut_and_said_to_be():
     endless = Reply([b"[" + b"1," * 1_000_000] * 6, headers=[("Content-Type", "application/json")], framing="close")
     result = await answer(endless)
     assert result.data["truncated"]
-    assert "ask for less" in result.for_llm
+    assert "request less" in result.for_llm
 
 
 async def test_the_time_of_a_call_is_bounded():

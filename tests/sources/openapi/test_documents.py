@@ -84,16 +84,16 @@ def merging_bomb() -> str:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no mapping"),
-        ("just words", "no mapping"),
-        ("[1]", "no mapping"),
+        ("", "not a mapping"),
+        ("just words", "not a mapping"),
+        ("[1]", "not a mapping"),
         ("a: [", "line 2"),
         ("a: *b", "undefined alias"),
         ("a: &a [*a]", "contains itself"),
         ("a: &a {b: *a}", "contains itself"),
         ("a: !!python/object:os.system x", "no meaning in JSON"),
         ("a: !!binary aGk=", "no meaning in JSON"),
-        ("? [a]\n: b", "a key that is no text"),
+        ("? [a]\n: b", "a key that is not a string"),
         ("a: " + "[" * 500 + "]" * 500, "levels deep"),
         ("a: " + "[" * 100_000, ""),
         ("a: 1\n---\nb: 2", "document"),
@@ -143,7 +143,7 @@ async def test_what_is_no_file_is_told(tmp_path):
 async def test_data_that_contains_itself_is_told():
     one = document()
     one["paths"]["/it"]["get"]["x"] = one
-    with pytest.raises(ToolError, match="no JSON"):
+    with pytest.raises(ToolError, match="not JSON"):
         await open_tools(one)
 
 

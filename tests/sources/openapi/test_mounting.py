@@ -67,7 +67,7 @@ async def test_what_is_mounted_is_called_and_unmounted():
         assert server.paths == [url.removeprefix(server.url)]
         assert api.asked == [("network", url)]
         assert result.for_llm == (
-            'HTTP 200 Whatever\n\n[{"id": 1, "name": "Rex"}]\n[1 value that the API does not describe left out]'
+            'HTTP 200 Whatever\n\n[{"id": 1, "name": "Rex"}]\n[1 value left out: not described in the API document]'
         )
         assert result.data["body"] == json.loads(answer)
         assert result.data["status"] == 200

@@ -96,7 +96,7 @@ async def test_mistakes_are_explained(tmp_path):
     assert '"listPets"' in near.for_llm
     unknown = await api.call("openapi_call", spec="nowhere.yaml", operation_id="x")
     assert kind_of(unknown) == "not_found"
-    assert "Configured are shop." in unknown.for_llm
+    assert "The configured APIs are shop." in unknown.for_llm
     wrong = await api.call("openapi_call", spec="pets.yaml", operation_id="listPets", params={"limit": "many"})
     assert kind_of(wrong) == "validation_error"
     assert "limit" in wrong.for_llm

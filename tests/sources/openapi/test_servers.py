@@ -85,7 +85,7 @@ async def test_a_document_that_was_fetched_is_called_where_it_came_from():
 
 async def test_a_document_that_was_fetched_names_no_other_server():
     async with serving(json_page(json.dumps(document()))) as server:
-        with pytest.raises(ToolError, match="fetched from elsewhere"):
+        with pytest.raises(ToolError, match="fetched from another server"):
             await open_tools(server.url)
         assert await open_tools(server.url, server="https://api.example.com")
         listed = Egress("allowlist", domains=("api.example.com",))

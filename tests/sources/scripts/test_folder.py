@@ -126,13 +126,13 @@ def test_what_is_wrong_is_reported_and_the_others_load(tmp_path, caplog):
         "doubled.py": "'a__b' cannot be the name of a tool",
         "fifo.py": '"tools/fifo.py" is a FIFO and cannot be ',
         "headless": "it has a header, but no first line such ",
-        "large.py": "it has more than 4 MiB, which is the mos",
-        "late.py": "it has the lines Tool",
+        "large.py": "it has more than 4 MiB, the maximum for ",
+        "late.py": "the lines Tool",
         "latin.py": "it is not UTF-8",
         "link.py": '"tools/link.py" leads outside the worksp',
         "named.py": "'not a name' cannot be the name of a too",
-        "other.py": "the name 'taken' belongs to another tool",
-        "second.py": "the name 'good' belongs to tools/good.py",
+        "other.py": "the name 'taken' is taken by another too",
+        "second.py": "the name 'good' is already taken by tool",
         "tool_none.ts": "it has no header",
         "type.py": "line 5",
     }
@@ -239,7 +239,7 @@ def test_a_header_that_nobody_thought_of_costs_no_other_script(tmp_path, monkeyp
     monkeypatch.setattr("forge.sources.scripts.loading.read_header", read)
     folder = scripts(root=tmp_path)
     assert names(folder) == ["fine"]
-    assert why(folder) == {"tools/odd.py": "its header is not understood (TypeError)"}
+    assert why(folder) == {"tools/odd.py": "its header is invalid (TypeError)"}
 
 
 async def test_whoever_is_told_of_changes_and_fails_is_told_again(tmp_path):

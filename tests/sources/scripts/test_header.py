@@ -141,14 +141,14 @@ def test_a_tool_may_take_nothing(words):
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("a: no type.", "line 5: 'a: no type.' is no parameter; write it as"),
+        ("a: no type.", "line 5: 'a: no type.' is not a parameter; write it as"),
         ("a (str) text", "line 5: a: there is no :"),
         ("a (str: text", "line 5: a ) is missing"),
-        ("a (strng): text", "line 5: a: the type 'strng': there is no type"),
+        ("a (strng): text", "line 5: a: the type 'strng': unknown type"),
         ("a (int) = many: text", 'line 5: a: its default "many" is not of its type'),
         ("a (float) = NaN: text", "its default NaN is not of its type"),
         ("a (int) = : text", 'its default "" is not of its type'),
-        ("1a (int): text", "is no parameter"),
+        ("1a (int): text", "is not a parameter"),
         (r'a (str) = "\ud800": text', r'its default "\ud800" is not of its type'),
         (f"a (str) = x{' ' * 60_000}y", "line 5: a: there is no :"),  # in no time
         (f"a (str{'[]' * 3_000}): text", "it is nested more than 5 levels deep"),
@@ -163,10 +163,10 @@ def test_what_cannot_be_read_is_named_with_its_line(line, why):
 @pytest.mark.parametrize(
     ("header", "why"),
     [
-        ("Tool:\nDescription: d.", "names no tool"),
+        ("Tool:\nDescription: d.", "the line Tool: has no name"),
         ("Tool: x", "no description"),
-        ("Tool: x\nTool: y\nDescription: d.", "line 3: there is a second Tool: section"),
-        ("Tool: x\nDescription: d.\nInput:\n  a (str): 1.\n  a (str): 2.", "line 6: a is there twice"),
+        ("Tool: x\nTool: y\nDescription: d.", "line 3: there is a second section Tool:"),
+        ("Tool: x\nDescription: d.\nInput:\n  a (str): 1.\n  a (str): 2.", "line 6: a is declared twice"),
         ("Tool: x\nDescription: d.\nInput:\n" + "\n".join(f"  a{n} (str): x" for n in range(65)), "65 parameters"),
     ],
 )
@@ -186,8 +186,8 @@ def test_descriptions_are_clean_and_bounded():
     ("line", "why"),
     [
         (r'a ("\ud800" | "b"): text', "half a character"),
-        (f"a ({'9' * 400}.0 | 1): text", "a number that JSON does not have"),
-        ('a (any) = {"a": 1e999}: text', "a number that JSON does not have"),
+        (f"a ({'9' * 400}.0 | 1): text", "a number that JSON does not allow"),
+        ('a (any) = {"a": 1e999}: text', "a number that JSON does not allow"),
         (r'a ("\u001b[31m" | "b"): text', "control characters"),
         (f"a (any) = {'[' * 900}{']' * 900}: text", "more than 100 levels deep"),
     ],

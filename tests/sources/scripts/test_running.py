@@ -127,7 +127,7 @@ def test_an_exception_is_such_a_failure(project):
     project.write("raise ValueError('broken')")
     assert "ValueError: broken" in project.call().failure.message
     project.write("os.kill(os.getpid(), 9)")
-    assert project.call().failure.message == "tools/x.py was ended by SIGKILL, and said nothing on stderr"
+    assert project.call().failure.message == "tools/x.py was ended by SIGKILL, and wrote nothing to stderr"
 
 
 async def test_what_it_says_on_stderr_is_shown_while_it_runs(project):
@@ -199,7 +199,7 @@ async def test_a_changed_file_is_not_run_but_loaded_again(project):
         project.write("print('new')")
         result = await project.send(executor)
         assert result.failure is not None
-        assert "tools/x.py was changed since it was loaded" in result.failure.message
+        assert "tools/x.py has changed since it was loaded" in result.failure.message
         async with asyncio.timeout(10):
             while not registry["x"].is_changed:  # type: ignore[attr-defined]  # noqa: ASYNC110
                 await asyncio.sleep(0.005)

@@ -115,7 +115,7 @@ def test_a_script_that_esbuild_cannot_read_is_explained(project, monkeypatch, tm
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     _old_node(monkeypatch)
     (project / "tools/tool_added.ts").write_text(TYPESCRIPT.replace("const given", "const const given"))
-    assert "tools/tool_added.ts cannot be made JavaScript" in called(project, "off").for_llm
+    assert "tools/tool_added.ts cannot be converted to JavaScript" in called(project, "off").for_llm
 
 
 def test_without_a_runtime_the_error_says_what_to_install(project, monkeypatch, tmp_path):
@@ -164,7 +164,7 @@ def test_python_is_this_one_unless_another_is_named(project):
     (project / "tools/added.py").write_text('"""\nTool: added\nDescription: d.\n"""')
     assert command_for(read(project), "", []).argv[0] == sys.executable
     assert command_for(read(project), "/opt/python", []).argv[0] == "/opt/python"
-    with pytest.raises(ToolError, match="there is no Python 'python-9'"):
+    with pytest.raises(ToolError, match="the Python 'python-9' was not found"):
         command_for(read(project), "python-9", [])
 
 

@@ -3,42 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Any
 
+from forge.core.client import CallClient, current_client
 from forge.permissions.answers import Answer, Approver, nobody
 from forge.permissions.display import request_text
 from forge.permissions.request import PermissionRequest
 
 LONGEST_FEEDBACK = 2_000  # characters
-
-
-class Question(Protocol):
-    """Shows a message and a form. Returns the filled-in form; None if the person declined."""
-
-    async def __call__(self, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None: ...
-
-
-class Client(Protocol):
-    """The client that made a call."""
-
-    @property
-    def person(self) -> str:
-        """The name of the person who answers, for the log."""
-
-    @property
-    def remembers(self) -> bool:
-        """True if "always" can be offered, because no other client shares the session."""
-
-    def question(self) -> Question | None:
-        """Returns a function that asks; None if the client cannot ask, or is gone."""
-
-    def mask(self, text: str) -> str:
-        """Masks registered secrets in a text."""
-
-
-client: ContextVar[Client | None] = ContextVar("client", default=None)
-"""The client of the current call; the server sets it for each call."""
 
 
 class ElicitingApprover:
@@ -51,22 +23,21 @@ class ElicitingApprover:
         self.otherwise = otherwise
 
     async def __call__(self, request: PermissionRequest) -> Answer:
-        asker = client.get()
+        asker = current_client.get()
         if asker is None:
             return await self.otherwise(request)
-        question = asker.question()
-        if question is None:
+        if not asker.can("elicitation"):
             return await nobody(request)
         message = asker.mask(request_text(request))
         if request.form is not None:  # a question of an MCP server that Forge itself uses
-            filled = await question(message, request.form)
+            filled = await asker.show_form(message, request.form)
             return Answer.no(by=asker.person) if filled is None else Answer.edit(filled, by=asker.person)
         choices = _choices(request, asker)
-        filled = await question(message, _form(choices))
+        filled = await asker.show_form(message, _form(choices))
         return _answer(filled, choices, asker.person)
 
 
-def _choices(request: PermissionRequest, asker: Client) -> tuple[str, ...]:
+def _choices(request: PermissionRequest, asker: CallClient) -> tuple[str, ...]:
     always = asker.remembers and any(part.remember for part in request.parts)
     return ("once", "always", "no") if always else ("once", "no")
 
@@ -75,8 +46,8 @@ def _form(choices: tuple[str, ...]) -> dict[str, Any]:
     decision = {"type": "string", "title": "Allow it?", "enum": list(choices)}
     feedback = {
         "type": "string",
-        "title": "A word to the model",
-        "description": "Reaches the model with your answer; may stay empty.",
+        "title": "Message to the model",
+        "description": "Optional. The model gets it with your answer.",
         "maxLength": LONGEST_FEEDBACK,
     }
     return {"type": "object", "properties": {"decision": decision, "feedback": feedback}, "required": ["decision"]}

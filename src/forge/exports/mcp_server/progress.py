@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from forge.core.events import ToolOutput, ToolProgress
 from forge.sources.untrusted import clean
 
-INTERVAL = 0.1  # seconds between two messages; events in between are merged
+INTERVAL = 0.1  # seconds between two batches of messages
+MOST_STEPS = 20  # steps of a batch; of more, the last ones are sent
 LONGEST = 2_000  # characters of a message; of output the end is sent
 PATIENCE = 1.0  # seconds that the last message may take
 
@@ -18,11 +20,11 @@ Send = Callable[[float, float | None, str], Awaitable[None]]
 
 
 class Reporter:
-    """Reports one call. Only the latest title and the end of the output are queued."""
+    """Reports one call. Only the latest steps and the end of the output are queued."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._progress: tuple[str, Any, Any] | None = None
+        self._steps: deque[tuple[str, Any, Any]] = deque(maxlen=MOST_STEPS)
         self._output = ""
         self._last = 0.0
         self._counts = False  # True if the tool itself reports its progress
@@ -35,7 +37,7 @@ class Reporter:
         if isinstance(event, ToolOutput):
             self._output = (self._output + event.text)[-LONGEST:]
         else:
-            self._progress = (event.title, event.data.get("done"), event.data.get("total"))
+            self._steps.append((event.title, event.data.get("done"), event.data.get("total")))
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._send_queued())
 
@@ -47,11 +49,12 @@ class Reporter:
             self._task.cancel()
 
     async def _send_queued(self) -> None:
-        while self._progress is not None or self._output:
-            progress, self._progress = self._progress, None
+        while self._steps or self._output:
             output, self._output = self._output, ""
-            if progress is not None:
-                await self._send(self._next(progress[1]), _number(progress[2]), clean(progress[0], LONGEST))
+            steps = list(self._steps)
+            self._steps.clear()
+            for title, done, total in steps:
+                await self._send(self._next(done), _number(total), clean(title, LONGEST))
             if text := clean(output, LONGEST):
                 await self._send(self._next(None), None, text)
             try:

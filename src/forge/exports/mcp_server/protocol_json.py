@@ -64,7 +64,7 @@ def result(outcome: ToolResult, call_id: str, spec: ToolSpec | None = None) -> d
     shape = shape_of(spec) if spec is not None and not outcome.is_error else None
     if shape is not None:
         _add_structured(wire, shape.fit(outcome))
-        wire.setdefault("structuredContent", {NOTE: "The data is too large to be sent."})
+        wire.setdefault("structuredContent", {NOTE: "The data is too large to send."})
     elif outcome.data:
         _add_structured(wire, outcome.data)
     return wire
@@ -93,16 +93,20 @@ def _attachment_blocks(attachments: tuple[Attachment, ...], call_id: str) -> lis
     for number, one in enumerate(attachments, 1):
         left -= len(one.data)
         if left < 0:
-            note = f"[attachment {number}, {one.name} {one.media_type}: {len(one.data)} bytes are too many to be sent]"
+            note = f"[attachment {number}, {one.name} {one.media_type}: {len(one.data)} bytes are too large to send]"
             blocks.append({"type": "text", "text": sendable(note)})
         else:
-            blocks.append(
-                _block(one, f"forge://results/{quote(call_id)}/{number}/{quote(sendable(one.name), safe='')}")
-            )
+            blocks.append(block(one, attachment_uri(one, call_id, number)))
     return blocks
 
 
-def _block(one: Attachment, uri: str) -> dict[str, Any]:
+def attachment_uri(one: Attachment, call_id: str, number: int) -> str:
+    """Returns a URI for an attachment, which is part of a result and cannot be read again."""
+    return f"forge://results/{quote(call_id)}/{number}/{quote(sendable(one.name), safe='')}"
+
+
+def block(one: Attachment, uri: str) -> dict[str, Any]:
+    """Returns an attachment as an image, a sound or an embedded resource."""
     media = sendable(one.media_type)
     kind = media.partition("/")[0].lower()
     if kind in ("image", "audio"):

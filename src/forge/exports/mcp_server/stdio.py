@@ -3,53 +3,65 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import fcntl
+import logging
 import os
 import select
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types.jsonrpc import INVALID_REQUEST, PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
+from mcp_types.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
 from pydantic import ValidationError
 
 from forge.core.execution.threads import in_thread
+from forge.exports.mcp_server.first_answer import FirstAnswer
+from forge.exports.mcp_server.handlers import make_server
+from forge.exports.mcp_server.streams import await_readable
 
 if TYPE_CHECKING:
     from forge.exports.mcp_server.offer import Offer
 
+log = logging.getLogger(__name__)
+
+NOTHING_READ = FirstAnswer()
 MAX_LINE = 8 * 1024 * 1024  # bytes of one message to us
 PIECE = 256 * 1024
 ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
 
 
-async def serve(offer: Offer) -> None:
-    """Serves until the input ends, or this is cancelled."""
-    server = offer.server()
-    with _own_streams() as (given, taken):
-        output = Output(taken)
-        async with offer.open():
-            try:
-                await server.run(Input(given, output), output, server.create_initialization_options())
-            except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                pass  # if cancelled while messages wait, the SDK finds its own streams closed
+async def serve(offer: Offer, given: int, taken: int, first: FirstAnswer = NOTHING_READ) -> None:
+    """Serves until the input ends, or this is cancelled. `first` was read and answered already."""
+    server = make_server(offer)
+    output = Output(taken, first)
+    async with offer.open():
+        try:
+            await server.run(Input(given, output, first.read), output, server.create_initialization_options())
+        except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # if cancelled while messages wait, the SDK finds its own streams closed
 
 
 class Input:
     """Reads the client's messages. An unreadable message is answered with an error and skipped."""
 
-    def __init__(self, file: int, output: Output) -> None:
+    def __init__(self, file: int, output: Output, read: bytes = b"") -> None:
+        """`read` was read from the file already."""
         self._file = file
         self._output = output
         self._lines: deque[bytes] = deque()
         self._part: list[bytes] = []
         self._size = 0
         self._polls = True
+        self._split_lines(read)
 
     async def receive(self) -> SessionMessage:
         while True:
@@ -60,12 +72,12 @@ class Input:
                 self._split_lines(piece)
             line = self._lines.popleft()
             if len(line) > MAX_LINE:
-                await self._complain(INVALID_REQUEST, f"A message of more than {MAX_LINE:,} bytes is not read.")
+                await self._complain(INVALID_REQUEST, f"A message may have at most {MAX_LINE:,} bytes.")
             elif line.strip():
                 try:
                     return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
                 except (ValidationError, ValueError, RecursionError):
-                    await self._complain(PARSE_ERROR, "The line is no JSON-RPC message.")
+                    await self._complain(PARSE_ERROR, "The line is not a JSON-RPC message.")
 
     def _split_lines(self, piece: bytes) -> None:
         *ended, rest = piece.split(b"\n")
@@ -84,7 +96,7 @@ class Input:
     async def _read(self) -> bytes:
         if self._polls:
             try:
-                await _await_readable(self._file)
+                await await_readable(self._file)
                 return os.read(self._file, PIECE)
             except PermissionError:  # a file or the null device: the system cannot poll it
                 self._polls = False
@@ -119,13 +131,18 @@ class Input:
 class Output:
     """Writes our messages in order. A client that does not read delays the sender, not the event loop."""
 
-    def __init__(self, file: int) -> None:
+    def __init__(self, file: int, first: FirstAnswer = NOTHING_READ) -> None:
+        """`first` was sent already: the SDK's own answer to the same request is not sent."""
         self._file = file
+        self._first: FirstAnswer | None = first if first.result is not None else None
         self._turn = asyncio.Lock()
         self._writing: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def send(self, item: SessionMessage, /) -> None:
+        if self._first is not None and _is_answer(item.message, self._first):
+            self._first = None
+            return
         line = f"{item.message.model_dump_json(by_alias=True, exclude_unset=True)}\n".encode()
         if len(line) <= ATOMIC and not self._turn.locked() and select.select([], [self._file], [], 0)[1]:
             self._write(line)
@@ -167,32 +184,10 @@ class Output:
         await self.aclose()
 
 
-async def _await_readable(file: int) -> None:
-    loop = asyncio.get_running_loop()
-    ready = loop.create_future()
-    loop.add_reader(file, _wake, ready)
-    try:
-        await ready
-    finally:
-        loop.remove_reader(file)
-
-
-def _wake(ready: asyncio.Future[None]) -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-@contextmanager
-def _own_streams() -> Iterator[tuple[int, int]]:
-    """Reserves the standard streams for the protocol: other writes to the standard output go to the standard error."""
-    given, taken = (fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, 3) for number in (0, 1))
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.dup2(2, 1)
-    os.close(nothing)
-    try:
-        yield given, taken
-    finally:
-        with contextlib.suppress(OSError):
-            os.dup2(given, 0)
-            os.dup2(taken, 1)
+def _is_answer(message: JSONRPCMessage, first: FirstAnswer) -> bool:
+    """Tells if the SDK answers the request that was answered already."""
+    if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id != first.request:
+        return False
+    if not isinstance(message, JSONRPCResponse) or message.result != first.result:
+        log.warning("the first answer to the client was not the one that the SDK gives")
+    return True

@@ -11,15 +11,14 @@ from weakref import WeakKeyDictionary
 import jsonschema_rs
 
 from forge.core.plain_values import plain, text_of
-from forge.core.result import ToolResult
+from forge.core.result import RESULT, ToolResult
 from forge.core.spec import ToolSpec
 
 log = logging.getLogger(__name__)
 
-RESULT = "result"  # the key of a value that is no object, as the official SDK has it
 NOTE = "forge_note"
 _ADDED = ("attempts", "edited_arguments", "mended", "repaired", "rounds", "warning")  # by steps, to any data
-_NOTE = {"type": "string", "description": "Why the data is missing. Read the text instead."}
+_NOTE = {"type": "string", "description": "The reason why the data is missing. Read the text instead."}
 
 
 class Shape:
@@ -47,7 +46,7 @@ class Shape:
 
     @property
     def is_text(self) -> bool:
-        """True if a text may be the value: texts are content, and no data."""
+        """True if a text may be the value: texts are content, not data."""
         return self.is_wrapped and self._fits({RESULT: "a text of any kind"})
 
     def fit(self, outcome: ToolResult) -> dict[str, Any]:
@@ -78,7 +77,9 @@ def _make_shape(spec: ToolSpec) -> Shape | None:
     try:
         shape = Shape(plain(returns))
     except (ValueError, jsonschema_rs.ReferencingError) as error:  # a class may write its schema itself
-        log.warning("%s is offered without the schema of its data, which is wrong: %s", spec.name, text_of(error)[:300])
+        log.warning(
+            "%s is offered without an output schema, because its schema is invalid: %s", spec.name, text_of(error)[:300]
+        )
         return None
     return None if shape.is_text else shape
 
@@ -100,7 +101,7 @@ def _objects(outcome: ToolResult) -> list[dict[str, Any]]:
 
 
 def _wrapped_values(text: str) -> list[dict[str, Any]]:
-    """Reads a value that is no object from the text, where secrets are masked already; notes may follow it."""
+    """Reads a value that is not an object from the text, where secrets are already masked; notes may follow it."""
     first = text.partition("\n")[0]
     found: list[dict[str, Any]] = []
     try:
@@ -114,7 +115,7 @@ def _wrapped_values(text: str) -> list[dict[str, Any]]:
 
 def _explain(outcome: ToolResult) -> str:
     if outcome.pending:
-        return "The work goes on in the background."
+        return "The work continues in the background."
     if outcome.data.get("repeated"):
-        return "The call was a repetition and was not run again."
-    return "The result does not have the shape that the tool says, or not all of it is here."
+        return "The call repeated an earlier one and was not run again."
+    return "The result does not match the tool's schema, or is incomplete."

@@ -7,7 +7,7 @@ import time
 
 MIB = 1024 * 1024
 MOST_MESSAGE = 64 * MIB  # bytes of one message; a longer one is dropped, and its call fails
-MOST_LINE = 4 * MOST_MESSAGE  # bytes without an end of line; then the server is stopped
+MOST_LINE = 4 * MOST_MESSAGE  # bytes without a line break; then the server is stopped
 MOST_TOOLS = 5_000
 MOST_PAGES = 100
 MOST_LISTED = 32 * MIB  # bytes of all definitions together

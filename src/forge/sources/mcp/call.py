@@ -1,9 +1,9 @@
-"""The tool `mcp_call`: calls one tool of a configured MCP server by its name, or of any server by its URL."""
+"""`mcp_call` and `mcp_resource`: reach the tools and resources of servers that are not mounted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.arguments.checks import near
 from forge.core.context import Scope, ToolContext
@@ -14,10 +14,12 @@ from forge.core.tool import Tool
 from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # listing tools needs nothing of a server
+    from forge.sources.mcp.contents import ServerResource
     from forge.sources.mcp.server import McpServer
     from forge.sources.mcp.tools import McpTool
 
 MOST_NAMES = 20  # tools named in an error
+MOST_SHOWN = 200  # resources in one list
 
 
 class McpCall(
@@ -27,6 +29,7 @@ class McpCall(
     permissions={"execute", "network"},
     argument_aliases={"tool": "tool_name", "name": "tool_name", "args": "arguments", "url": "server"},
     timeout=180.0,
+    extra="mcp",
 ):
     """Call one tool of an MCP server: a configured one by its name, any other by its URL."""
 
@@ -46,8 +49,8 @@ class McpCall(
         self,
         ctx: ToolContext,
         server: Annotated[str, "The name of a configured server, or a complete http or https URL."],
-        tool_name: Annotated[str, "The tool, as the server names it."],
-        arguments: Annotated[dict[str, Any] | None, "What the tool takes."] = None,
+        tool_name: Annotated[str, "The tool's name at the server."],
+        arguments: Annotated[dict[str, Any] | None, "The arguments of the tool."] = None,
     ) -> ToolResult:
         known = self._find_server(server)
         if known is None:
@@ -55,6 +58,7 @@ class McpCall(
             from forge.sources.mcp.server import McpServer
 
             known = McpServer(server, egress=Egress.current())
+            known.login = None  # a model may not use a login that no one configured here
             async with known:
                 tool, parsed = _find_tool(known, tool_name, arguments)
                 await _confirm(tool, ctx)
@@ -74,9 +78,9 @@ class McpCall(
             address = str(read_url(server))
             same = (one for one in self.servers.values() if one.url and str(read_url(one.url)) == address)
             return next(same, None)
-        there = f"Configured are {', '.join(self.servers)}." if self.servers else "No server is configured."
+        there = f"The configured servers are {', '.join(self.servers)}." if self.servers else "No server is configured."
         raise ToolError(
-            f"there is no MCP server {_display(server, 60)!r}", ErrorKind.NOT_FOUND, f"{there} Or give its URL."
+            f"there is no MCP server {_display(server, 60)!r}", ErrorKind.NOT_FOUND, f"{there} You can also pass a URL."
         )
 
 
@@ -100,10 +104,10 @@ async def _confirm(tool: McpTool, ctx: ToolContext) -> None:
     from forge.permissions.call_gate import gate_of
 
     with ctx.asking():
-        question = f"{_display(tool.remote, 100)} says of itself that it may destroy something. Call it?"
+        question = f"{_display(tool.remote, 100)} declares that it may destroy data. Call it?"
         if await gate_of(ctx).confirm(ctx, question):
             return
-    raise ToolError("the person does not want it to be called", ErrorKind.PERMISSION, "Ask them what to do instead.")
+    raise ToolError("the person refused this call", ErrorKind.PERMISSION, "Ask the person what to do instead.")
 
 
 def _add_server(result: ToolResult, server: McpServer, tool: McpTool) -> ToolResult:
@@ -114,3 +118,64 @@ def _display(text: str, limit: int) -> str:
     from forge.sources.untrusted import one_line  # not needed to list tools
 
     return one_line(text, limit)
+
+
+class McpResource(
+    Tool,
+    name="mcp_resource",
+    category=Category.ADAPTER,
+    permissions={"execute", "network"},
+    argument_aliases={"name": "server", "url": "uri"},
+    timeout=120.0,
+    extra="mcp",
+):
+    """List or read the resources of a configured MCP server, such as its files, records and documents."""
+
+    def __init__(self, servers: Mapping[str, McpServer] | None = None) -> None:
+        self.servers = dict(servers or {})
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """Needs the same permissions as the server's tools."""
+        return self._find_server(str(arguments.get("server", ""))).wants()
+
+    async def run(
+        self,
+        ctx: ToolContext,
+        server: Annotated[str, "The name of a configured server."],
+        action: Annotated[
+            Literal["list", "templates", "read"], "`list` and `templates` show URIs; `read` needs a `uri`."
+        ] = "list",
+        uri: Annotated[str, "The URI to read, as the server lists it or as a template makes it."] = "",
+        match: Annotated[str, "Only list entries that contain this text."] = "",
+    ) -> ToolResult:
+        found = self._find_server(server)
+        if action == "read" and not uri:
+            raise ToolError("`read` needs a `uri`", ErrorKind.VALIDATION, "Use the action `list` to see them.")
+        async with found:
+            if action == "read":
+                return (await found.read_resource(uri)).with_data(server=found.name, uri=uri)
+            is_list = action == "list"
+            listed = await (found.list_resources() if is_list else found.list_resource_templates())
+        return _format_list(found.name, "resources" if is_list else "resource templates", listed, match)
+
+    def _find_server(self, name: str) -> McpServer:
+        if name in self.servers:
+            return self.servers[name]
+        known = f"The configured servers are {', '.join(self.servers)}." if self.servers else "No server is configured."
+        raise ToolError(f"there is no MCP server {_display(name, 60)!r}", ErrorKind.NOT_FOUND, known)
+
+
+def _format_list(server: str, what: str, listed: list[ServerResource], match: str) -> ToolResult:
+    wanted = match.casefold()
+    chosen = [one for one in listed if wanted in f"{one.uri}\n{one.name}\n{one.description}".casefold()]
+    if not chosen:
+        return ToolResult.text(f"{server} has no {what}{' that match' if listed else ''}.")
+    lines = [_format_resource(one) for one in chosen[:MOST_SHOWN]]
+    if len(chosen) > MOST_SHOWN:
+        lines.append(f"[{len(chosen) - MOST_SHOWN:,} more {what}: use `match` to find them]")
+    return ToolResult(for_llm="\n".join(lines), data={"server": server, "uris": [one.uri for one in chosen]})
+
+
+def _format_resource(one: ServerResource) -> str:
+    about = ", ".join(dict.fromkeys(filter(None, (one.name, one.media_type, one.description))))
+    return f"{one.uri}{f'  ({about})' if about else ''}"

@@ -44,15 +44,26 @@ class Connection:
         self._restarts = 0
         self._reason = "it was not opened"
         self._back_at = 0.0
+        self._probes = True  # ask for revision 2026-07-28 first; False once the server is known to be older
 
     @property
     def is_up(self) -> bool:
         return self._session is not None
 
+    @property
+    def is_modern(self) -> bool:
+        """True while a session of revision 2026-07-28 is up."""
+        return self._session is not None and self._session.is_modern
+
+    @property
+    def is_list_expired(self) -> bool:
+        """True if the server said how long its list of tools is valid, and that time is over."""
+        return self._session is not None and asyncio.get_running_loop().time() > self._session.list_expires_at
+
     async def open(self) -> None:
         """Connects, or raises `ToolError`; its kind says if the configuration, a timeout or the server is the cause."""
         if self._task is not None and not self._task.done():
-            raise RuntimeError("the connection is open already")
+            raise RuntimeError("the connection is already open")
         self._closing.clear()
         self._restarts = 0
         opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -82,16 +93,57 @@ class Connection:
 
     async def list_tools(self) -> list[dict[str, Any]]:
         """Returns the raw definitions of the server's tools, bounded; [] if it has no tools."""
-        from forge.sources.mcp.list_tools import list_all_tools
+        from forge.sources.mcp.list_items import list_all
 
-        return await self._request(lambda session: list_all_tools(self.name, session.page))
+        return await self._request(lambda session: list_all(self.name, session.page))
 
-    async def call_tool(self, name: str, arguments: Mapping[str, Any], key: object) -> dict[str, Any]:
+    @property
+    def runs_tasks(self) -> bool:
+        """True if calls of an older server can run as tasks."""
+        return self._session is not None and self._session.runs_tasks
+
+    async def call_tool(
+        self, name: str, arguments: Mapping[str, Any], key: object, *, as_task: bool = False
+    ) -> dict[str, Any]:
         """Returns the raw result: `content`, and maybe `structuredContent` and `isError`.
 
         The progress of this call carries `key`. If cancelled, it notifies the server.
         """
-        return await self._request(lambda session: session.call(name, arguments, key))
+        return await self._request(lambda session: session.call(name, arguments, key, as_task=as_task))
+
+    async def list_items(self, method: str) -> list[dict[str, Any]]:
+        """Returns the raw items of a list, such as `resources/list`, bounded; [] if the server does not have it."""
+        from forge.sources.mcp.dispatcher import LISTS  # it imports the SDK, which is loaded by now
+        from forge.sources.mcp.list_items import list_all
+        from forge.sources.mcp.session_requests import read_page
+
+        async def read(session: ServerSession) -> list[dict[str, Any]]:
+            if not session.offers(method):
+                return []
+            return await list_all(self.name, lambda cursor: read_page(session, method, cursor), LISTS[method])
+
+        return await self._request(read)
+
+    async def read_resource(self, uri: str) -> dict[str, Any]:
+        """Returns the raw contents of a resource."""
+        from forge.sources.mcp.session_requests import read_resource
+
+        return await self._request(lambda session: read_resource(session, uri))
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the raw messages of a prompt."""
+        from forge.sources.mcp.session_requests import get_prompt
+
+        return await self._request(lambda session: get_prompt(session, name, arguments))
+
+    async def complete(self, prompt: str, argument: str, value: str, known: Mapping[str, str]) -> dict[str, Any]:
+        """Returns the raw suggestions for an argument of a prompt; {} if the server has none."""
+        from forge.sources.mcp.session_requests import complete
+
+        async def ask(session: ServerSession) -> dict[str, Any]:
+            return await complete(session, prompt, argument, value, known) if session.offers("completion") else {}
+
+        return await self._request(ask)
 
     async def _request(self, work: Callable[[ServerSession], Awaitable[T]]) -> T:
         from forge.sources.mcp.http import ExpiredSession  # it imports the SDK, which is loaded by now
@@ -135,7 +187,7 @@ class Connection:
         return ToolError(
             f"server {self.name} is down ({self._reason}): restarting {when}",
             ErrorKind.SYSTEM,
-            "Try again then; if it goes on, do without it and tell the person.",
+            "Try again then. If it keeps failing, continue without it and tell the person.",
         )
 
     async def _run_sessions(self, opened: asyncio.Future[None]) -> None:
@@ -146,6 +198,9 @@ class Connection:
             problem = await self._run_session(opened)
             if self._closing.is_set():
                 break
+            if self._probes and _ended_at_probe(problem):
+                self._probes = False
+                continue
             if problem is not None:
                 if not opened.done():
                     opened.set_exception(problem)
@@ -159,7 +214,9 @@ class Connection:
         loop = asyncio.get_running_loop()
         session: ServerSession | None = None
         try:
-            async with open_session(self.name, self.target, self._listener, self._timeout) as session:
+            async with open_session(
+                self.name, self.target, self._listener, self._timeout, probe=self._probes
+            ) as session:
                 began = loop.time()
                 self._mark_up(session, opened)
                 closing = asyncio.create_task(self._closing.wait())
@@ -177,12 +234,13 @@ class Connection:
                 return _unwrap_error(self.name, error)
             if not session.wire.lost.done() and not self._closing.is_set():
                 return _unwrap_error(self.name, error)
-            log.debug("%s: its session did not end well", self.name, exc_info=True)
+            log.debug("%s: its session ended with an error", self.name, exc_info=True)
         return None
 
     def _mark_up(self, session: ServerSession, opened: asyncio.Future[None]) -> None:
         self.server_info, self.instructions = session.info, session.instructions
         self._session = session
+        self._probes = session.is_modern
         self._up_event.set()
         if not opened.done():
             opened.set_result(None)
@@ -207,6 +265,12 @@ def _import_session() -> Any:
     return open_session
 
 
+def _ended_at_probe(problem: ToolError | None) -> bool:
+    from forge.sources.mcp.handshake import EndedAtProbe  # it imports the SDK, which is loaded by now
+
+    return isinstance(problem, EndedAtProbe)
+
+
 async def _wait_for(event: asyncio.Event, seconds: float) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(seconds):
@@ -221,5 +285,7 @@ def _unwrap_error(name: str, error: BaseException) -> ToolError:
     if isinstance(error, ToolError):
         return error
     return ToolError(
-        f"the server {name} cannot be used: {text_of(error)}", ErrorKind.SYSTEM, "Let a person look at its settings."
+        f"the server {name} cannot be used: {text_of(error)}",
+        ErrorKind.SYSTEM,
+        "A person must check the server's settings.",
     )

@@ -22,7 +22,7 @@ class Listener(Protocol):
         """Reports progress; `call` is the key that was given to `call_tool`."""
 
     def log(self, level: str, logger: str, text: str) -> None:
-        """Receives a log message; the logger `stderr` means error output, `stdout` a line that is no message."""
+        """Receives a log message; the logger `stderr` means error output, `stdout` a line that is not a message."""
 
     async def elicit(
         self, message: str, schema: Mapping[str, Any] | None, url: str | None
@@ -57,7 +57,7 @@ class SilentListener:
         return None
 
     async def sample(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise ToolError("no model answers questions of servers here", ErrorKind.PERMISSION)
+        raise ToolError("servers cannot ask a model here", ErrorKind.PERMISSION)
 
     def went_down(self, reason: str, seconds: float) -> None:
         return

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from forge.core.arguments.schema import check_schema, compile_parser
+from forge.core.arguments.schema import check_schema
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.spec import ToolSpec
 from forge.permissions.answers import Answer
 from forge.permissions.call_gate import gate_of
+from forge.permissions.forms import describe_field, fill_form, required_names
 from forge.permissions.request import PermissionRequest
 from forge.sources.untrusted import clean, clean_schema, one_line
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 LONGEST = 2_000  # characters of a question
 MOST_FIELDS = 50
 LARGEST_FORM = 50_000  # characters of its schema
-ROUNDS = 3  # attempts to fill in a form
 MOST_TOKENS = 4_096  # of one answer of the model to a server
 MOST_MESSAGES = 50
 LONGEST_PROMPT = 200_000  # characters
@@ -41,40 +40,31 @@ async def fill_in(
     """
     fields = _fields(schema)
     if fields is None:
-        log.warning("%s asks for something that is no simple form: declined", server)
+        log.warning("%s asks for something that is not a simple form: declined", server)
         return None
-    shown = {name: field.get("default") for name, field in fields.items()}
-    lines = [*_question_lines(server, message), "It wants an answer with these fields; edit them, or say no:"]
-    question = "\n".join([*lines, *(_describe_field(name, field, schema) for name, field in fields.items())])
-    form = _form(fields, schema)
-    fit = compile_parser(ToolSpec(name="answer", description="", parameters=form))
-    problem = ""
-    for _ in range(ROUNDS):
-        answer = await _ask(ctx, f"{problem}{question}", shown, form=form)
-        if answer.kind == "no":
-            return False if answer.by in ("cancelled", "error") else None
-        content = {key: value for key, value in (answer.arguments or shown).items() if value is not None}
-        try:
-            if unknown := [key for key in content if key not in fields]:
-                raise ToolError(f"there is no field {one_line(unknown[0], 60)}")
-            return dict(fit(content))
-        except ToolError as error:
-            shown = {**shown, **{key: value for key, value in content.items() if key in fields}}
-            problem = f"The answer does not fit: {clean(error.message, 500)}\n"
-    return None
+    lines = [*_question_lines(server, message), "The server asks for these fields. Edit them, or deny:"]
+    question = "\n".join([*lines, *(describe_field(name, field, schema) for name, field in fields.items())])
+    return await fill_form(gate_of(ctx), ctx, question, _form(fields, schema))
 
 
 async def visit(server: str, ctx: ToolContext, message: str, url: str) -> Mapping[str, Any] | Literal[False] | None:
     """Asks the person to open a page; the URL is shown and never opened here."""
-    lines = [*_question_lines(server, message), "It wants you to open this page yourself; say yes once you are there:"]
-    answer = await _ask(ctx, "\n".join([*lines, f"  {one_line(url, LONGEST)}"]), {})
+    lines = [
+        *_question_lines(server, message),
+        "The server asks you to open this page yourself. Approve once it is open:",
+    ]
+    answer = await _ask(ctx, "\n".join([*lines, f"  {one_line(url, LONGEST)}"]))
     if answer.kind == "no":
         return False if answer.by in ("cancelled", "error") else None
     return {}
 
 
-async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], provider: Provider) -> dict[str, Any]:
+async def ask_model(
+    server: str, ctx: ToolContext, request: Mapping[str, Any], provider: Provider, *, asker: str = ""
+) -> dict[str, Any]:
     """Returns the model's answer to a server's messages, after a yes. Raises `ToolError` if it is refused.
+
+    `asker` is named in the question instead of the server.
 
     The model receives only these messages: no tools, and nothing of the conversation.
     """
@@ -85,10 +75,13 @@ async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], p
     tokens = request.get("maxTokens")
     most = min(tokens, MOST_TOKENS) if isinstance(tokens, int) and tokens > 0 else MOST_TOKENS
     shown = "\n".join(f"{message.role}: {message.text}" for message in messages)
-    question = [f"The server {server} wants to ask the model, for up to {most:,} tokens:", clean(shown, LONGEST_SHOWN)]
-    answer = await _ask(ctx, "\n".join(question), {}, personal=False)
+    question = [
+        f"{asker or f'The server {server}'} wants to send a prompt to your model, for up to {most:,} tokens:",
+        clean(shown, LONGEST_SHOWN),
+    ]
+    answer = await _ask(ctx, "\n".join(question), personal=False)
     if answer.kind == "no":
-        raise ToolError("the person does not want the model to be asked", ErrorKind.PERMISSION)
+        raise ToolError("the person refused to send this prompt to the model", ErrorKind.PERMISSION)
     options: dict[str, Any] = {"max_tokens": most}
     temperature = request.get("temperature")
     if isinstance(temperature, int | float):
@@ -107,26 +100,10 @@ async def ask_model(server: str, ctx: ToolContext, request: Mapping[str, Any], p
     }
 
 
-async def _ask(
-    ctx: ToolContext,
-    question: str,
-    fields: Mapping[str, Any],
-    *,
-    form: Mapping[str, Any] | None = None,
-    personal: bool = True,
-) -> Answer:
+async def _ask(ctx: ToolContext, question: str, *, personal: bool = True) -> Answer:
     """Asks the call's approver; without a gate nobody is asked."""
     request = PermissionRequest(
-        ctx.spec,
-        ctx.call,
-        dict(fields),
-        None,
-        "",
-        ctx.scope,
-        question=question,
-        editable=bool(fields),
-        personal=personal,
-        form=form,
+        ctx.spec, ctx.call, {}, None, "", ctx.scope, question=question, editable=False, personal=personal
     )
     return await gate_of(ctx).ask(ctx, request)
 
@@ -162,36 +139,8 @@ def _is_choice(items: Any) -> bool:
 
 def _form(fields: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the schema that validates an answer, without the rest of the server's schema."""
-    required = [name for name in _required_names(schema) if name in fields]
+    required = [name for name in required_names(schema) if name in fields]
     return {"type": "object", "properties": dict(fields), "required": required}
-
-
-def _required_names(schema: Mapping[str, Any]) -> Sequence[Any]:
-    found = schema.get("required")
-    return found if isinstance(found, list) else ()
-
-
-def _describe_field(name: str, field: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    about = [str(field["type"])]
-    about += ["required"] if name in _required_names(schema) else []
-    if choices := _choices(field):
-        about.append(f"one of {one_line(', '.join(map(str, choices)), 300)}")
-    elif choices := _choices(field.get("items")):
-        about.append(f"any of {one_line(', '.join(map(str, choices)), 300)}")
-    texts = [one_line(field.get(key), 300) for key in ("title", "description")]
-    said = " - ".join(filter(None, texts))
-    return f"  {one_line(name, 60)} ({', '.join(about)}){f': {said}' if said else ''}"
-
-
-def _choices(schema: Any) -> list[Any]:
-    """Returns the choices of a field, plain or titled."""
-    if not isinstance(schema, Mapping):
-        return []
-    plain = schema.get("enum")
-    titled = schema.get("oneOf") or schema.get("anyOf")
-    if isinstance(titled, list):
-        return [one["const"] for one in titled if isinstance(one, Mapping) and "const" in one]
-    return plain if isinstance(plain, list) else []
 
 
 def _messages(request: Mapping[str, Any]) -> list[Message]:
@@ -199,17 +148,17 @@ def _messages(request: Mapping[str, Any]) -> list[Message]:
     from forge.core.messages import Message
 
     if request.get("tools"):
-        raise ToolError("a server may not give the model tools", ErrorKind.PERMISSION)
+        raise ToolError("a server may not give tools to the model", ErrorKind.PERMISSION)
     raw = request.get("messages")
     if not isinstance(raw, list) or not 0 < len(raw) <= MOST_MESSAGES:
-        raise ToolError(f"it sends no messages, or more than {MOST_MESSAGES}", ErrorKind.VALIDATION)
+        raise ToolError(f"the request has no messages, or more than {MOST_MESSAGES}", ErrorKind.VALIDATION)
     system = request.get("systemPrompt")
     found = [Message("system", clean(system, LONGEST_PROMPT))] if isinstance(system, str) and system else []
     for one in (item if isinstance(item, Mapping) else {} for item in raw):
         content = one.get("content")
         blocks: list[Any] = content if isinstance(content, list) else [content]
         if not all(isinstance(block, Mapping) and block.get("type") == "text" for block in blocks):
-            raise ToolError("its messages hold something other than text", ErrorKind.VALIDATION)
+            raise ToolError("its messages contain something other than text", ErrorKind.VALIDATION)
         text = "\n".join(str(block.get("text", "")) for block in blocks)
         found.append(Message("assistant" if one.get("role") == "assistant" else "user", clean(text, LONGEST_PROMPT)))
     if sum(len(message.text) for message in found) > LONGEST_PROMPT:

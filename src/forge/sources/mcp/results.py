@@ -29,7 +29,7 @@ def result_of(answer: Mapping[str, Any], during: str) -> ToolResult:
     for part in (content if isinstance(content, list) else [])[:MOST_PARTS]:
         parts.add_part(part if isinstance(part, Mapping) else {})
     if isinstance(content, list) and len(content) > MOST_PARTS:
-        parts.add_line(f"[{len(content) - MOST_PARTS:,} more pieces of content were left out]")
+        parts.add_line(f"[{len(content) - MOST_PARTS:,} more parts of the content were left out]")
     data: dict[str, Any] = {}
     structured = answer.get("structuredContent")
     if structured is not None:
@@ -44,7 +44,7 @@ def result_of(answer: Mapping[str, Any], during: str) -> ToolResult:
 
 
 def _make_failure(text: str, during: str, data: Mapping[str, Any], attachments: tuple[Attachment, ...]) -> ToolResult:
-    words = clean(text, LONGEST_ERROR) or "the server says that it failed, and nothing more"
+    words = clean(text, LONGEST_ERROR) or "the server reported a failure without a message"
     failed = ToolResult.failed(ToolError(words, ErrorKind.USER), during=during)
     return ToolResult(for_llm=failed.for_llm, failure=failed.failure, data=data, attachments=attachments)
 
@@ -71,7 +71,7 @@ class _ResultParts:
         elif kind == "resource" and isinstance(resource := part.get("resource"), Mapping):
             self._add_resource(resource)
         else:
-            self.add_line(f"[content of the unknown kind {one_line(kind, 40) or 'none'} was left out]")
+            self.add_line(f"[content of the unknown type {one_line(kind, 40) or 'none'} was left out]")
 
     def _add_text(self, text: Any) -> None:
         if isinstance(text, str):
@@ -94,7 +94,7 @@ class _ResultParts:
         except (binascii.Error, ValueError):
             data = None
         if data is None:
-            self.add_line(f"[{shown} whose data cannot be read]")
+            self.add_line(f"[{shown} with unreadable data]")
             return
         name = _file_name(uri) or f"{kind}-{len(self.attachments) + 1}{mimetypes.guess_extension(shown) or ''}"
         self.attachments.append(Attachment(shown, data, name))

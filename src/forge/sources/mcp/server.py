@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge.core.context import ToolContext
+from forge.core.context import Root, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.extras import check_extra
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
 from forge.core.tool import Tool
+from forge.sources.mcp.contents import ServerContents
 from forge.sources.mcp.names import safe_prefix, server_name, tool_names
+from forge.sources.mcp.programs.settings import MEMORY, read_program_settings
 from forge.sources.mcp.server_address import SECRET_NAMES, display_target, origin_of, read_target
 from forge.sources.mcp.server_messages import CallListener
 from forge.sources.mcp.tools import TIMEOUT, McpTool, ServerSettings, ToolOffer, check_definition, default_permissions
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
     from forge.core.provider import Provider
     from forge.network.egress import Egress
     from forge.sources.mcp.connection import Connection
+    from forge.sources.mcp.oauth.login import Login
+    from forge.sources.mcp.oauth.settings import AuthSettings
 
 MANY = 40  # tools of one server; more are hidden behind `tool_search`
 PAUSE = 0.1  # seconds in which changes of a list are merged
@@ -34,17 +40,41 @@ LONGEST_NAME = 200  # characters of a tool's name at its server
 log = logging.getLogger(__name__)
 
 
-class McpServer:
-    """The tools of an MCP server, named `prefix__tool`. `where` is a command line, its words, or a URL.
-
-    `include` and `exclude` are patterns of the server's own names, `rename` maps such names to others. Programs need
-    `execute` and `network`, servers at a URL `network`; `permissions` may declare less. `pins` is the file of approved
-    definitions; without one, the server's first list counts as approved while this process lives. More than 40 tools
-    are hidden behind `tool_search`, unless `hidden` says otherwise. With `sampling`, the server may ask that model,
-    each time after a yes. Raises `DefinitionError` or `ToolError` for an invalid server; opening it starts it.
+class McpServer(ServerContents):
+    """The tools of an MCP server, named `prefix__tool`. Opening it with `async with` starts or connects the server.
 
     It follows its server's list, and may be opened several times: there is one connection. `tools` are the current
-    ones, `left_out` has the reasons for the others.
+    ones, `left_out` has the reasons for the others. Raises `DefinitionError` or `ToolError` for an invalid server.
+
+    Args:
+        where: a command line, its words, or a URL.
+        name: the server's name; by default taken from `where`.
+        prefix: put before each tool's name; by default the name.
+        headers: headers of requests to a URL.
+        environment: variables of the program.
+        directory: the working directory of the program.
+        include: patterns of the server's own names.
+        exclude: patterns of names to leave out.
+        rename: maps the server's names to others.
+        timeout: the seconds that a call may take.
+        permissions: declare less than the default: programs need `execute` and `network`, servers at a URL `network`.
+        pins: the file of approved definitions; without one, the server's first list counts as approved while this
+            process lives.
+        hidden: whether a model sees the tools only after `tool_search` finds them; by default if there are more than
+            40.
+        sampling: a model that the server may ask, each time after a yes.
+        auth: settings of an OAuth login at a URL.
+        egress: which addresses may be reached.
+        connect_timeout: the seconds that connecting may take.
+        sandbox: confines the program: `auto` where the system can, `required` or fail, or `off`.
+        network: whether the confined program has a network.
+        workspace: the program's access to its directory: `write`, `read` or `none`.
+        roots: further directories of the program, read-only unless given as a writable `Root`.
+        memory: MiB of memory that each process of the program may write to.
+        integrity: the digest of an installation that `forge mcp add` pinned.
+
+    Example:
+        >>> agent = Agent(Scripted("Hello!"), tools=[mcp("uvx mcp-server-git")])  # use it inside `async with agent:`
     """
 
     def __init__(
@@ -64,8 +94,15 @@ class McpServer:
         pins: Pins | Path | str | None = None,
         hidden: bool | None = None,
         sampling: Provider | None = None,
+        auth: AuthSettings | Mapping[str, Any] | None = None,
         egress: Egress | None = None,
         connect_timeout: float = 30.0,
+        sandbox: str | bool = "auto",
+        network: bool = False,
+        workspace: str = "write",
+        roots: Collection[Root | Path | str] = (),
+        memory: int = MEMORY,
+        integrity: str = "",
     ) -> None:
         self.command, self.url = read_target(where)
         self.name = safe_prefix(name) or server_name(where)
@@ -81,7 +118,11 @@ class McpServer:
         self._hidden = hidden
         self._sampling = sampling
         self._egress = egress
+        self.login = self._make_login(auth)
         self._connect_timeout = connect_timeout
+        self.program = read_program_settings(
+            sandbox=sandbox, network=network, workspace=workspace, roots=roots, memory=memory, integrity=integrity
+        )
         self._settings = ServerSettings(
             f"mcp:{self.name}",
             default_permissions(permissions, is_program=bool(self.command)),
@@ -121,7 +162,8 @@ class McpServer:
         """Secret values: of headers, and of variables with telling names."""
         secret_values = [value for key, value in self.environment.items() if SECRET_NAMES.search(key)]
         sent = [word for value in self.headers.values() for word in (value, value.rpartition(" ")[2])]
-        return tuple(dict.fromkeys(value for value in (*secret_values, *sent) if len(value) >= SHORTEST))
+        tokens = self.login.secrets if self.login is not None else ()
+        return tuple(dict.fromkeys(value for value in (*secret_values, *sent, *tokens) if len(value) >= SHORTEST))
 
     @property
     def instructions(self) -> str:
@@ -135,6 +177,7 @@ class McpServer:
     async def __aenter__(self) -> Sequence[Tool]:
         async with self._lock(0):
             if not self._users:
+                check_extra("mcp", f"the MCP server {self.name} cannot be opened")
                 await self._open()
             self._users += 1
         return self.tools
@@ -153,12 +196,14 @@ class McpServer:
         """Raises `ToolError` if the tool was removed, or its definition is no longer the approved one."""
         current = self._tools.get(tool.remote)
         if current is None and self.is_open:
-            raise ToolError(f"the server {self.name} offers it no longer", ErrorKind.NOT_FOUND, "Use another tool.")
+            raise ToolError(
+                f"the server {self.name} no longer offers this tool", ErrorKind.NOT_FOUND, "Use another tool."
+            )
         if current is not None and current.offer.sha256 != tool.offer.sha256:
             raise ToolError(
-                f"the server {self.name} changed its definition a moment ago",
+                f"the server {self.name} just changed the definition of this tool",
                 ErrorKind.PERMISSION,
-                "Call it again: a person has to look at the change first.",
+                "Call it again: a person must review the change first.",
             )
 
     async def approve(self, *tools: McpTool, by: str) -> None:
@@ -168,23 +213,43 @@ class McpServer:
         try:
             await in_thread(lambda: self.pins.record(self.name, target, definitions, by))
         except ToolError as error:
-            log.warning("%s: the approval could not be kept: %s", self.name, error.message)
+            log.warning("%s: the approval could not be stored: %s", self.name, error.message)
             return
         await self._update_tools(self._listed)
 
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
-        connection, listener = self._connection, self._listener
-        if connection is None or listener is None:
-            raise ToolError(
-                f"the server {self.name} is not open",
-                ErrorKind.SYSTEM,
-                "Its tools can be called inside `async with` only.",
-            )
+        connection, listener = self._require_connection(), self._listener
+        assert listener is not None
         await self._await_current_list(connection)
         self.check_current(tool)
         with listener.track_call(ctx) as key:
-            answer: Mapping[str, Any] = await connection.call_tool(tool.remote, dict(arguments), key)
+            as_task = _runs_as_task_only(tool.offer.definition)
+            answer: Mapping[str, Any] = await connection.call_tool(tool.remote, dict(arguments), key, as_task=as_task)
+            return self._mask_tokens(answer)
+
+    def _require_connection(self) -> Connection:
+        if self._connection is None:
+            raise ToolError(f"the server {self.name} is not open", ErrorKind.SYSTEM, "Use it only inside `async with`.")
+        return self._connection
+
+    def _mask_tokens(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Masks the tokens of a login in an answer: they change while the server is open."""
+        if self.login is None or not (tokens := self.login.tokens):
             return answer
+        text = json.dumps(answer)
+        masked = Secrets(tokens).mask(text)
+        return answer if masked == text else dict(json.loads(masked))
+
+    def _make_login(self, auth: AuthSettings | Mapping[str, Any] | None) -> Login | None:
+        """Returns the login at a URL; None if a header authorizes the requests."""
+        if not self.url or any(name.lower() == "authorization" for name in self.headers):
+            if auth:
+                raise DefinitionError(f"mcp({self.name}): `auth` needs a URL, and no header Authorization")
+            return None
+        from forge.sources.mcp.oauth.login import Login  # programs do without
+        from forge.sources.mcp.oauth.settings import read_settings
+
+        return Login(self.name, self.url, read_settings(auth), self._egress, self.directory)
 
     async def _open(self) -> None:
         from forge.sources.mcp.connection import Connection, Target  # it imports the SDK, which takes a second
@@ -193,8 +258,10 @@ class McpServer:
             command=self.command,
             environment=self.environment,
             directory=self.directory,
+            settings=self.program,
             url=self.url,
             headers=self.headers,
+            login=self.login,
             egress=self._egress,
         )
         listener = CallListener(self.name, Secrets(self.secrets), self._mark_stale, self._sampling)
@@ -233,6 +300,8 @@ class McpServer:
             self._mark_stale()
         if self._refreshing is not None and not self._refreshing.done():
             await asyncio.wait([self._refreshing])
+        elif connection.is_list_expired:
+            self._mark_stale()  # this call does not wait for it
 
     async def _refresh(self) -> None:
         while self._stale and (connection := self._connection) is not None:
@@ -268,7 +337,7 @@ class McpServer:
         digests = {remote: digest(definition) for remote, definition in chosen.items()}
         target = self.target
         if self.pins.trusts_first and self.name not in self.pins.servers():
-            self.pins.record(self.name, target, chosen, "whoever mounted it")
+            self.pins.record(self.name, target, chosen, "the person who mounted it")
         pins, lost = self.pins.of(self.name), self.pins.find_lost(self.name)
         hidden = len(chosen) > MANY if self._hidden is None else self._hidden
         settings = self._settings._replace(hidden=hidden)
@@ -291,26 +360,36 @@ class McpServer:
         for number, definition in enumerate(listed, 1):
             remote = definition.get("name") if isinstance(definition, Mapping) else None
             if not isinstance(remote, str) or not remote.strip() or len(remote) > LONGEST_NAME:
-                left_out[f"tool {number}"] = "it has no name, or one that is too long"
+                left_out[f"tool {number}"] = "its name is missing or too long"
                 continue
             seen.add(remote)
             if not self._is_wanted(remote):
                 continue
             if remote in chosen:
-                left_out[_display_name(remote)] = "it is listed twice; the first one counts"
+                left_out[_display_name(remote)] = "it is listed twice; the first entry is used"
                 continue
-            if _runs_as_task_only(definition):
-                left_out[_display_name(remote)] = "it can only be run as a task, which is not done here"
+            if _runs_as_task_only(definition) and not (self._connection and self._connection.runs_tasks):
+                left_out[_display_name(remote)] = "it can only run as a task, which its server does not offer"
                 continue
             try:
                 check_definition(definition)
+                self._check_headers(definition)
                 chosen[remote] = definition
             except ValueError as error:
                 left_out[_display_name(remote)] = str(error)
         for pattern in self._include:
             if not any(fnmatchcase(remote, pattern) for remote in seen):
-                left_out[pattern] = "`include` names it, and the server has no such tool"
+                left_out[pattern] = "it is in `include`, but the server has no such tool"
         return chosen
+
+    def _check_headers(self, definition: Mapping[str, Any]) -> None:
+        """Raises `ValueError` if parameters are to be sent as invalid headers (revision 2026-07-28, over HTTP)."""
+        if not self.url or self._connection is None or not self._connection.is_modern:
+            return
+        from mcp.shared.inbound import find_invalid_x_mcp_header  # the SDK is loaded by now
+
+        if reason := find_invalid_x_mcp_header(definition.get("inputSchema")):
+            raise ValueError(one_line(reason, 300))
 
     def _is_wanted(self, remote: str) -> bool:
         if self._include and not any(fnmatchcase(remote, pattern) for pattern in self._include):
@@ -332,7 +411,6 @@ class McpServer:
 
 
 mcp = McpServer
-"""An alias, so that `mcp("uvx mcp-server-git")` reads well in a list of tools."""
 
 
 def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ def read_target(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
 def display_target(command: Sequence[str], url: str, secrets: Collection[str]) -> str:
     """Displays the command or the URL, whichever is set, with secrets masked."""
     if command:
-        secret_values = [value for value in _find_secret_values(command) if len(value) >= SHORTEST]
+        secret_values = [value for value in find_secret_values(command) if len(value) >= SHORTEST]
         return Secrets((*secrets, *secret_values)).mask_all(shlex.join(command))
     url_path = re.split(r"[?#]", url, maxsplit=1)[0]
     return Secrets(secrets).mask_all(_LONG_SEGMENT.sub(MASK, url_path))
@@ -47,7 +47,7 @@ def origin_of(url: str) -> str:
     return read_url(url).origin
 
 
-def _find_secret_values(command: Sequence[str]) -> list[str]:
+def find_secret_values(command: Sequence[str]) -> list[str]:
     """Returns the secret values in a command line: `--token X`, `--api-key=X`, `-e TOKEN=X`."""
     found = []
     for word, following in zip(command, (*command[1:], ""), strict=True):

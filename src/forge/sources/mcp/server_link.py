@@ -13,6 +13,8 @@ from forge.sources.mcp.bounds import LINE, WORDS, RateLimit
 from forge.sources.mcp.listener import Listener
 from forge.sources.untrusted import one_line
 
+OURS = -32_099  # the code of a JSON-RPC error that refers to one in `Wire.failures`
+
 log = logging.getLogger("forge.sources.mcp")
 
 
@@ -40,6 +42,11 @@ class Wire:
         self.failures.pop(number - 100, None)
         return number
 
+    def take_failure(self, error: Any) -> ToolError | None:
+        """Returns the stored error that an error of the SDK stands for, once."""
+        number = error.data.get("forge") if error.code == OURS and isinstance(error.data, dict) else None
+        return self.failures.pop(number, None) if isinstance(number, int) else None
+
     def receive_line(self, level: str, logger: str, text: str) -> None:
         """Receives a line outside the protocol."""
         line = one_line(text, LINE)
@@ -48,10 +55,15 @@ class Wire:
         if line and self.rate_limit.admits():
             call_listener(self.listener.log, level, logger, line)
 
+    @property
+    def last_output(self) -> str:
+        """The latest lines of its error output."""
+        return "\n".join(self._words)
+
     def describe_end(self, how: str) -> str:
         """Describes how the server ended, with its last output."""
-        words = one_line("\n".join(self._words)[-WORDS:], WORDS)
-        return f"{how}; its last words: {words[-500:]}" if words else how
+        words = one_line(self.last_output[-WORDS:], WORDS)
+        return f"{how}; its last output: {words[-500:]}" if words else how
 
 
 def call_listener(notify: Callable[..., object], *arguments: Any) -> None:

@@ -94,7 +94,7 @@ class CallListener:
     ) -> Mapping[str, Any] | Literal[False] | None:
         running = self._find_asking_call()
         if running is None:
-            log.warning("%s asks a question that belongs to no one call: declined", self.name)
+            log.warning("%s asks a question that does not belong to a single call: declined", self.name)
             return None
         from forge.sources.mcp.questions import fill_in, visit
 
@@ -103,7 +103,7 @@ class CallListener:
         return await self._ask_within(running, fill_in(self.name, running.ctx, message, schema or {}), False)
 
     async def sample(self, request: Mapping[str, Any]) -> Mapping[str, Any]:
-        refused = ToolError("the model is not asked for servers here", ErrorKind.PERMISSION)
+        refused = ToolError("servers cannot ask the model here", ErrorKind.PERMISSION)
         running = self._find_asking_call()
         if self.sampling is None or running is None:
             raise refused
@@ -120,7 +120,7 @@ class CallListener:
         log.warning("%s is down (%s): restarting in %g s", self.name, self.secrets.mask_all(one_line(reason)), seconds)
 
     def came_back(self) -> None:
-        log.info("%s is back", self.name)
+        log.info("%s is available again", self.name)
 
     def _find_asking_call(self) -> _RunningCall | None:
         """Returns the call behind a question. If the server does not name it, the latest call of the only session with

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import asynccontextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -14,16 +14,18 @@ from typing import Any
 import mcp_types as types
 from mcp.client.session import ClientRequestContext, ClientSession
 from mcp.shared.exceptions import MCPError
-from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
-from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter, ValidationError
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.sources.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUNDS
-from forge.sources.mcp.http import OURS, over_http
+from forge.sources.mcp.dispatcher import TASK, ServerDispatcher
+from forge.sources.mcp.handshake import describe_server, is_closed, is_lost, negotiate, probe_patience, unusable_error
+from forge.sources.mcp.http import over_http
+from forge.sources.mcp.list_changes import ListChanges
 from forge.sources.mcp.listener import Listener, can_answer, current_call_key
 from forge.sources.mcp.rate_limited_messages import RateLimitedMessages
 from forge.sources.mcp.server_link import Wire, call_listener
+from forge.sources.mcp.session_requests import TASK_TTL, TaskFollower, read_page, too_many_rounds
 from forge.sources.mcp.stdio import over_stdio
 from forge.sources.mcp.target import Target
 from forge.sources.untrusted import clean, one_line
@@ -31,9 +33,13 @@ from forge.sources.untrusted import clean, one_line
 _DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's message for an unreadable answer
 _WAYS = {
     ErrorKind.VALIDATION: "Check the tool's name and its arguments.",
-    ErrorKind.SYSTEM: "The server is at fault: try again later, or do without it.",
+    ErrorKind.SYSTEM: "This is the server's fault: try again later, or continue without it.",
 }
-_OFTEN = 1.0  # seconds between two reports of a changed list
+EXTENSIONS: dict[str, dict[str, Any]] = {
+    "io.modelcontextprotocol/tasks": {},
+    "io.modelcontextprotocol/ui": {"mimeTypes": ["text/html;profile=mcp-app"]},  # shown by the console
+}
+SHORTEST = 10.0  # seconds that a list of tools stays valid at least, whatever the server says
 _ANY: Any = TypeAdapter(dict[str, Any])  # raw; the SDK has checked it by then
 
 for _name in ("mcp", "client"):  # the SDK's log has texts of servers: shown only if logging is set up
@@ -41,31 +47,38 @@ for _name in ("mcp", "client"):  # the SDK's log has texts of servers: shown onl
 
 
 @asynccontextmanager
-async def open_session(name: str, target: Target, listener: Listener, timeout: float) -> AsyncIterator[ServerSession]:
-    """Opens a session with its handshake. Raises `ToolError`, possibly inside an exception group."""
+async def open_session(
+    name: str, target: Target, listener: Listener, timeout: float, *, probe: bool = True
+) -> AsyncIterator[ServerSession]:
+    """Opens a session with its handshake. Raises `ToolError`, possibly inside an exception group.
+
+    `probe` asks for revision 2026-07-28 first.
+    """
     wire = Wire(name, listener)
     way = over_http(target, wire) if target.url else over_stdio(target, wire)
     async with way as (incoming, outgoing):
-        session = ServerSession(wire, JSONRPCDispatcher(RateLimitedMessages(incoming, wire), outgoing))
+        session = ServerSession(wire, ServerDispatcher(RateLimitedMessages(incoming, wire), outgoing))
         async with session.client:
-            await session.shake_hands(timeout)
+            await session.shake_hands(timeout, probe=min(timeout / 2, probe_patience(target)) if probe else 0.0)
+            session.changes.follow(session.client)
             try:
                 yield session
             finally:
-                session.stop_reports()
+                session.changes.stop()
 
 
 class ServerSession:
     """Sends requests to a server. Each request runs in its caller's task; there may be many at once."""
 
-    def __init__(self, wire: Wire, dispatcher: JSONRPCDispatcher[Any]) -> None:
+    def __init__(self, wire: Wire, dispatcher: ServerDispatcher) -> None:
         self.wire = wire
+        self.changes = ListChanges(wire)
         self.fallen = asyncio.Event()  # set when the callers know that the session is lost
         self.calls: dict[object, None] = {}  # the keys of open calls
+        self.list_expires_at = float("inf")  # on the loop's clock
         self._dispatcher = dispatcher
         self._asking = 0
-        self._reported_at = float("-inf")
-        self._pending_report: asyncio.TimerHandle | None = None
+        self._spawned: set[asyncio.Task[None]] = set()
         listener = wire.listener
         self.client = ClientSession(
             dispatcher=dispatcher,
@@ -75,75 +88,102 @@ class ServerSession:
             message_handler=self._receive,
             client_info=types.Implementation(name="forge", version=_version()),
             log_level="info",
+            extensions=EXTENSIONS,
         )
 
-    async def shake_hands(self, timeout: float) -> None:
-        """Performs the handshake, first the one that all servers support."""
-        name = self.wire.name
-        try:
-            async with asyncio.timeout(timeout):
-                try:
-                    await self.client.initialize()
-                except MCPError as error:
-                    if error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
-                        raise
-                    await self.client.discover()
-        except TimeoutError:
-            ending = self.wire.describe_end(f"no answer to its greeting within {timeout:g} s")
-            raise ToolError(
-                f"the server {name} cannot be used: {ending}",
-                ErrorKind.TIMEOUT,
-                "Check that the command or the URL is that of an MCP server.",
-            ) from None
-        except MCPError as error:
-            raise await self._handshake_error(error) from None
-        except ValidationError:
-            raise _unusable_error(name, "its greeting is not what the protocol says") from None
-        except RuntimeError as error:
-            versions = ", ".join((*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))
-            raise _unusable_error(name, f"{one_line(str(error))}; spoken here: {versions}") from None
-
-    async def _handshake_error(self, error: MCPError) -> ToolError:
-        """Returns the most specific error of a failed handshake."""
-        wire = self.wire
-        if (ours := self._own_error(error)) is not None:
-            return ours
-        if _is_closed(error) and await _is_lost(wire):
-            if (why := wire.unstartable) is not None:
-                hint = why.suggestion or "Check the command."
-                return ToolError(f"the server {wire.name} cannot be started: {why.message}", ErrorKind.CONFIG, hint)
-            hint = "Run its command by hand to see what it lacks."
-            return ToolError(
-                f"the server {wire.name} ended before it could be used ({wire.lost.result()})", ErrorKind.CONFIG, hint
-            )
-        if _DUMP.search(error.message):
-            return _unusable_error(wire.name, "its greeting is not what the protocol says")
-        return _unusable_error(wire.name, f"it refused the greeting: {one_line(error.message, LINE)}")
+    @property
+    def is_modern(self) -> bool:
+        """True for revision 2026-07-28, which has no handshake and no sessions."""
+        return self.client.discover_result is not None
 
     @property
     def info(self) -> dict[str, Any]:
-        """The server's own name, version and title, cleaned."""
-        reported = self.client.server_info
-        if reported is None:
-            return {}
-        fields = {"name": reported.name, "version": reported.version, "title": reported.title}
-        return {key: one_line(value) for key, value in fields.items() if value}
+        return describe_server(self.client)
 
     @property
     def instructions(self) -> str:
         return clean(self.client.instructions or "", INSTRUCTIONS)
 
+    async def shake_hands(self, timeout: float, *, probe: float) -> None:
+        """Agrees on a revision with the server."""
+        name = self.wire.name
+        try:
+            async with asyncio.timeout(timeout):
+                await negotiate(self.client, self.wire, probe=probe)
+        except TimeoutError:
+            ending = self.wire.describe_end(f"no response to the handshake within {timeout:g} s")
+            raise ToolError(
+                f"the server {name} cannot be used: {ending}",
+                ErrorKind.TIMEOUT,
+                "Check that the command or the URL belongs to an MCP server.",
+            ) from None
+        except MCPError as error:
+            raise await self._handshake_error(error) from None
+        except ValidationError:
+            raise unusable_error(name, "its handshake is not valid MCP") from None
+
+    async def _handshake_error(self, error: MCPError) -> ToolError:
+        """Returns the most specific error of a failed handshake."""
+        wire = self.wire
+        if (ours := self.wire.take_failure(error)) is not None:
+            return ours
+        if is_closed(error) and await is_lost(wire):
+            if (why := wire.unstartable) is not None:
+                hint = why.suggestion or "Check the command."
+                return ToolError(f"the server {wire.name} cannot be started: {why.message}", ErrorKind.CONFIG, hint)
+            hint = "Run its command by hand to see the error."
+            return ToolError(
+                f"the server {wire.name} ended before it could be used ({wire.lost.result()})", ErrorKind.CONFIG, hint
+            )
+        if _DUMP.search(error.message):
+            return unusable_error(wire.name, "its handshake is not valid MCP")
+        return unusable_error(wire.name, f"it refused the handshake: {one_line(error.message, LINE)}")
+
     async def page(self, cursor: str | None) -> dict[str, Any]:
         """Returns one raw page of the server's tools: one bad definition must not affect the others."""
-        params = {"cursor": cursor} if cursor is not None else {}
-        if self.client.initialize_result is None:  # the SDK adds what newer servers require with each request
-            request = types.ListToolsRequest(params=types.PaginatedRequestParams(cursor=cursor))
-            answer: dict[str, Any] = await self.client.send_request(request, _ANY)
-            return answer
-        return await self._dispatcher.send_raw_request("tools/list", params)
+        page = await read_page(self, "tools/list", cursor)
+        self.changes.was_read = True
+        if self.is_modern:
+            self._dispatcher.keep_headers(page)
+            self._note_lifetime(page.get("ttlMs"), is_first=cursor is None)
+        return page
 
-    async def call(self, name: str, arguments: Mapping[str, Any], key: object) -> dict[str, Any]:
-        """Returns the raw result of a call. If cancelled, it notifies the server."""
+    def _note_lifetime(self, milliseconds: Any, *, is_first: bool) -> None:
+        """Notes how long the list is valid; the page with the shortest time counts. 0 says nothing."""
+        if is_first:
+            self.list_expires_at = float("inf")
+        if isinstance(milliseconds, int) and milliseconds > 0:
+            expires_at = asyncio.get_running_loop().time() + max(SHORTEST, milliseconds / 1000)
+            self.list_expires_at = min(self.list_expires_at, expires_at)
+
+    async def send(self, request: Any) -> dict[str, Any]:
+        """Returns the raw answer to a request. Raises the SDK's errors."""
+        answer: dict[str, Any] = await self.client.send_request(request, _ANY)
+        return answer
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Runs work that no call waits for."""
+        task = asyncio.create_task(work)
+        self._spawned.add(task)
+        task.add_done_callback(self._spawned.discard)
+
+    def offers(self, method: str) -> bool:
+        """Tells if the server declares a list or a method, such as `prompts/list`."""
+        offered = self.client.server_capabilities
+        field = {"completion": "completions"}.get(method, method.partition("/")[0])
+        return offered is not None and getattr(offered, field, None) is not None
+
+    @property
+    def runs_tasks(self) -> bool:
+        """True if calls of an older server can run as tasks. A newer one decides by itself."""
+        offered = self.client.server_capabilities
+        requests = offered.tasks.requests if offered is not None and offered.tasks is not None else None
+        return requests is not None and requests.tools is not None and requests.tools.call is not None
+
+    async def call(
+        self, name: str, arguments: Mapping[str, Any], key: object, *, as_task: bool = False
+    ) -> dict[str, Any]:
+        """Returns the raw result of a call; follows the task if it becomes one. If cancelled, notifies the server."""
         listener = self.wire.listener
 
         async def report_progress(progress: float, total: float | None, message: str | None) -> None:
@@ -153,7 +193,7 @@ class ServerSession:
         self.calls[key] = None
         token = current_call_key.set(key)  # over HTTP, the server's questions carry our context
         try:
-            answers: dict[str, Any] = {}
+            answers: dict[str, Any] = {"task": {"ttl": TASK_TTL}} if as_task else {}
             for _ in range(MOST_ROUNDS):
                 params = types.CallToolRequestParams.model_validate(
                     {"name": name, "arguments": dict(arguments), **answers}, by_name=False
@@ -162,43 +202,45 @@ class ServerSession:
                 result: dict[str, Any] = await self.client.send_request(
                     request, _ANY, progress_callback=report_progress
                 )
+                if isinstance(meta := result.get("_meta"), dict) and isinstance(task := meta.get(TASK), dict):
+                    return await TaskFollower(self, task, key).await_result()
                 if result.get("resultType") != "input_required":
                     return result
-                answers = await self._answer_questions(result)
+                answers = await self.answer_questions(result)
         finally:
             current_call_key.reset(token)
             self.calls.pop(key, None)
-        raise ToolError(
-            f"{self.wire.name} asked for more {MOST_ROUNDS} times and did not answer",
-            ErrorKind.SYSTEM,
-            "The server is at fault; do without it.",
-        )
+        raise too_many_rounds(self.wire.name)
 
     async def failure(self, error: Exception) -> ToolError | None:
         """Returns the error behind one of the SDK's; None if the session was lost: then its owner knows the reason."""
         name = self.wire.name
         if isinstance(error, MCPError):
-            if (ours := self._own_error(error)) is not None:
+            if (ours := self.wire.take_failure(error)) is not None:
                 return ours
-            if _is_closed(error):
-                if await _is_lost(self.wire):
+            if is_closed(error):
+                if await is_lost(self.wire):
                     return None
                 return ToolError(
-                    f"the server {name} broke off before it answered", ErrorKind.SYSTEM, "Try again in a moment."
+                    f"the server {name} disconnected before it answered", ErrorKind.SYSTEM, "Try again in a moment."
                 )
             if _DUMP.search(error.message) and error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
                 return _protocol_error(name)
+            if error.code == types.HEADER_MISMATCH:  # the server did nothing
+                self.changes.schedule()
+                what = f"the server {name} has changed the definition of the tool"
+                return ToolError(what, ErrorKind.SYSTEM, "Call it again: the list is being read.", passing=True)
             reported = clean(error.message, LINE) or "no reason was given"
             kind = ErrorKind.VALIDATION if error.code == types.INVALID_PARAMS else ErrorKind.USER
             if error.code in (types.INTERNAL_ERROR, types.PARSE_ERROR):
                 kind = ErrorKind.SYSTEM
-            hint = _WAYS.get(kind, "Change what you asked of it, or do without it.")
+            hint = _WAYS.get(kind, "Change the arguments, or continue without this tool.")
             return ToolError(f"the server {name} says: {reported}", kind, hint)
         if isinstance(error, ValidationError):
             return _protocol_error(name)
         raise error
 
-    async def _answer_questions(self, result: dict[str, Any]) -> dict[str, Any]:
+    async def answer_questions(self, result: dict[str, Any]) -> dict[str, Any]:
         """Answers a newer server's questions during a call. Returns the fields for the next attempt."""
         required = types.InputRequiredResult.model_validate(result, by_name=False)
         answers: dict[str, Any] = {}
@@ -211,10 +253,6 @@ class ServerSession:
         if not answers:
             await asyncio.sleep(0.2)  # the server only wants another attempt
         return {"inputResponses": answers or None, "requestState": required.request_state}
-
-    def _own_error(self, error: MCPError) -> ToolError | None:
-        number = error.data.get("forge") if error.code == OURS and isinstance(error.data, dict) else None
-        return self.wire.failures.pop(number, None) if isinstance(number, int) else None
 
     def _find_caller(self) -> object | None:
         """Returns the call that a question belongs to; None if it is ambiguous."""
@@ -260,7 +298,7 @@ class ServerSession:
         except ToolError as error:
             return types.ErrorData(code=types.INVALID_REQUEST, message=error.message)
         except ValidationError:
-            return types.ErrorData(code=types.INTERNAL_ERROR, message="the answer of the model cannot be sent")
+            return types.ErrorData(code=types.INTERNAL_ERROR, message="the model's answer cannot be sent")
         finally:
             self._asking -= 1
 
@@ -272,53 +310,12 @@ class ServerSession:
 
     async def _receive(self, message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
-            self._schedule_report()
-
-    def _schedule_report(self) -> None:
-        """Reports a change at once, then once a second at most; the last change is always reported."""
-        if self._pending_report is not None:
-            return
-        loop = asyncio.get_running_loop()
-        wait = self._reported_at + _OFTEN - loop.time()
-        if wait > 0:
-            self._pending_report = loop.call_later(wait, self._report_change)
-        else:
-            self._report_change()
-
-    def stop_reports(self) -> None:
-        """Stops the reports."""
-        if self._pending_report is not None:
-            self._pending_report.cancel()
-
-    def _report_change(self) -> None:
-        self._pending_report = None
-        self._reported_at = asyncio.get_running_loop().time()
-        if not self.wire.lost.done():
-            call_listener(self.wire.listener.tools_changed)
-
-
-def _is_closed(error: MCPError) -> bool:
-    """Recognises the SDK's own error by its message: servers use the same code for other errors."""
-    return error.code == types.CONNECTION_CLOSED and error.message == "Connection closed"
-
-
-async def _is_lost(wire: Wire) -> bool:
-    """Waits a moment, since a closed stream may be noticed before the reason."""
-    await asyncio.wait([wire.lost], timeout=0.1)
-    return wire.lost.done()
+            self.changes.schedule()
 
 
 def _protocol_error(name: str) -> ToolError:
-    what = f"the answer of the server {name} is not what the protocol says"
-    return ToolError(what, ErrorKind.SYSTEM, "The server is at fault; do without it.")
-
-
-def _unusable_error(name: str, why: str) -> ToolError:
-    return ToolError(
-        f"the server {name} cannot be used: {why}",
-        ErrorKind.CONFIG,
-        "Check that the command or the URL is that of an MCP server, and its version.",
-    )
+    what = f"the server {name} sent an invalid MCP response"
+    return ToolError(what, ErrorKind.SYSTEM, "This is the server's fault; continue without it.")
 
 
 def _version() -> str:

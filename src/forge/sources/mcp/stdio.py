@@ -17,9 +17,9 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.environment import shell_environment
 from forge.process.running.piped import Piped
 from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE
+from forge.sources.mcp.programs.start import start_program
 from forge.sources.mcp.server_link import Wire
 from forge.sources.mcp.target import Target
 
@@ -42,26 +42,23 @@ _ID_LAST = re.compile(rb'[}\]]\s*,\s*"id"\s*:\s*"?([0-9]{1,15})"?\s*(?:,\s*"json
 @asynccontextmanager
 async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
     """Runs a program and yields its streams. Raises `ToolError` if it cannot be started."""
-    depth = _read_depth() + 1
-    program = await Piped.start(
-        target.command,
-        cwd=target.directory or Path.cwd(),
-        env={**shell_environment(), **target.environment, DEPTH: str(depth)},
-    )
-    streams = _ProgramStreams(program, wire)
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(streams.read)
-            tasks.start_soon(streams.read_errors)
-            tasks.start_soon(streams.write)
-            try:
-                yield streams.incoming, streams.outgoing
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await streams.stop()
-                tasks.cancel_scope.cancel()
-    finally:
-        streams.close()
+    variables = {**target.environment, DEPTH: str(_read_depth() + 1)}
+    directory = target.directory or Path.cwd()
+    async with start_program(wire.name, target.command, directory, variables, target.settings) as program:
+        streams = _ProgramStreams(program, wire)
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(streams.read)
+                tasks.start_soon(streams.read_errors)
+                tasks.start_soon(streams.write)
+                try:
+                    yield streams.incoming, streams.outgoing
+                finally:
+                    with anyio.CancelScope(shield=True):
+                        await streams.stop()
+                    tasks.cancel_scope.cancel()
+        finally:
+            streams.close()
 
 
 def _read_depth() -> int:
@@ -70,9 +67,9 @@ def _read_depth() -> int:
     depth = int(said) if said.isdecimal() and len(said) < 3 else 0
     if depth >= DEEPEST:
         raise ToolError(
-            f"servers have started servers, {depth} deep",
+            f"MCP servers started other MCP servers, {depth} levels deep",
             ErrorKind.CONFIG,
-            "Check whether a project that is served has itself among its mcpServers.",
+            "Check whether a served project lists itself under mcpServers.",
         )
     return depth
 
@@ -95,7 +92,7 @@ class _ProgramStreams:
             for line in lines.split(piece):
                 await self._receive_line(line)
             if lines.waiting > MOST_LINE:
-                self.wire.lose(f"it wrote more than {MOST_LINE // MIB} MiB without an end of line")
+                self.wire.lose(f"it wrote more than {MOST_LINE // MIB} MiB without a line break")
                 break
         else:
             await self._report_end()
@@ -131,6 +128,8 @@ class _ProgramStreams:
             async with asyncio.timeout(PATIENCE):
                 await self._sent.wait()
         await self.program.stop(PATIENCE, GRACE)
+        for line in self.program.put_back:
+            self.wire.receive_line("warning", "sandbox", line)
 
     def close(self) -> None:
         for stream in (self._arrived, self.incoming, self.outgoing, self._to_send):
@@ -158,6 +157,8 @@ class _ProgramStreams:
                 except ToolError as error:
                     self.wire.unstartable = error
                 await self._errors_read.wait()
+                if problem := self.program.explain_failed_start(self.wire.last_output):
+                    self.wire.unstartable = problem
         self.wire.lose(self.wire.describe_end(how))
 
 
@@ -212,12 +213,12 @@ class LineSplitter:
 
 def _read_message(line: ServerLine) -> SessionMessage | None:
     """Reads a message; None if it is none. An unusable answer to a call becomes an error answer."""
-    problem = f"its answer has {line.size:,} bytes, and {MOST_MESSAGE:,} is the most"
+    problem = f"its response has {line.size:,} bytes; the maximum is {MOST_MESSAGE:,}"
     if not line.size:
         try:
             return SessionMessage(jsonrpc_message_adapter.validate_json(line.head, by_name=False))
         except ValueError:
-            problem = "its answer is no valid message"
+            problem = "its response is not a valid message"
     found = _ID_FIRST.match(line.head[:_PART]) or _ID_LAST.search((line.tail or line.head)[-_PART:])
     if found is None:
         return None

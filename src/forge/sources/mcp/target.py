@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from forge.network.egress import Egress
+from forge.sources.mcp.oauth.login import Login
+from forge.sources.mcp.programs.settings import ProgramSettings
+
+_UNCONFINED = ProgramSettings(sandbox="off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +22,8 @@ class Target:
         default_factory=dict, repr=False
     )  # added to the minimal environment of programs
     directory: Path | None = None
+    settings: ProgramSettings = _UNCONFINED  # of the program: its sandbox and its limits
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # sent to that origin only
+    login: Login | None = None  # OAuth, unless a header says otherwise
     egress: Egress | None = None  # None: the configured origin only, private or not, since a person named it

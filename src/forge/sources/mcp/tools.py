@@ -12,7 +12,7 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
-from forge.sources.mcp.results import result_of
+from forge.sources.mcp.results import LONGEST_URI, result_of
 from forge.sources.pins import PINNED, Pin, PinState, difference, format_definition
 from forge.sources.untrusted import clean, clean_schema
 
@@ -55,6 +55,7 @@ class ToolServer(Protocol):
     def check_current(self, tool: McpTool) -> None: ...
     async def approve(self, *tools: McpTool, by: str) -> None: ...
     async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]: ...
+    async def read_app(self, uri: str) -> str: ...
 
 
 class McpTool(Tool):
@@ -73,6 +74,7 @@ class McpTool(Tool):
             )
         self.spec = shown
         self.offer = offer
+        self.app = find_app(offer.definition)  # the URI of the app that shows its results
         self.needs_person = offer.state in (PinState.CHANGED, PinState.UNKNOWN)
         self._settings = settings
         self._source = source
@@ -118,7 +120,12 @@ class McpTool(Tool):
         self._source.check_current(self)
         await self._note_approval(ctx)
         answer = await self._source.call(self, arguments, ctx)
-        return result_of(answer, render_call(ctx.call))
+        result = result_of(answer, render_call(ctx.call))
+        return result.with_data(app=self.app) if self.app and result.success else result
+
+    async def read_app(self) -> str:
+        """Returns the HTML of its app. Raises `ToolError`."""
+        return await self._source.read_app(self.app)
 
     async def _note_approval(self, ctx: ToolContext) -> None:
         """Stores the definition as approved: the approver of this call has seen it."""
@@ -131,10 +138,29 @@ class McpTool(Tool):
         elif self.needs_person:
             why = "changed since it was approved" if self.state is PinState.CHANGED else "may not be the approved one"
             raise ToolError(
-                f"its definition {why}, and nothing here can ask a person about it",
+                f"its definition {why}, and there is no person to ask",
                 ErrorKind.PERMISSION,
                 "Ask the person to run `forge mcp approve`.",
             )
+
+
+def find_app(definition: Mapping[str, Any]) -> str:
+    """Returns the URI of the app that shows a tool's results (extension io.modelcontextprotocol/ui); "" without one."""
+    uri = _read_ui(definition).get("resourceUri")
+    is_usable = isinstance(uri, str) and uri.startswith("ui://") and len(uri) <= LONGEST_URI and uri.isprintable()
+    return str(uri) if is_usable else ""
+
+
+def _is_for_apps(definition: Mapping[str, Any]) -> bool:
+    """Tells if a tool is meant for apps only: then models do not see it unless they search for it."""
+    seen_by = _read_ui(definition).get("visibility")
+    return isinstance(seen_by, list) and "app" in seen_by and "model" not in seen_by
+
+
+def _read_ui(definition: Mapping[str, Any]) -> Mapping[str, Any]:
+    meta = definition.get("_meta")
+    said = meta.get("ui") if isinstance(meta, Mapping) else None
+    return said if isinstance(said, Mapping) else {}
 
 
 def check_definition(definition: Mapping[str, Any]) -> None:
@@ -170,14 +196,14 @@ def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ServerSetti
     description = clean(definition.get("description")) or clean(definition.get("title"), 200)
     return ToolSpec(
         name=offer.name,
-        description=description or f"The tool {clean(offer.remote, 100)}, of which its server says nothing.",
+        description=description or f"The tool {clean(offer.remote, 100)}; its server gives no description.",
         parameters=_parameters(offer.name, definition.get("inputSchema")),
         category=Category.ADAPTER,
         permissions=settings.permissions | more,
         # a hint that promises safety is ignored; a hint that warns is believed
         confirm=offer.state in (PinState.NEW, PinState.UNKNOWN) or hints.get("destructiveHint") is True,
         timeout=settings.timeout,
-        hidden=settings.hidden,
+        hidden=settings.hidden or _is_for_apps(definition),
         origin=settings.origin,
     )
 
@@ -186,7 +212,7 @@ def _parameters(name: str, schema: Any) -> Mapping[str, Any]:
     if schema is None:
         return {"type": "object", "properties": {}}
     if not isinstance(schema, Mapping):
-        raise DefinitionError(f"tool {name!r}: its inputSchema is no object")
+        raise DefinitionError(f"tool {name!r}: its inputSchema is not an object")
     try:
         cleaned = clean_schema(schema)
     except ValueError as error:

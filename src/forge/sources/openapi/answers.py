@@ -23,7 +23,7 @@ _dump = json.JSONEncoder(ensure_ascii=False).encode
 _SHOWN = ("retry-after", "location", "link")  # headers that tell the model what to do next
 _REPORTED = frozenset({*_SHOWN, "content-type", "etag", "last-modified", "www-authenticate"})
 _LIMITS = ("x-ratelimit", "ratelimit")
-_FORBIDDEN = "the server did not accept the credentials, or there are none; they are in the configuration"
+_FORBIDDEN = "the server rejected the credentials, or none are configured; a person must check the configuration"
 
 
 class AnswerReader:
@@ -46,13 +46,12 @@ class AnswerReader:
         lines = [said, *(f"{name}: {headers[name]}" for name in _SHOWN if name in headers)]
         notes = [_FORBIDDEN] if answer.status in (401, 403) else []
         if answer.truncated:
-            notes.append(f"only the first {len(answer.body):,} bytes of the answer; ask for less")
+            notes.append(f"only the first {len(answer.body):,} bytes of the response; request less")
         text, data["body"], left_out, attachments = self._body(operation, answer)
         if left_out:
             data["left_out"] = left_out
-            notes.append(
-                f"{left_out:,} {'value' if left_out == 1 else 'values'} that the API does not describe left out"
-            )
+            count = f"{left_out:,} {'value' if left_out == 1 else 'values'}"
+            notes.append(f"{count} left out: not described in the API document")
         lines += ["", text] if text else []
         lines += [f"[{note}]" for note in notes]
         return ToolResult(

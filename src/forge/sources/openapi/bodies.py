@@ -47,7 +47,7 @@ def content_of(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | 
     try:
         media, content = _encode_body(body, value)
     except UnicodeEncodeError:
-        raise ToolError("the body has half a character (a lone surrogate)", ErrorKind.VALIDATION) from None
+        raise ToolError("the body contains an invalid character (a lone surrogate)", ErrorKind.VALIDATION) from None
     if len(content) > LARGEST:
         raise ToolError(f"the body has {len(content):,} bytes, the limit is {LARGEST:,}", ErrorKind.VALIDATION)
     return media, content
@@ -76,7 +76,9 @@ def to_bytes(value: Any) -> bytes:
     try:
         return b64decode(text[len(_BYTES) :], validate=True)
     except (binascii.Error, ValueError):
-        raise ToolError("what follows base64: is no base64", ErrorKind.VALIDATION, "Encode the bytes again.") from None
+        raise ToolError(
+            "the text after base64: is not valid base64", ErrorKind.VALIDATION, "Encode the bytes again."
+        ) from None
 
 
 def _encode_form(value: Any, encoding: Mapping[str, Any]) -> str:

@@ -37,8 +37,8 @@ class OpenapiCall(
     async def run(
         self,
         ctx: ToolContext,
-        spec: Annotated[str, "A configured API's name, or the path or URL of its OpenAPI document."],
-        operation_id: Annotated[str, "As the document names it, or as in GET /pets/{id}."],
+        spec: Annotated[str, "The name of a configured API, or the path or URL of an OpenAPI document."],
+        operation_id: Annotated[str, "The operationId, or method and path such as GET /pets/{id}."],
         params: Annotated[dict[str, Any] | None, "Path, query, header and body parameters by name."] = None,
     ) -> ToolResult:
         if (configured := self._specs.get(spec)) is not None:
@@ -76,7 +76,7 @@ class OpenapiCall(
                 raw = await in_thread(lambda: read_file(ctx.scope, spec, LARGEST))
             except ToolError as error:
                 if error.kind is ErrorKind.NOT_FOUND and self._specs:
-                    error.suggestion = f"Configured are {', '.join(sorted(self._specs)[:20])}."
+                    error.suggestion = f"The configured APIs are {', '.join(sorted(self._specs)[:20])}."
                 raise
         key = (url or spec, blake2b(raw, digest_size=16).digest())
         if key not in self._documents:

@@ -63,14 +63,14 @@ def _read(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credential
             raise DefinitionError(f"auth: unknown key {key!r}" + (f"; did you mean {hint[0]!r}?" if hint else ""))
     kinds = [kind for kind in ("bearer", "api_key", "basic") if kind in auth or f"{kind}_env" in auth]
     if len(kinds) != 1:
-        raise DefinitionError(f"auth: one way to authenticate is needed. {_HOW}")
+        raise DefinitionError(f"auth: expected exactly one way to authenticate. {_HOW}")
     kind = cast(Literal["bearer", "basic", "api_key"], kinds[0])
     if kind == "basic":
         return _basic(auth, environment)
     value, problem = _value(auth, kind, environment)
     location = auth.get("in", "")
     if location not in ("", "header", "query", "cookie"):
-        raise DefinitionError(f"auth: in is header, query or cookie, not {location!r}")
+        raise DefinitionError(f"auth: in must be header, query or cookie, not {location!r}")
     return Credential(kind, value, str(auth.get("name", "")), location, _spellings(value), problem)
 
 
@@ -102,7 +102,7 @@ def _basic(auth: Mapping[str, Any], environment: Mapping[str, str]) -> Credentia
         password, missing = _read_variable(names[1], environment)
         problem = problem or missing
     else:
-        raise DefinitionError(f"auth: basic is not understood. {_HOW}")
+        raise DefinitionError(f"auth: basic is invalid. {_HOW}")
     encoded = b64encode(f"{user}:{password}".encode()).decode()
     return Credential("basic", encoded, secrets=(*_spellings(password), *_spellings(encoded)), problem=problem)
 
@@ -148,9 +148,9 @@ def _find_position(credential: Credential, document: Document) -> tuple[str, str
     if len(fitting) == 1:
         return fitting.pop()
     raise ToolError(
-        f"the document names {len(fitting) or 'no'} places for an API key",
+        f"the document declares {len(fitting) or 'no'} places for an API key",
         ErrorKind.CONFIG,
-        "Say which with name and in beside api_key_env.",
+        "Choose one: set name and in next to api_key_env.",
     )
 
 

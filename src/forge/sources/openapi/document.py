@@ -25,7 +25,7 @@ class Document:
 
     def __init__(self, root: Any, name: str, url: str = "") -> None:
         if not isinstance(root, Mapping):
-            raise unreadable(name, "it is no mapping", "Name an OpenAPI 3 or Swagger 2.0 document.")
+            raise unreadable(name, "it is not a mapping", "Name an OpenAPI 3 or Swagger 2.0 document.")
         if is_swagger(root):
             root = convert_swagger(root)
         version = root.get("openapi")
@@ -48,7 +48,7 @@ class Document:
     def at(self, reference: Any) -> Any:
         """Follows a reference inside this document. Raises `BrokenOperation` for any other."""
         if not isinstance(reference, str):
-            raise BrokenOperation("a $ref that is no text")
+            raise BrokenOperation("a $ref that is not a string")
         if not reference.startswith("#"):
             raise BrokenOperation(
                 f"it refers to {one_line(reference, 100)!r}: only references inside the document are followed"
@@ -59,18 +59,18 @@ class Document:
             try:
                 found = found[int(part)] if isinstance(found, list) else found[part]
             except (KeyError, IndexError, ValueError, TypeError):
-                raise BrokenOperation(f"{one_line(reference, 100)!r} leads nowhere") from None
+                raise BrokenOperation(f"{one_line(reference, 100)!r} does not exist") from None
         return found
 
     def resolve(self, node: Any) -> Mapping[str, Any]:
-        """Returns the node with its references followed; {} if it is no mapping."""
+        """Returns the node with its references followed; {} if it is not a mapping."""
         for _ in range(MOST_HOPS):
             if not isinstance(node, Mapping):
                 return {}
             if "$ref" not in node:
                 return node
             node = self.at(node["$ref"])
-        raise BrokenOperation("references that lead in a circle")
+        raise BrokenOperation("circular references")
 
     def section(self, name: str) -> Mapping[str, Any]:
         """Returns a section of the components."""

@@ -20,7 +20,7 @@ _DEEPEST = 20
 
 
 def encode_in_path(parameter: Parameter, value: Any) -> str:
-    """Encodes one or more values as a part of the path; a slash in a value is no separator."""
+    """Encodes one or more values as a part of the path; a slash in a value is not a separator."""
     name, spell = quote_text(parameter.name), quote_text
     if parameter.media:
         return _check_segment(parameter, spell(as_json(value)))
@@ -91,16 +91,14 @@ def as_json(value: Any) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        raise ToolError(
-            "there is no such number in JSON", ErrorKind.VALIDATION, "Leave out NaN and Infinity."
-        ) from None
+        raise ToolError("JSON has no such number", ErrorKind.VALIDATION, "Remove NaN and Infinity.") from None
 
 
 def quote_text(text: str, safe: str = "") -> str:
     try:
         return quote(text, safe=safe)
     except UnicodeEncodeError:
-        raise ToolError("half a character (a lone surrogate)", ErrorKind.VALIDATION, "Leave it out.") from None
+        raise ToolError("an invalid character (a lone surrogate)", ErrorKind.VALIDATION, "Remove it.") from None
 
 
 def _quote_reserved(text: str) -> str:
@@ -120,6 +118,8 @@ def _check_segment(parameter: Parameter, spelled: str) -> str:
     """Refuses an empty segment or one of dots: some servers read it as another path, even if it is encoded."""
     if spelled in _DOTS:
         raise ToolError(
-            f"{parameter.argument}: {spelled!r} cannot stand in a path", ErrorKind.VALIDATION, "Give a real value."
+            f"{parameter.argument}: {spelled!r} cannot be part of a path",
+            ErrorKind.VALIDATION,
+            'Send a non-empty value that is not "." or "..".',
         )
     return spelled

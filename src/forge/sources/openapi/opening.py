@@ -24,7 +24,7 @@ def is_url(spec: str) -> bool:
 async def open_document(spec: str | Path | Mapping[str, Any], egress: Egress) -> Document:
     """Opens a document. It is parsed in a thread, since a large one takes a while."""
     if isinstance(spec, Mapping):
-        name = "that was given as data"
+        name = "given as data"
         return Document(await in_thread(lambda: _copy_data(spec, name)), name)
     if isinstance(spec, str) and is_url(spec):
         raw, url = await download(spec, egress)
@@ -46,9 +46,9 @@ async def download(url: str, egress: Egress) -> tuple[bytes, str]:
     answer = await fetch("GET", url, egress=egress, limits=limits, follow="same-host")
     if answer.location:
         raise ToolError(
-            f"the OpenAPI document at {url[:200]} is now at {answer.location[:200]}",
+            f"the OpenAPI document at {url[:200]} has moved to {answer.location[:200]}",
             ErrorKind.CONFIG,
-            "Name that URL, if you trust it.",
+            "Use the new URL, if you trust it.",
         )
     if answer.status != 200:
         raise unreadable(url[:200], f"the server answered {answer.status}", "Check the URL.")
@@ -62,12 +62,12 @@ def _read_content(path: Path) -> bytes:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a FIFO must not hang
         with open(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise unreadable(path.name, "it is no regular file", "Name a file.")
+                raise unreadable(path.name, "it is not a regular file", "Name a file.")
             content = file.read(LARGEST + 1)
     except OSError as error:
         raise unreadable(str(path), str(error.strerror), "Name an existing file.") from None
     except ValueError:  # a NUL byte in the name
-        raise unreadable(repr(str(path)), "no file is called so", "Name an existing file.") from None
+        raise unreadable(repr(str(path)), "no such file", "Name an existing file.") from None
     if len(content) > LARGEST:
         raise unreadable(path.name, f"it has more than {LARGEST // 1024 // 1024} MiB", "Make it smaller.")
     return content
@@ -80,4 +80,4 @@ def _copy_data(root: Mapping[str, Any], name: str) -> Any:
     try:
         return from_json(to_json(root, inf_nan_mode="null"))
     except (ValueError, RecursionError) as error:  # pydantic's errors are ValueErrors
-        raise unreadable(name, f"it is no JSON: {str(error)[:200]}") from None
+        raise unreadable(name, f"it is not JSON: {str(error)[:200]}") from None

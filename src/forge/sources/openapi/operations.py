@@ -109,7 +109,7 @@ def _id(given: str) -> str:
 def _item(document: Document, item: Any) -> Mapping[str, Any]:
     """Returns a path item; keys next to a reference count as well."""
     if not isinstance(item, Mapping):
-        raise BrokenOperation("it is no mapping")
+        raise BrokenOperation("it is not a mapping")
     beside = {key: value for key, value in item.items() if key != "$ref"}
     return {**document.resolve(item), **beside} if "$ref" in item else item
 
@@ -120,7 +120,9 @@ def _methods(path: str, item: Mapping[str, Any], problems: list[str]) -> Iterato
         if method in METHODS and isinstance(raw, Mapping):
             yield method, raw
         elif method in METHODS or method == "TRACE":
-            problems.append(f"{method} {one_line(path)}: {'it is no mapping' if method != 'TRACE' else 'is not sent'}")
+            problems.append(
+                f"{method} {one_line(path)}: {'it is not a mapping' if method != 'TRACE' else 'is not sent'}"
+            )
 
 
 def _make_unique(name: str, identity: str, names: set[str]) -> str:

@@ -28,7 +28,7 @@ def parse(raw: bytes, name: str) -> Any:
         return _parse_json(text, name)
     if len(raw) > LARGEST_YAML:
         size = f"{LARGEST_YAML // 1024 // 1024} MiB"
-        raise unreadable(name, f"it has more than {size} of YAML", "Save it as JSON, which is read much faster.")
+        raise unreadable(name, f"it has more than {size} of YAML", "Save it as JSON, which is much faster to read.")
     return _parse_yaml(text, name)
 
 
@@ -149,7 +149,7 @@ class _Builder:
         merged: dict[str, Any] = {}
         for key, item in node.value:
             if not isinstance(key, self.yaml.ScalarNode):
-                raise self._problem(key, "a key that is no text")
+                raise self._problem(key, "a key that is not a string")
             if yaml_tabs.STAND_IN in key.value:
                 raise self._problem(key, yaml_tabs.PROBLEM)
             if key.tag == f"{_TAG}merge":
@@ -162,7 +162,7 @@ class _Builder:
         for one in node.value if isinstance(node, self.yaml.SequenceNode) else [node]:
             found = self.build(one, depth + 1)
             if not isinstance(found, dict):
-                raise self._problem(one, "`<<` takes mappings")
+                raise self._problem(one, "`<<` needs a mapping")
             self.merged += len(found)
             if self.merged > MOST_MERGED:
                 raise self._problem(one, f"`<<` copies more than {MOST_MERGED:,} entries")

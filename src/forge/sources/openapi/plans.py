@@ -221,7 +221,7 @@ def _choose_format(content: Mapping[str, Any]) -> tuple[str, BodyKind]:
     """Returns the most specific format of a body."""
     kinds = {media: _kind(media) for media in content if isinstance(media, str)}
     if not kinds:
-        raise BrokenOperation("its body has no format")
+        raise BrokenOperation("its body has no media type")
     order: tuple[BodyKind, ...] = ("json", "form", "multipart", "text", "bytes")
     media = min(kinds, key=lambda one: order.index(kinds[one]))
     return media, kinds[media]

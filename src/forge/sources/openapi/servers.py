@@ -85,7 +85,7 @@ class Servers:
             if self._document.url:
                 written = urljoin(self._document.url, written)
             elif "://" not in written:
-                problems.append("it does not say where its server is")
+                problems.append("it does not name its server")
                 continue
             try:
                 url = read_url(written)
@@ -94,11 +94,11 @@ class Servers:
                 continue
             if self._is_trusted(url):
                 return written.partition("?")[0].partition("#")[0].rstrip("/")
-            problems.append(f"it was fetched from elsewhere and names the server {url.origin}")
+            problems.append(f"it was fetched from another server and names the server {url.origin}")
         raise ToolError(
             f"the OpenAPI document {one_line(self._document.name, 100)}: {problems[0]}",
             ErrorKind.CONFIG,
-            "Say which server is meant with server=, or `server:` in forge.yaml.",
+            "Set the server with server=, or with `server:` in forge.yaml.",
         )
 
     def _is_trusted(self, url: Url) -> bool:

@@ -98,7 +98,7 @@ class OpenApi:
         for problem in self.problems[:20]:
             log.warning("openapi %s: left out: %s", self.name, problem)
         if found and not selected:
-            log.warning("openapi %s: none of its %d operations passes the filters", self.name, len(found))
+            log.warning("openapi %s: none of its %d operations matches the filters", self.name, len(found))
         servers = Servers(document, self._server, self._egress, ad_hoc=ad_hoc)
         if selected and not ad_hoc:
             servers.base()  # raises early
@@ -144,21 +144,37 @@ def openapi(
     egress: Egress | None = None,
     idempotency_header: str = "",
 ) -> OpenApi:
-    """Returns a source of the operations of an OpenAPI 3 document (a file, a URL or data): `name__operation`.
+    """Returns a source of the operations of an OpenAPI 3 document: `name__operation`.
 
-    `server` receives the requests; by default the document's servers do: any of a file's, only the own origin of a
-    fetched one. `auth` is `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}`
-    or `{"basic_env": {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself); it is sent
-    only to a server that a person named. `include` and `exclude` are patterns of operation ids, or as in `GET /pets/*`.
-    `hidden`: a model sees the tools only after `tool_search` finds them; by default if there are more than 40.
-    `idempotency_header`, such as "Idempotency-Key": the server handles requests with the same value of this header
-    once. It is sent with every request that changes something, so that the request may be retried.
+    Args:
+        spec: a file, a URL or data.
+        name: the prefix of the tools; by default the document's title.
+        server: receives the requests. By default the document's servers do: any of a file's, only the own origin of a
+            fetched one.
+        auth: `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}` or `{"basic_env":
+            {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself). It is sent only to a
+            server that a person named.
+        include: patterns of operation ids, or as in `GET /pets/*`.
+        exclude: patterns to leave out.
+        tags: only operations with one of these tags.
+        headers: further headers.
+        prefix: another prefix than the name.
+        timeout: the seconds that a call may take.
+        hidden: a model sees the tools only after `tool_search` finds them; by default if there are more than 40.
+        permissions: other permissions than `network`.
+        egress: which addresses may be reached.
+        idempotency_header: such as "Idempotency-Key": the server handles requests with the same value of this header
+            once. It is sent with every request that changes something, so that the request may be retried.
+
+    Example:
+        >>> document = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {}}
+        >>> source = openapi(document, name="pets", server="https://api.example.com")
     """
     for what, given in (("include", include), ("exclude", exclude), ("tags", tags)):
         if isinstance(given, str):
             raise DefinitionError(f"openapi({what}={given!r}): write a list, as in {what}=[{given!r}]")
     if hidden not in (None, True, False, "auto"):
-        raise DefinitionError(f"openapi(hidden={hidden!r}): it is True, False or 'auto'")
+        raise DefinitionError(f"openapi(hidden={hidden!r}): expected True, False or 'auto'")
     return OpenApi(
         spec,
         name=name,

@@ -160,7 +160,7 @@ class OperationTool(Tool):
         except BrokenOperation as problem:
             return problem
         except Exception as error:  # the document is foreign: one broken operation must not affect the others
-            return BrokenOperation(f"it is not understood ({type(error).__name__})")
+            return BrokenOperation(f"it is invalid ({type(error).__name__})")
 
     @property
     def _plan(self) -> Plan:
@@ -169,7 +169,7 @@ class OperationTool(Tool):
             raise ToolError(
                 f"the document's {one_line(self.operation.title, 100)} cannot be called: {found}",
                 ErrorKind.CONFIG,
-                "Use another operation; a person has to fix the document.",
+                "Use another operation; a person must fix the document.",
             )
         return found
 
@@ -197,7 +197,9 @@ class OperationTool(Tool):
         literals = self._literals
         filled = "".join(path[part] if number % 2 else part for number, part in enumerate(literals))
         if not _DOTS.isdisjoint(filled.split("/")):
-            raise ToolError("its path would lead elsewhere", ErrorKind.VALIDATION, "Give values without dots alone.")
+            raise ToolError(
+                "these values would change its path", ErrorKind.VALIDATION, 'Do not use "." or ".." as a value.'
+            )
         url = f"{self._api.servers.base(self.operation)}/{filled.lstrip('/')}"
         return f"{url}?{'&'.join(query)}" if query else url
 
@@ -236,9 +238,11 @@ async def _content(body: Body, arguments: Mapping[str, Any], ctx: ToolContext) -
 def _check_credentials(credentials: PlacedCredentials, origin: str, *, is_named: bool) -> None:
     if not is_named:
         raise ToolError(
-            f"credentials are not sent to {origin}, which only the document names",
+            f"credentials are not sent to {origin}, because only the document names this server",
             ErrorKind.CONFIG,
-            f"A person can name it: server={origin!r}, or `server:` in forge.yaml.",
+            f"A person can name it with server={origin!r}, or with `server:` in forge.yaml.",
         )
     if credentials.problem:
-        raise ToolError(credentials.problem, ErrorKind.CONFIG, "A person has to set it before this can be called.")
+        raise ToolError(
+            credentials.problem, ErrorKind.CONFIG, "A person must set it before this operation can be called."
+        )

@@ -24,7 +24,7 @@ EVERY = 1.0  # seconds between two checks of the files
 
 log = logging.getLogger(__name__)
 
-_TOO_MANY = f"there are more than {MOST:,} files in one place that may be scripts, and only the first are read"
+_TOO_MANY = f"there are more than {MOST:,} files in one folder that may be scripts; only the first ones are read"
 
 _Changed = Callable[[Sequence[Tool]], None]
 
@@ -128,7 +128,7 @@ class ScriptFolder:
                 if now != before and self._changed is not None:
                     self._changed(now)
             except Exception as error:  # for example, the folder is being replaced: the next check will work
-                log.warning("scripts in %s cannot be looked at: %s", self.folder, error)
+                log.warning("scripts in %s cannot be read: %s", self.folder, error)
 
     def _has_changes(self) -> bool:
         return _find_candidates(PathValidator(self.root), self.folder, in_root=self._in_root) != self._seen
@@ -154,9 +154,9 @@ class ScriptFolder:
 
     def _name_problem(self, script: Script, names: dict[str, str]) -> str:
         if script.name in self._taken or script.name in self._others:
-            return f"the name {script.name!r} belongs to another tool; choose another"
+            return f"the name {script.name!r} is taken by another tool; choose another name"
         if script.name in names:
-            return f"the name {script.name!r} belongs to {names[script.name]} already; choose another"
+            return f"the name {script.name!r} is already taken by {names[script.name]}; choose another name"
         return ""
 
     def _make_tool(self, script: Script, before: ScriptTool | None) -> ScriptTool:
@@ -164,6 +164,9 @@ class ScriptFolder:
             return before
         first = self._first.setdefault(script.path, script.digest)
         return ScriptTool(script, self.settings, is_changed=script.digest != first, reload=self.reload)
+
+    def __repr__(self) -> str:
+        return f"<ScriptFolder {self.folder}>"
 
 
 def _find_candidates(paths: PathValidator, folder: str, *, in_root: bool) -> list[Candidate]:
@@ -191,9 +194,22 @@ def scripts(
 ) -> ScriptFolder:
     """Returns a source of the scripts in a folder of a project, and of those in its root that have the header.
 
-    `root`: the project, by default the current directory, or the parent of an absolute `folder`. `taken`: names that a
-    script may not have, such as those of the built-in tools. `watch`: check every second for changed files. The other
-    options apply to every script, see `ScriptSettings`.
+    Args:
+        folder: the folder.
+        root: the project; by default the current directory, or the parent of an absolute `folder`.
+        watch: check every second for changed files.
+        in_root: whether scripts in the root count.
+        taken: names that a script may not have, such as those of the built-in tools.
+        timeout: the seconds that a script may take.
+        python: the Python that runs scripts; by default this one.
+        env_passthrough: environment variables that scripts may see.
+        network: whether scripts may use the network.
+        sandbox: the sandbox of scripts.
+        max_output_bytes: the longest output.
+
+    Example:
+        >>> scripts("tools").load()
+        []
     """
     settings = ScriptSettings(
         timeout=timeout,

@@ -108,7 +108,7 @@ def _split_sections(lines: list[InputLine]) -> dict[str, list[InputLine]]:
             continue
         name = _SECTIONS.get(heading[1], heading[1])
         if name in found:
-            raise HeaderError(f"line {line.number}: there is a second {name}: section")
+            raise HeaderError(f"line {line.number}: there is a second section {name}:")
         current = found[name] = [InputLine(line.number, heading[2])] if heading[2] else []
     return found if "Tool" in found or "Description" in found else {}
 
@@ -117,14 +117,14 @@ def _read_name(lines: list[InputLine] | None) -> str:
     if lines is None:
         return ""
     if not lines or not lines[0].text.strip():
-        raise HeaderError("Tool: names no tool")
+        raise HeaderError("the line Tool: has no name")
     return lines[0].text.strip()
 
 
 def _read_description(sections: Mapping[str, list[InputLine]]) -> str:
     said = clean("\n".join(line.text.strip() for line in sections.get("Description", [])))
     if not said:
-        raise HeaderError("it has no description: write a line Description: …, which the model reads")
+        raise HeaderError("it has no description: add a line Description: …, which the model reads")
     output = clean("\n".join(line.text.strip() for line in sections.get("Output", [])))
     return clean(f"{said}\n\nOutput:\n{output}") if output else said
 

@@ -25,14 +25,13 @@ MOST_BYTES = 4 * 1024 * 1024  # of a script, which is read before every call
 
 _NO_HEADER = "it has no header: its first docstring or comment must have the lines Tool: and Description:"
 _NOT_FIRST = (
-    "it has the lines Tool: and Description:, but not where they are read; its first docstring or comment must begin "
-    "with Tool:"
+    "the lines Tool: and Description: are in the wrong place; its first docstring or comment must begin with Tool:"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A file that looks like a script but is no tool, and the reason."""
+    """A file that looks like a script but is not a tool, and the reason."""
 
     path: str
     why: str
@@ -64,7 +63,7 @@ def load(candidate: Candidate, paths: PathValidator) -> Script | Problem | None:
     except (ToolError, HeaderError) as error:
         return None if candidate.in_root and not isinstance(error, HeaderError) else Problem(candidate.path, str(error))
     except Exception as error:  # the content is foreign: one broken file must not affect the others
-        return Problem(candidate.path, f"its header is not understood ({type(error).__name__})")
+        return Problem(candidate.path, f"its header is invalid ({type(error).__name__})")
 
 
 def read_script(location: Location) -> bytes:
@@ -72,7 +71,7 @@ def read_script(location: Location) -> bytes:
     with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
-        raise ToolError(f"it has more than {MOST_BYTES // 1024 // 1024} MiB, which is the most a script may have")
+        raise ToolError(f"it has more than {MOST_BYTES // 1024 // 1024} MiB, the maximum for a script")
     return content
 
 
@@ -95,9 +94,11 @@ def _read_candidate(candidate: Candidate, location: Location, content: bytes) ->
     if runs_by_itself and not candidate.mark[-1] & 0o111:
         return Problem(candidate.path, "it has a header, but is not executable: chmod +x makes it a tool")
     if runs_by_itself and not text.startswith("#!"):
-        return Problem(candidate.path, "it has a header, but no first line such as #!/bin/sh that says what runs it")
+        return Problem(
+            candidate.path, "it has a header, but no first line such as #!/bin/sh that names its interpreter"
+        )
     if runs_by_itself and text.partition("\n")[0].endswith("\r"):  # the system would search for a program of that name
-        return Problem(candidate.path, "its first line ends in a carriage return; save it with plain line ends")
+        return Problem(candidate.path, "its first line ends with a carriage return; save it with Unix line endings")
     name = header.name or candidate.name
     if not is_name(name) or "__" in name:
         how = "a letter, then up to 63 letters, digits, - or single _"

@@ -58,13 +58,13 @@ class ScriptTool(FileTool):
         except ToolError as error:
             self.reload()
             problem = f"{path} cannot be run: {error.message}"
-            raise ToolError(problem, ErrorKind.NOT_FOUND, "Look at the tools there are now.") from None
+            raise ToolError(problem, ErrorKind.NOT_FOUND, "Check the current list of tools.") from None
         if not is_same:
             self.reload()
             raise ToolError(
-                f"{path} was changed since it was loaded, and is loaded again",
+                f"{path} has changed since it was loaded; Forge has reloaded it",
                 ErrorKind.USER,
-                "Look at what the tool takes now, and call it again.",
+                "Check the tool's parameters, which may be new, and call it again.",
                 passing=False,
             )
 
@@ -74,4 +74,4 @@ class ScriptTool(FileTool):
         return [f"{path} # changed: {self.script.digest[:8]}" if self.is_changed else path]
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        return f"{self.script.path} was changed since this session began." if self.is_changed else ""
+        return f"{self.script.path} has changed since this session began." if self.is_changed else ""

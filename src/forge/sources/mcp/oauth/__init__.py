@@ -1,0 +1,1 @@
+"""Logs in at MCP servers with OAuth: settings, stored logins, grants, and the login of a person."""

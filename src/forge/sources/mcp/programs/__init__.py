@@ -1,0 +1,1 @@
+"""Programs of MCP servers: how they are confined, started, installed and pinned."""

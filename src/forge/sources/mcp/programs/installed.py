@@ -1,0 +1,92 @@
+"""Finds the installation of a pinned server in the folder of the user's data."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.sources.mcp.programs.fetching import is_fetching, read_command
+from forge.workspace.user_files import data_file
+
+FOLDER = "mcp-programs"  # below $XDG_DATA_HOME/forge
+INTEGRITY = r"sha256:[0-9a-f]{64}"
+
+
+class Installed(NamedTuple):
+    """An installed program: the command that starts it, and the folders that it must be able to read."""
+
+    command: tuple[str, ...]
+    folders: tuple[Path, ...]
+
+
+def installation_folder() -> Path:
+    """Returns the folder of all installations. Raises `ToolError` if there is no home directory."""
+    folder = data_file(FOLDER)
+    if folder is None:
+        raise ToolError(
+            "servers cannot be installed: there is no home directory", ErrorKind.CONFIG, "Set HOME or XDG_DATA_HOME."
+        )
+    return folder
+
+
+def record_path(integrity: str) -> Path:
+    """Returns the file that describes an installation."""
+    if not re.fullmatch(INTEGRITY, integrity):
+        raise ToolError(
+            f"integrity: {integrity[:100]!r} is not a digest of an installation",
+            ErrorKind.CONFIG,
+            "`forge mcp add` writes it: sha256: and 64 hexadecimal digits.",
+        )
+    return installation_folder() / f"{integrity.removeprefix('sha256:')}.json"
+
+
+def is_installed_here(integrity: str) -> bool:
+    """Tells whether this machine has the installation."""
+    return _read_record(integrity) is not None
+
+
+def find_installed(
+    name: str, integrity: str, command: Sequence[str], environment: Mapping[str, str] = os.environ
+) -> Installed:
+    """Returns the program that a pinned command stands for. Raises `ToolError` if it is not installed here."""
+    record = _read_record(integrity)
+    if record is None:
+        raise ToolError(
+            f"the server {name} is pinned, and not installed on this machine",
+            ErrorKind.CONFIG,
+            f"Install it: forge mcp install {name}",
+        )
+    arguments = read_command(command).arguments if is_fetching(command) else tuple(command[1:])
+    folder = installation_folder() / record["folder"]
+    program = tuple(str(folder / one) for one in record["program"])
+    if record["runtime"]:
+        program = (_find_runtime(name, record["runtime"], environment), *program)
+    return Installed((*program, *arguments), (folder,))
+
+
+def _find_runtime(name: str, runtime: str, environment: Mapping[str, str]) -> str:
+    import shutil  # only packages of npm need it
+
+    if found := shutil.which(runtime, path=environment.get("PATH", os.defpath)):
+        return found
+    raise ToolError(
+        f"the server {name} cannot be started: {runtime} is not installed",
+        ErrorKind.CONFIG,
+        f"Install {runtime}, or add its folder to PATH.",
+    )
+
+
+def _read_record(integrity: str) -> dict[str, Any] | None:
+    """Reads the record of a complete installation; None if there is none."""
+    try:
+        record = json.loads(record_path(integrity).read_bytes())
+        folder = installation_folder() / record["folder"]
+        is_complete = record["integrity"] == integrity and folder.is_dir() and folder.parent == installation_folder()
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return record if is_complete and isinstance(record.get("program"), list) else None
