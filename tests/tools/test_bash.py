@@ -359,7 +359,7 @@ def test_only_so_many_jobs_run_at_once(work):
     assert work.bash("sleep 60", background=True, executor=executor).success
     refused = work.bash("sleep 60", background=True, executor=executor)
     assert refused.failure is not None
-    assert "1 jobs run already" in refused.for_llm
+    assert "1 jobs are already running" in refused.for_llm
 
 
 def test_the_oldest_output_of_a_job_goes_to_a_file_first(work):
@@ -404,7 +404,7 @@ def test_it_is_said_also_when_time_is_up(sandboxed):
     "line", ["sleep 60 & echo hi", "(sleep 60 &) ; echo hi", "nohup sleep 60 >/dev/null & echo hi"]
 )
 def test_that_nothing_outlives_its_line_in_a_sandbox_is_said(sandboxed, line):
-    assert "[what a line leaves running ends with it in this sandbox" in sandboxed.bash(line).for_llm
+    assert "[in this sandbox, processes end with the command that started them" in sandboxed.bash(line).for_llm
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,7 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
-from forge.tools.bash import Bash
-from forge.tools.bash import guard as _bash_guard
+from forge.tools.bash import Bash, guard
 from tests.process.attacks import TIERS, needs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes exist on Linux only")
@@ -48,7 +47,7 @@ def place(tmp_path: Path) -> Path:
 @pytest.fixture
 def wrong(monkeypatch):
     """Every line passes for one that only reads."""
-    monkeypatch.setattr(_bash_guard, "only_reads", lambda *_: [])
+    monkeypatch.setattr(guard, "only_reads", lambda *_: [])
 
 
 def call(
@@ -130,15 +129,16 @@ def test_a_directory_that_may_not_be_read_is_closed(place: Path, wrong: None):
 @pytest.mark.parametrize("denied", ["secret*/key", "**/*.pem"])
 def test_with_a_pattern_that_denies_only_plain_lines_run_unasked(place: Path, tier: Tier, denied: str):
     policy = ("allow read", f"deny read {denied}")
-    assert "needs a person's yes" in call(place, tier, "git status", *policy).for_llm
-    assert "needs a person's yes" in call(place, tier, "cat open | sort", *policy).for_llm
+    assert "needs a person's approval" in call(place, tier, "git status", *policy).for_llm
+    assert "needs a person's approval" in call(place, tier, "cat open | sort", *policy).for_llm
     assert call(place, tier, "cat open", *policy).for_llm == "text of open"
     assert "On branch" in call(place, tier, "git status", "allow read").for_llm
 
 
 def test_landlock_hides_nothing_so_a_line_asks_where_anything_is_denied(place: Path):
     tier = needs(Tier.LANDLOCK)
-    assert "needs a person's yes" in call(place, tier, "cat open | sort", "allow read", "deny read secrets/key").for_llm
+    refused = call(place, tier, "cat open | sort", "allow read", "deny read secrets/key")
+    assert "needs a person's approval" in refused.for_llm
     assert call(place, tier, "cat open | sort", "allow read", "deny write secrets/key").for_llm == "text of open"
 
 
@@ -152,7 +152,7 @@ def test_a_policy_that_is_a_function_cannot_be_hidden_from(place: Path, tier: Ti
     executor = standard_executor([Bash(sandbox=str(tier))], policy=policy)
     for line, runs in (("cat open", True), ("git status", False)):
         result = asyncio.run(executor.execute(ToolCall("bash", {"command": line}), Scope(workspace=place)))
-        assert ("needs a person's yes" not in result.for_llm) is runs
+        assert ("needs a person's approval" not in result.for_llm) is runs
 
 
 def test_there_is_no_network_even_where_the_tool_has_it(place: Path, tier: Tier, wrong: None):
@@ -207,9 +207,9 @@ def test_earlier_versions_of_a_denied_file_are_not_shown_unasked(place: Path, li
     subprocess.run(["git", "add", "."], cwd=place, check=True)
     subprocess.run(COMMITTED, cwd=place, check=True)
     result = call(place, tier, line, "allow read", "deny read secrets/key")
-    assert ("needs a person's yes" not in result.for_llm) is runs, result.for_llm
+    assert ("needs a person's approval" not in result.for_llm) is runs, result.for_llm
     assert "text of secrets/key" not in result.for_llm
-    assert "needs a person's yes" not in call(place, tier, line, "allow read").for_llm
+    assert "needs a person's approval" not in call(place, tier, line, "allow read").for_llm
 
 
 def test_nothing_in_the_environment_names_a_program(place: Path, tier: Tier, wrong: None, monkeypatch):
@@ -256,5 +256,5 @@ def test_a_person_who_allows_the_line_lets_it_write(place: Path, tier: Tier):
 def test_without_a_sandbox_only_plain_lines_run_unasked(place: Path):
     assert call(place, "off", "cat keep").for_llm == "text of keep"
     for line in ("git status", "cat keep | sort", "cat /etc/passwd"):
-        assert "needs a person's yes" in call(place, "off", line).for_llm
+        assert "needs a person's approval" in call(place, "off", line).for_llm
     assert call(place, "off", "cat keep | sort", "allow execute").for_llm == "text of keep"

@@ -100,7 +100,7 @@ async def test_results_are_those_of_a_tool_the_latest_so_many_and_say_what_faile
     latest = await bench.look("results", limit=2)
     assert latest.data["entries"][0]["text"] == "4"
     assert latest.data["total"] == 6
-    assert "4 earlier ones" in latest.for_llm
+    assert "4 earlier entries" in latest.for_llm
     failed = await bench.look("results", name="broken")
     assert [entry["success"] for entry in failed.data["entries"]] == [False]
     assert "broken on purpose" in failed.for_llm
@@ -122,7 +122,7 @@ async def test_without_a_watch_it_says_what_it_cannot_know_and_begins_to_record(
     await bench.call("echo", text="before")
     first = await bench.look("results")
     assert first.data["complete"] is False
-    assert "was not recorded" in first.for_llm
+    assert "were not recorded" in first.for_llm
     await bench.call("echo", text="after")
     second = await bench.look("results", name="echo")
     assert [entry["text"] for entry in second.data["entries"]] == ["after"]

@@ -152,7 +152,7 @@ def test_circles_of_links_and_special_files_are_refused_and_files_are_not(listed
     (tmp_path / "other").symlink_to("one")
     (tmp_path / "fine").symlink_to("real")
     os.mkfifo(tmp_path / "pipe")
-    for name, words in [("itself", "goes in a circle"), ("one", "goes in a circle"), ("pipe", "is a FIFO")]:
+    for name, words in [("itself", "is in a loop of links"), ("one", "is in a loop of links"), ("pipe", "is a FIFO")]:
         refused = listed(name)
         assert refused.failure is not None
         assert words in refused.failure.message

@@ -146,6 +146,6 @@ def test_circles_of_links_and_special_files_are_refused(tree, tmp_path):
     (tmp_path / "itself").symlink_to("itself")
     (tmp_path / "fine").symlink_to("real")
     os.mkfifo(tmp_path / "pipe")
-    assert "goes in a circle" in tree("itself").for_llm
+    assert "is in a loop of links" in tree("itself").for_llm
     assert "is a FIFO" in tree("pipe").for_llm
     assert tree("fine").for_llm == "real/\n└── x"

@@ -59,6 +59,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "tool_search": {"query": "clock"},
     "undo": {},
     "uuid_generate": {},
+    "run_code": {"code": "1 + 1"},
     "web_fetch": {"url": "http://127.0.0.1:9/"},
     "web_search": {"query": "forge"},
     "webhook_call": {"url": "http://127.0.0.1:9/", "payload": {"text": "Hello."}},
@@ -205,6 +206,7 @@ def test_a_missing_argument_is_named(shared_bench, name):
         assert required in result.failure.message
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize(
     "wrong", [{"x": {"y": 1}}, [[1]], [{"x": 1}]], ids=["object", "nested list", "list of objects"]
 )
@@ -219,6 +221,7 @@ def test_a_value_of_the_wrong_type_is_named(shared_bench, name, wrong):
         assert key in result.failure.message
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("text", [some_are_slow(text) for text in UNREADABLE], ids=lambda text: repr(text[:12]))
 def test_arguments_that_cannot_be_read_are_an_error(shared_bench, name, text):
     result = shared_bench.send(name, text)
@@ -228,6 +231,7 @@ def test_arguments_that_cannot_be_read_are_an_error(shared_bench, name, text):
     assert result.failure.kind == "validation_error"
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("text", [some_are_slow(text) for text in STRANGE.values()], ids=STRANGE.keys())
 def test_strange_text_is_answered_and_harms_nobody(shared_bench, name, text):
     for key, schema in shared_bench.registry[name].spec.parameters["properties"].items():
@@ -235,6 +239,7 @@ def test_strange_text_is_answered_and_harms_nobody(shared_bench, name, text):
             assert_told(shared_bench.call(name, **{**EXAMPLES[name], key: text}))
 
 
+@pytest.mark.matrix
 @pytest.mark.parametrize("number", [-1, 0, 2**63, 10**400, -(10**4_000), 1e308, 0.5])
 def test_strange_numbers_are_answered_and_harm_nobody(shared_bench, name, number):
     for key, schema in shared_bench.registry[name].spec.parameters["properties"].items():

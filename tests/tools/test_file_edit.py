@@ -167,7 +167,10 @@ def test_other_spellings_are_understood(editor, arguments):
         ({"edits": [{"old_text": "first", "new_text": "x", "replace_al": True}]}, "edits[0].replace_al"),
         ({"edits": ["first"]}, "edits[0]"),
         ({"edits": 5}, "edits"),
-        ({"old_text": "a", "new_text": "b", "edits": [{"old_text": "first", "new_text": "x"}]}, "edits beside"),
+        (
+            {"old_text": "a", "new_text": "b", "edits": [{"old_text": "first", "new_text": "x"}]},
+            "edits cannot be combined",
+        ),
         ({"old_text": "first", "new_text": "first"}, "the same"),
         ({"edits": [{"old_text": "first", "new_text": "x"}, {"old_text": "x", "new_text": "x"}]}, "edits[1]"),
         ({"old_text": "", "new_text": "x"}, "the file is not"),

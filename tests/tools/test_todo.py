@@ -67,7 +67,7 @@ def test_writing_replaces_the_whole_list_and_an_empty_one_clears_it(plans):
     plans.write({"content": "a"}, {"content": "b"})
     assert plans.write({"content": "c"}).for_llm == "[ ] c"
     assert plans.write().data == {"items": []}
-    assert plans.read().for_llm == "Nothing is planned."
+    assert plans.read().for_llm == "The to-do list is empty."
 
 
 def test_each_session_has_its_own(plans):
@@ -100,7 +100,7 @@ def test_two_in_progress_are_refused_and_both_are_named(plans):
         ([{"content": " \n"}], "items[0].content is blank"),
         ([{"content": "a"}, {"content": "x" * 2_001}], "items[1].content has 2,001 characters, the limit is 2,000"),
         ([{"content": "a"}] * 101, "101 items, the limit is 100"),
-        ([{"content": "a", "id": "7"}, {"content": "b", "id": 7}], 'items[1].id "7" is that of items[0]'),
+        ([{"content": "a", "id": "7"}, {"content": "b", "id": 7}], 'items[1].id "7" is also the id of items[0]'),
         ([{"content": "a", "status": "doing"}], "items[0].status"),
         ([{"content": "a", "priority": "urgent"}], "items[0].priority"),
         ([{"status": "pending"}], "items[0].content"),

@@ -179,3 +179,19 @@ def test_an_empty_registry_has_nothing_to_find(bench):
 
 def shown(bench):
     return {spec.name for spec in bench.registry.specs("bench")}
+
+
+def test_words_of_parameters_and_choices_find_a_tool_and_common_words_do_not(bench):
+    schema = {
+        "type": "object",
+        "properties": {
+            "kind": {"type": "string", "enum": ["espresso", "cappuccino"]},
+            "where": {"type": "object", "properties": {"room": {"type": "string", "description": "Its storey."}}},
+        },
+    }
+    brew = Tool.from_schema("brew", "Make a drink.", schema, lambda **_: "ran")
+    other = Tool.from_schema("what_can_you_do", "Tell what I can do for you.", {"type": "object"}, lambda: "ran")
+    bench.registry.add(brew, other)
+    for query in ("espresso", "could you get me a cappuccino please", "which storey"):
+        assert names(bench.call("tool_search", query=query))[0] == "brew"
+    assert names(bench.call("tool_search", query="what can you do"))[0] == "what_can_you_do"

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from forge.tools.web_parts import spare_program as _web_spare
+from forge.tools.web_parts import spare_program
 from forge.tools.web_parts.read_page import Page, PageReader
 from forge.tools.web_parts.spare_program import _Spare
 
@@ -32,7 +32,7 @@ async def read(text: str) -> Page:
 
 
 def waiting() -> _Spare:
-    return _web_spare._spares[asyncio.get_running_loop()]
+    return spare_program._spares[asyncio.get_running_loop()]
 
 
 def is_gone(pid: int, seconds: float = 10.0) -> bool:
@@ -75,7 +75,7 @@ async def test_one_that_was_killed_meanwhile_is_not_used():
 async def test_many_pages_at_once_leave_one_program_waiting():
     pages = await asyncio.gather(*(read(str(number)) for number in range(5)))
     assert [page.text for page in pages] == ["0", "1", "2", "3", "4"]
-    assert len([one for one in _web_spare._spares if not one.is_closed()]) == 1
+    assert len([one for one in spare_program._spares if not one.is_closed()]) == 1
 
 
 async def test_nobody_took_it_in_time():
@@ -88,7 +88,7 @@ async def test_nobody_took_it_in_time():
     await spare.ending
     assert spare.program is not None
     assert not spare.program.is_running
-    assert asyncio.get_running_loop() not in _web_spare._spares
+    assert asyncio.get_running_loop() not in spare_program._spares
     assert await read("two") == Page("", "two")
 
 

@@ -18,22 +18,40 @@ GROUPS = {
     "read": frozenset({"read", "code-agent"}),
     "write": frozenset({"write", "code-agent"}),
     "code-agent": frozenset({"code-agent"}),
+    "code-mode": frozenset({"code-mode"}),
 }
-"""What a tool of a group is labelled with, so that `search` is part of `read`, and both and `write` of `code-agent`."""
+"""The labels of each group's tools. `search` is part of `read`; `read` and `write` are parts of `code-agent`."""
 
 
 def register_all(registry: ToolRegistry) -> None:
-    """Add every built-in tool except development tools and the `code-agent` group, which are opt-in.
+    """Adds every built-in tool except development tools and the groups `code-agent` and `code-mode`, which are opt-in.
 
-    Of that group the tools labelled `default` are added all the same.
+    Tools of that group with the label `default` are added too.
+
+    Args:
+        registry: receives the tools.
+
+    Example:
+        >>> registry = ToolRegistry()
+        >>> register_all(registry)
+        >>> "math_calculate" in registry
+        True
     """
     registry.add(*(tool for tool in built_ins(registry) if _is_default(tool.spec)))
 
 
 def tool_group(name: str) -> list[Tool]:
-    """Return new instances of a group's built-in tools: `Agent(model, tools=[*tool_group("code-agent")])`."""
+    """Returns new instances of a group's built-in tools.
+
+    Args:
+        name: the group, such as "read", "code-agent" or "web".
+
+    Example:
+        >>> "file_read" in [one.spec.name for one in tool_group("code-agent")]
+        True
+    """
     if name not in GROUPS:
-        raise ValueError(f"there is no group {name!r}; there are {', '.join(GROUPS)}")
+        raise ValueError(f"unknown group {name!r}; known groups: {', '.join(GROUPS)}")
     return [tool for tool in built_ins(ToolRegistry()) if name in tool.spec.groups]
 
 
@@ -52,7 +70,7 @@ def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
 def _is_default(spec: ToolSpec) -> bool:
     if spec.category is Category.DEV:
         return False
-    return "code-agent" not in spec.groups or "default" in spec.groups
+    return not spec.groups & {"code-agent", "code-mode"} or "default" in spec.groups
 
 
 def _tools_of(module: ModuleType, registry: ToolRegistry) -> Iterator[Tool]:

@@ -15,7 +15,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool, tool
 
 Deliver = Callable[[str, str, str], Awaitable[bool | None]]
-"""Brings a text to a channel and a chat: `await deliver(content, channel, chat_id)`. False: it is to be shown here."""
+"""Sends a text to a channel and a chat: `await deliver(content, channel, chat_id)`. False: show the text here."""
 
 MAX_CONVERSATIONS = 1_000  # remembered at once
 MAX_MESSAGES = 100  # remembered in each
@@ -31,10 +31,10 @@ async def task_completion(
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
 async def ask_question(
-    question: Annotated[str, "One clear question."],
-    suggestions: Annotated[tuple[str, ...], Limits(max_length=4), "Up to 4 likely answers to choose from."] = (),
+    question: Annotated[str, "The question."],
+    suggestions: Annotated[tuple[str, ...], Limits(max_length=4), "Up to 4 likely answers."] = (),
 ) -> ToolResult:
-    """Ask the person a question and wait for the answer. Use it only when you cannot go on without knowing."""
+    """Ask the person a question and wait for the answer. Use it only when you cannot continue without it."""
     _check_text(question, "question")
     for index, suggestion in enumerate(suggestions):
         _check_text(suggestion, f"suggestions[{index}]")
@@ -44,7 +44,7 @@ async def ask_question(
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
-async def converse(message: Annotated[str, "What you say."]) -> ToolResult:
+async def converse(message: Annotated[str, "Your reply."]) -> ToolResult:
     """Reply in conversation and let the person speak next, without claiming that a task is done."""
     return _message_result(message, "message")
 
@@ -59,7 +59,7 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
 
     async def run(
         self,
-        content: Annotated[str, "What to tell them."],
+        content: Annotated[str, "The message."],
         ctx: ToolContext,
         channel: Annotated[str, "Leave empty for the current conversation."] = "",
         chat_id: Annotated[str, "Leave empty for the current conversation."] = "",

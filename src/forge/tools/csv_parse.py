@@ -43,7 +43,7 @@ class CsvParse(
         data: Annotated[str, Limits(example="city,people\nOslo,717710"), "The CSV text; or give path instead."] = "",
         path: Annotated[str, "A CSV file in the workspace; or give data instead."] = "",
         delimiter: Annotated[str, "One character, such as , or ; or \\t."] = ",",
-        headers: Annotated[bool, "Whether the first row names the columns; otherwise rows come back as lists."] = True,
+        headers: Annotated[bool, "Whether the first row names the columns; if not, rows are lists."] = True,
         max_rows: Annotated[int, Limits(ge=0), "Stop after this many rows; 0 for all."] = 0,
     ) -> ToolResult:
         if bool(data) == bool(path):
@@ -63,7 +63,7 @@ class CsvParse(
 
 
 def _answer(records: list[Record], total: int) -> ToolResult:
-    """The records as JSON, with a note when there were more."""
+    """Returns the records as JSON, with a note if there were more."""
     import json  # listing tools does without
 
     shown = "[]" if not records else "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False) for r in records) + "\n]"
@@ -76,7 +76,7 @@ def _answer(records: list[Record], total: int) -> ToolResult:
 def parse_csv(
     text: str, delimiter: str = ",", headers: bool = True, max_rows: int = 0, max_fields: int = MAX_FIELDS
 ) -> tuple[list[Record], int]:
-    """The records, and how many rows there are in all; rows past a limit are only counted."""
+    """Returns the records and the total number of rows; rows past the limit are only counted."""
     rows = _rows(text.removeprefix("\ufeff"), _check_delimiter(delimiter))
     names = _make_unique(_header(rows, max_fields)) if headers else []
     records: list[Record] = []
@@ -110,7 +110,7 @@ def decode_csv(content: bytes) -> str:
 
 
 def _rows(text: str, delimiter: str) -> Iterator[tuple[int, Row]]:
-    """Every row that is not blank, with the line it ends on."""
+    """Yields every row that is not blank, with the line on which it ends."""
     import csv  # only where there is something to read
 
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -147,7 +147,7 @@ def _check_delimiter(delimiter: str) -> str:
 
 
 def _make_unique(names: Row) -> Row:
-    """Header names, with a number after those that occur again and a name for those that are blank."""
+    """Returns the header names: a repeated name gets a number, a blank one gets a name."""
     wanted = [name if name.strip() else f"column_{column}" for column, name in enumerate(names, 1)]
     taken, used = set(wanted), dict.fromkeys(wanted, 0)
     unique: Row = []

@@ -36,5 +36,5 @@ def format_moment(moment: datetime, format: Format) -> str:
 
 
 def find_zone(name: str) -> tzinfo:
-    """A zone by its IANA name, in any case, or by its offset from UTC. Raises `ToolError`."""
+    """Returns a zone by its IANA name, in any case, or by its offset from UTC. Raises `ToolError`."""
     return zone_of(zone_name(name))

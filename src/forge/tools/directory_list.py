@@ -36,7 +36,7 @@ class DirectoryList(
     repeatable=False,
     idempotent=True,
 ):
-    """List a directory: directories first, then files with their sizes. With recursive also what is below it."""
+    """List a directory: directories first, then files with their sizes. With recursive, also its subdirectories."""
 
     def __init__(self, max_entries: int = MAX_ENTRIES, patience: float = PATIENCE) -> None:
         self.max_entries = max_entries
@@ -49,8 +49,8 @@ class DirectoryList(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, "A directory in the workspace; left out, the workspace itself."] = "",
-        recursive: Annotated[bool, "Also what is in the directories below, without ignored files."] = False,
+        path: Annotated[str, "A directory in the workspace; by default the workspace."] = "",
+        recursive: Annotated[bool, "Also list subdirectories, without ignored files."] = False,
         include_hidden: Annotated[bool, "Also names that begin with a dot."] = False,
         max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:

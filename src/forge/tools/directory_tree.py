@@ -59,7 +59,7 @@ class DirectoryTree(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, "A directory in the workspace; left out, the workspace itself."] = "",
+        path: Annotated[str, "A directory in the workspace; by default the workspace."] = "",
         max_depth: Annotated[int, Limits(ge=1, le=100), "Levels to show."] = MAX_DEPTH,
         max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
     ) -> ToolResult:
@@ -80,7 +80,7 @@ class DirectoryTree(
 
 
 def branches(item: OverviewItem, indent: str = "") -> Iterator[str]:
-    """A line for each item below, with the lines that lead to it."""
+    """Yields a line for each item below, with the branches that lead to it."""
     for number, one in enumerate(item.items, 1):
         is_last = number == len(item.items) and not item.more
         size = f" ({size_text(one.size)})" if one.kind == "file" and one.size >= WORTH_SAYING else ""

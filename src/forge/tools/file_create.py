@@ -91,11 +91,11 @@ def check_name(name: str) -> str:
     elif ".." in name:
         problem = 'it contains ".."'
     elif not name.isprintable():
-        problem = "it contains a control character, or one that cannot be seen"
+        problem = "it contains a control character or an invisible one"
     elif name.startswith("-"):
         problem = "it begins with a dash"
     elif name != name.strip() or name.startswith(".forge-"):
-        problem = "it begins or ends in a way that is not allowed"
+        problem = "it begins or ends with a blank, or begins with .forge-"
     elif len(name.encode()) > MAX_NAME:
         problem = f"it has more than {MAX_NAME} bytes"
     elif _extension(name) not in MEDIA_TYPES:

@@ -40,13 +40,13 @@ class FileWrite(
     permissions={"write"},
     target="path",
 ):
-    """Create a file, or overwrite one that was read before, with the content as it is given. To change a part, edit."""
+    """Create a file, or overwrite one that was read before, with this content. To change a part, use file_edit."""
 
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="notes.txt"), "Where to write, relative to the workspace."],
-        content: Annotated[str, Limits(example="Hello\n"), "The whole content of the file."],
+        path: Annotated[str, Limits(example="notes.txt"), "The file."],
+        content: Annotated[str, Limits(example="Hello\n"), "Its whole content."],
     ) -> ToolResult:
         written, draft = await change_files(ctx, [path], lambda draft: plan(draft, path, content))
         done = "Wrote" if written.action == "created" else "Overwrote"
@@ -65,7 +65,7 @@ class FileWrite(
 
 
 def plan(draft: Draft, path: str, content: str) -> WriteOutcome:
-    """A file that is there keeps its encoding, byte order mark, line endings and mode."""
+    """Encodes the content. An existing file keeps its encoding, byte order mark, line endings and mode."""
     location = draft.resolve(path)
     draft.require_read(location)
     text = draft.text(location)

@@ -53,7 +53,7 @@ class GlobSearch(
     repeatable=False,
     idempotent=True,
 ):
-    """Find files by a glob such as src/**/*.ts, newest first. Leaves ignored ones out unless the pattern names them."""
+    """Find files by a glob such as src/**/*.ts, newest first. Skips ignored files unless the pattern names them."""
 
     def __init__(self, max_results: int = MAX_RESULTS, patience: float = PATIENCE) -> None:
         self.max_results = max_results
@@ -73,16 +73,16 @@ class GlobSearch(
         pattern: Annotated[
             str, Limits(example="**/*.md"), "With ** for any directories, * and ? in a name, [a-z], {a,b}."
         ],
-        path: Annotated[str, "The directory to start from; left out, the workspace itself."] = "",
+        path: Annotated[str, "The directory to search; by default the workspace."] = "",
         max_results: Annotated[int, Limits(ge=1, le=MOST), "At most this many files."] = MAX_RESULTS,
-        include_ignored: Annotated[bool, "Also what ignore files name, and node_modules, build and the like."] = False,
-        case_sensitive: Annotated[bool, "Whether large and small letters differ."] = False,
+        include_ignored: Annotated[bool, "Also ignored files, and node_modules, build and the like."] = False,
+        case_sensitive: Annotated[bool, "Whether upper and lower case differ."] = False,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.file_parts.resolve_path import resolve_approved
 
         if not pattern.strip():
-            raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to look for, such as **/*.py.")
+            raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Give a pattern such as **/*.py.")
         start, rest = split_pattern(pattern, path)
         end = time.monotonic() + self.patience
 
@@ -197,9 +197,9 @@ class GlobRun:
         if walk.stopped:
             yield f"[stopped: it took too long; {self.total:,} files were found until then; search a smaller directory]"
         elif self.total > shown:
-            yield f"[{shown:,} of {self.total:,} files, the newest; more with a larger max_results or a closer pattern]"
+            yield f"[{shown:,} of {self.total:,} files, the newest; use a larger max_results or a narrower pattern]"
         if self._plain:
-            yield "[the brackets in the pattern were read as parts of names: as a glob it finds nothing]"
+            yield "[the brackets in the pattern were read as plain characters: as a glob it finds nothing]"
         if not self.total and "/" not in pattern:
             yield f"[only names in this directory were compared; **/{printable(pattern)} also looks below it]"
         files, directories = count_text(walk.ignored_files, "file"), count_text(walk.ignored_directories, "directory")
@@ -212,7 +212,7 @@ class GlobRun:
 
 
 def split_pattern(pattern: str, path: str) -> tuple[str, str]:
-    """The directory to start from, and the pattern below it."""
+    """Returns the directory to start from, and the pattern below it."""
     from forge.workspace.search.glob import literal_head
 
     head, rest = literal_head(pattern)
@@ -238,7 +238,7 @@ def _search_with_brackets(pattern: str, case_sensitive: bool, search: Callable[.
 
 
 def _find_start(ctx: ToolContext, location: Location, path: str, pattern: str, rest: str) -> tuple[Location, str]:
-    """The directory to walk and the pattern there; directories named in the wrong case are found by the walk."""
+    """Returns the directory to walk and the pattern there; the walk finds directories named in the wrong case."""
     from forge.workspace.paths import PathValidator
     from forge.workspace.paths.open import status_of
 

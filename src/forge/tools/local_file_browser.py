@@ -34,7 +34,7 @@ class LocalFileBrowser(
         self,
         ctx: ToolContext,
         path: Annotated[str, Limits(example="."), "A file or directory in the workspace."],
-        operation: Annotated[Literal["read", "list"], "What to do with it; a directory is listed anyway."] = "read",
+        operation: Annotated[Literal["read", "list"], "read or list; a directory is always listed."] = "read",
     ) -> ToolResult:
         if operation == "list":
             return await self._list.run(ctx, path)

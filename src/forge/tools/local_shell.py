@@ -51,7 +51,7 @@ class LocalShell(
     async def run(
         self,
         ctx: ToolContext,
-        command: Annotated[str, Limits(example="ls -la", min_length=1), "A line, or several, for bash."],
+        command: Annotated[str, Limits(example="ls -la", min_length=1), "One or more lines for bash."],
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:
         whole: dict[str, Any] = {**_DEFAULTS, "command": command, "timeout": timeout}

@@ -40,7 +40,7 @@ class TodoWrite(
     argument_aliases={"todos": "items", "tasks": "items", "todo_list": "items", "list": "items"},
     timeout=30.0,
 ):
-    """Replace the list of what you plan to do: one item in progress at most, an empty list clears it."""
+    """Replace your to-do list. At most one item is in progress; an empty list clears it."""
 
     def __init__(self, max_items: int = MAX_ITEMS, max_length: int = MAX_LENGTH) -> None:
         self.max_items = max_items
@@ -55,7 +55,7 @@ class TodoWrite(
 
         saved = ctx.activity.secrets.mask_value(complete_items(items, self.max_items, self.max_length))
         current_call().state.todos.put(ctx.scope.session_id, saved)
-        return _answer(saved, "The list is empty now.")
+        return _answer(saved, "The to-do list is empty now.")
 
 
 class TodoRead(
@@ -67,12 +67,12 @@ class TodoRead(
     idempotent=True,
     timeout=30.0,
 ):
-    """Read the list of what you planned to do in this session, each item with its status."""
+    """Read the to-do list of this session, each item with its status."""
 
     def run(self, ctx: ToolContext) -> ToolResult:
         from forge.workspace.history.tracking import current_call  # loads what only a session's state needs
 
-        return _answer(current_call().state.todos.get(ctx.scope.session_id), "Nothing is planned.")
+        return _answer(current_call().state.todos.get(ctx.scope.session_id), "The to-do list is empty.")
 
 
 def complete_items(
@@ -83,7 +83,7 @@ def complete_items(
         raise _todo_error(f"there are {len(items):,} items, the limit is {max_items:,}", "Leave out what is done.")
     for index, item in enumerate(items):
         if not item["content"].strip():
-            raise _todo_error(f"items[{index}].content is blank", "Say what is to be done.")
+            raise _todo_error(f"items[{index}].content is blank", "Describe the task.")
         if len(item["content"]) > max_length:
             length = len(item["content"])
             raise _todo_error(
@@ -111,13 +111,13 @@ def _check_one_in_progress(items: Sequence[TodoItem]) -> None:
 
 
 def _assign_ids(items: Sequence[TodoItem]) -> list[str]:
-    """The ids that were given, and for the others the first numbers that are free."""
+    """Returns the given ids, and the first free numbers for the other items."""
     given = ["" if item.get("id") is None else str(item["id"]).strip() for item in items]
     first: dict[str, int] = {}
     for index, identity in enumerate(given):
         if identity and first.setdefault(identity, index) != index:
             raise _todo_error(
-                f"items[{index}].id {_shorten(identity, 40)} is that of items[{first[identity]}], too",
+                f"items[{index}].id {_shorten(identity, 40)} is also the id of items[{first[identity]}]",
                 "Give each item its own id, or leave them out.",
             )
     free = (str(number) for number in range(1, 2 * len(items) + 1) if str(number) not in first)

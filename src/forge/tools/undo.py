@@ -30,13 +30,13 @@ class Undo(
     argument_aliases={"id": "call_id", "call": "call_id", "turn_id": "turn", "message_id": "turn"},
     permissions={"write"},
 ):
-    """List this session's file changes, or take them back: those of a call, of a whole turn, or the last one."""
+    """List this session's file changes, or undo them: those of a call, of a whole turn, or the last one."""
 
     def __init__(self, max_listed: int = MAX_LISTED) -> None:
         self.max_listed = max_listed
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
-        """The files that would be restored; a list touches none."""
+        """Returns the files that would be restored; none for the action list."""
         if arguments.get("action") != "apply":
             return []
         return _paths(_choose_entries(arguments.get("call_id") or "", arguments.get("turn") or ""))
@@ -51,8 +51,8 @@ class Undo(
         self,
         ctx: ToolContext,
         action: Annotated[Literal["list", "apply"], "list what can be undone, or apply the undo."] = "list",
-        call_id: Annotated[str, "The call whose changes are meant, as the list shows it."] = "",
-        turn: Annotated[str, "The turn whose changes are meant, instead of one call."] = "",
+        call_id: Annotated[str, "The call to undo, as the list shows it."] = "",
+        turn: Annotated[str, "The turn to undo, instead of one call."] = "",
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
@@ -77,7 +77,7 @@ class Undo(
         if total > len(shown):
             lines.append(f"[{len(shown)} of {total} changes, the latest first; ask for others by call_id or turn]")
         if some_lost:
-            lines.append("[the oldest can no longer be undone: what they replaced was dropped to make room]")
+            lines.append("[the oldest can no longer be undone: the old contents were dropped to make room]")
         text = "\n".join(lines) or "No file was changed by this session's tools."
         data = {
             "entries": [_describe_entry(one) for one in shown],
@@ -88,7 +88,7 @@ class Undo(
 
 
 def plan(draft: Draft, entries: Sequence[UndoEntry]) -> list[Change]:
-    """Plan the files as they were before these changes. Raises `ToolError` where one of them changed since."""
+    """Plans to restore the files as they were before these changes. Raises `ToolError` if one changed since."""
     from forge.workspace.history.tracking import current_call
 
     now = current_call()
@@ -99,9 +99,7 @@ def plan(draft: Draft, entries: Sequence[UndoEntry]) -> list[Change]:
         if is_same and one.before is not None:
             is_same = draft.read(location) == one.before
         if not is_same:
-            raise ToolError(
-                f'"{one.location.shown}" was replaced while it was looked at', ErrorKind.SECURITY, "Try again."
-            )
+            raise ToolError(f'"{one.location.shown}" was replaced while it was read', ErrorKind.SECURITY, "Try again.")
         if one.makes_link:
             draft.link(location, one.link or "")
             continue

@@ -25,12 +25,12 @@ def uuid_generate(
 
 
 def uuid4() -> str:
-    """122 random bits."""
+    """Returns a UUID of 122 random bits."""
     return _format_uuid(_random(122), version=4)
 
 
 def uuid7() -> str:
-    """48 bits of milliseconds and 74 random ones; within a process each is greater than the one before."""
+    """Returns a UUID of 48 bits of milliseconds and 74 random bits; in a process, each is greater than the last."""
     return _format_uuid(_numbers.next(), version=7)
 
 

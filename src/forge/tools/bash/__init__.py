@@ -60,7 +60,7 @@ class Bash(
         max_log_bytes: int = MAX_LOG,
         limits: Mapping[str, int] | None = None,
     ) -> None:
-        """`timeout`: of calls that name none; at most `max_timeout`. `limits`: as in `forge.process.running.limits`."""
+        """`timeout`: of calls that give none; at most `max_timeout`. `limits`: as in `forge.process.running.limits`."""
         if timeout is not None:
             self.spec = type(self).spec.changed(timeout=timeout)
         self.max_timeout = max_timeout
@@ -80,24 +80,24 @@ class Bash(
     async def run(
         self,
         ctx: ToolContext,
-        command: Annotated[str, Limits(example="ls -la", min_length=1), "A line, or several, for bash."],
-        description: Annotated[str, "What it is for, in a few words."] = "",
-        timeout: Annotated[float, Limits(gt=0), "Seconds until it is killed; not for background jobs."] = TIMEOUT,
-        working_dir: Annotated[str, "A directory inside the workspace to run it in."] = "",
-        background: Annotated[bool, "Start it and return at once with a job id for bash_output and bash_kill."] = False,
-        stdin: Annotated[str, "What it reads; by default nothing."] = "",
+        command: Annotated[str, Limits(example="ls -la", min_length=1), "Lines for bash."],
+        description: Annotated[str, "Its purpose, in a few words."] = "",
+        timeout: Annotated[float, Limits(gt=0), "Seconds until it is killed."] = TIMEOUT,
+        working_dir: Annotated[str, "A directory in the workspace."] = "",
+        background: Annotated[bool, "Return at once with a job id for bash_output."] = False,
+        stdin: Annotated[str, "Its standard input."] = "",
     ) -> ToolResult:
-        from forge.tools.bash import guard as _bash_guard
+        from forge.tools.bash import guard
         from forge.tools.bash import run as _bash_run  # they load what only a call needs
 
-        reading = await _bash_guard.recheck_permission(ctx, "auto" if self.sandbox is None else self.sandbox)
+        reading = await guard.recheck_permission(ctx, "auto" if self.sandbox is None else self.sandbox)
         work = await _bash_run.prepare_line(self, ctx, command, working_dir, stdin, reading)
         if background:
             return await _bash_run.start_in_background(self, ctx, work)
         return await _bash_run.run_to_end(self, ctx, work, timeout)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        """With a time-out that is never above the limit."""
+        """Parses the arguments. Refuses a time-out above the limit."""
         self.show_settings()  # the spec may be another than at the beginning
         parser = self._signature.parser(self.spec)
 
@@ -105,9 +105,9 @@ class Bash(
             parsed = parser(arguments)
             if parsed["timeout"] > self.max_timeout:
                 raise ToolError(
-                    f"timeout is {parsed['timeout']:g} s, and {self.max_timeout:g} s is the most",
+                    f"timeout is {parsed['timeout']:g} s; the limit is {self.max_timeout:g} s",
                     ErrorKind.VALIDATION,
-                    "Give seconds, not milliseconds; use background=true for what takes longer.",
+                    "Give seconds, not milliseconds; use background=true for longer commands.",
                 )
             return parsed
 
@@ -117,7 +117,7 @@ class Bash(
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         """Asks to execute the line; asks only to read if it provably only reads and a sandbox enforces that.
 
-        What destroys is refused at once.
+        A destructive line is refused at once.
         """
         from forge.process.running.run import find_tier
         from forge.tools.bash.guard import (  # they load a parser of shell lines
@@ -143,7 +143,7 @@ class BashOutput(
     keep_end=True,
     timeout=MAX_WAIT + 30.0,
 ):
-    """Read what a background job of bash wrote since you last looked, and whether it still runs."""
+    """Read the new output of a background job of bash, and whether the job still runs."""
 
     def __init__(self, max_wait: float = MAX_WAIT) -> None:
         self.max_wait = max_wait
@@ -151,9 +151,9 @@ class BashOutput(
     async def run(
         self,
         ctx: ToolContext,
-        id: Annotated[str, Limits(example="job_1"), "The job, as bash named it."],
+        id: Annotated[str, Limits(example="job_1"), "The job id from bash."],
         wait: Annotated[float, Limits(ge=0), "Seconds to wait for new output or the end, if there is none yet."] = 0.0,
-        since: Annotated[int, Limits(ge=-1), "Show all from this byte of its output on; -1: what is new."] = -1,
+        since: Annotated[int, Limits(ge=-1), "Show output from this byte on; -1: only new output."] = -1,
     ) -> ToolResult:
         from forge.process.running.jobs import find_job  # it loads what only a call needs
 
@@ -177,7 +177,7 @@ class BashKill(
     """End a background job of bash and everything it started; returns its last output."""
 
     async def run(
-        self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job, as bash named it."]
+        self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job id from bash."]
     ) -> ToolResult:
         from forge.process.running.jobs import find_job  # it loads what only a call needs
 
@@ -191,7 +191,7 @@ class BashKill(
 
 
 class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout=30.0):
-    """List the background jobs of this session: what runs, what ended and how."""
+    """List the background jobs of this session, each with its state."""
 
     async def run(self, ctx: ToolContext) -> ToolResult:
         from forge.process.running.jobs import list_jobs  # it loads what only a call needs
@@ -219,7 +219,7 @@ def _show_output(job: Job, since: int | None) -> ToolResult:
     if rest is not None:
         whole = rest
     elif whole is not None and gone:
-        whole.problem = f"only the newest {len(content)} bytes of the log are there"
+        whole.problem = f"only the newest {len(content)} bytes of the log are kept"
     size = {"truncated": True, "cut_bytes": captured.cut} if captured.cut else {}
     del content, captured  # they may be large
     where = "are gone: only the newest are kept" if rest is None or rest.problem else "are not shown"

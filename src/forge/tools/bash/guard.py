@@ -28,13 +28,13 @@ def refuse_destructive(arguments: Mapping[str, Any], scope: Scope) -> None:
     line, stdin = arguments["command"], arguments["stdin"]
     if len(line) > LONGEST:
         raise ToolError(
-            f"the command has {len(line):,} characters, and {LONGEST:,} is the most",
+            f"the command has {len(line):,} characters; the limit is {LONGEST:,}",
             ErrorKind.VALIDATION,
-            "Put what is long into a file, or give it as stdin.",
+            "Put long text into a file, or pass it as stdin.",
         )
     for text in (line, stdin) if stdin and _RUNS_ITS_INPUT.search(line) else (line,):
         if reason := explain_destruction(text, scope, arguments["working_dir"]):
-            raise ToolError(f"refused: {reason}", ErrorKind.SECURITY, "Do it in a way that cannot do such harm.")
+            raise ToolError(f"refused: {reason}", ErrorKind.SECURITY, "Do it in a safer way.")
 
 
 def find_read_paths(arguments: Mapping[str, Any], scope: Scope) -> list[str] | None:

@@ -31,7 +31,9 @@ MOST_OF_CANCELLED = 10_000  # characters, the last ones
 
 _JOINED = re.compile(r"[|;&\n]")
 _REFUSED = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
-_ONLY_READING = "the line was allowed only to read, so it ran where nothing can be changed; ask to execute it instead"
+_ONLY_READING = (
+    "the command was allowed only to read, so it ran in a read-only sandbox; it may need permission to execute"
+)
 _LATE = "Give it more time, do less at once, or start it with background=true."
 _LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has no background
 
@@ -149,7 +151,7 @@ async def start_in_background(settings: Settings, ctx: ToolContext, work: Prepar
     job.sandbox = tier
     text = f'Started as {job.id}. Read its output with bash_output(id="{job.id}"), end it with bash_kill.'
     if tier != "none" and not work.confinement.network:
-        text += " Other commands cannot connect to it: the sandbox has no network that they share."
+        text += " Other commands cannot connect to it: in the sandbox, each command has its own network."
     data = {"job_id": job.id, "status": job.status, "sandbox": tier}
     return ToolResult(for_llm=text, title=f"{job.id}: {_first_line(work.line)}", data=data)
 
@@ -165,7 +167,7 @@ def _build_result(ctx: ToolContext, work: PreparedLine, finished: Finished, time
         said = "\n".join([text, *_describe_ending(finished), *notes])
         return ToolResult(for_llm=said, title=title, data=data, whole=finished.whole)
     late = ToolError(
-        f"timed out after {timeout:g} s and was killed, with all that it had started",
+        f"timed out after {timeout:g} s and was killed, with all its child processes",
         ErrorKind.TIMEOUT,
         _LATE if "background" in ctx.spec.parameters.get("properties", {}) else _LATE_IN_FRONT,
     )
@@ -191,7 +193,7 @@ def _describe_ending(finished: Finished) -> list[str]:
     """Describes a bad end, and the processes left running."""
     notes = []
     if finished.exit_code:
-        notes.append(f"[exit code {finished.exit_code}{f', as of {finished.signal}' if finished.signal else ''}]")
+        notes.append(f"[exit code {finished.exit_code}{f', {finished.signal}' if finished.signal else ''}]")
     elif finished.signal:
         notes.append(f"[ended by {finished.signal}]")
     if finished.left:
@@ -218,7 +220,9 @@ def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
     if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
         found.append(_ONLY_READING)
     if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_processes(work.line):
-        found.append("what a line leaves running ends with it in this sandbox; bash with background=true keeps it")
+        found.append(
+            "in this sandbox, processes end with the command that started them; to keep one, use background=true"
+        )
     return found
 
 
@@ -253,7 +257,7 @@ def _encode_input(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Send valid Unicode.") from None
 
 
 def _first_line(line: str) -> str:

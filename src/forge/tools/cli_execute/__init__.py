@@ -80,8 +80,8 @@ class CliExecute(
         self,
         ctx: ToolContext,
         binary: Annotated[str, Limits(example="git"), "The program."],
-        args: Annotated[Sequence[str], "Its arguments, each an element of its own."] = (),
-        stdin: Annotated[str, "What it reads; by default nothing."] = "",
+        args: Annotated[Sequence[str], "Its arguments, one per element."] = (),
+        stdin: Annotated[str, "Its standard input; empty by default."] = "",
         timeout: Annotated[float | None, Limits(gt=0)] = TIMEOUT,
     ) -> ToolResult:
         from forge.tools.cli_execute.layers import judge  # they load what only a call needs
@@ -170,7 +170,7 @@ def _check_one_text(parsed: dict[str, Any]) -> None:
     args = parsed["args"]
     if len(args) == 1 and " " in args[0].strip() and any(str(note).startswith("args: ") for note in notes):
         raise ToolError(
-            f'args: "{args[0][:200]}" is one text, and every argument is an element of its own',
+            f'args: "{args[0][:200]}" is one string; each argument must be its own element',
             ErrorKind.VALIDATION,
             f"Give a list: {_split_words(args[0])}",
         )

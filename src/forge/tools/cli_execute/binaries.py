@@ -80,7 +80,7 @@ def refuse_shells(name: str, allowed: AllowedPrograms) -> None:
     if why == "shell":
         raise _refusal(f'binary "{name[:200]}" is a shell interpreter and cannot be used')
     if why:
-        raise _refusal(f'binary "{name[:200]}" starts other programs, as a shell interpreter does, and cannot be used')
+        raise _refusal(f'binary "{name[:200]}" starts other programs, like a shell interpreter, and cannot be used')
 
 
 def require_allowed(name: str, allowed: AllowedPrograms) -> None:
@@ -91,9 +91,11 @@ def require_allowed(name: str, allowed: AllowedPrograms) -> None:
     if rest and first in allowed.candidates:
         hint = f'Give "{first}" as the binary and the rest as a list in args.'
     elif allowed.program_names:
-        hint = f"Allowed are {', '.join(allowed.program_names)}."
+        hint = f"Allowed programs: {', '.join(allowed.program_names)}."
     else:
-        hint = "No program is: list some in forge.yaml, in the tool's config, as allowed_binaries: [git, jq]."
+        hint = (
+            "No program is allowed yet: list some in forge.yaml, in the tool's config, as allowed_binaries: [git, jq]."
+        )
     raise ToolError(f'binary "{name[:200]}" is not in the allowed list', ErrorKind.SECURITY, hint)
 
 
@@ -103,24 +105,24 @@ def resolve(name: str, allowed: AllowedPrograms, writable: Sequence[Path]) -> Bi
     candidates = allowed.candidates[name]
     usable = [one for one in candidates if not _is_inside(roots, one.path, one.real)]
     if not usable:
-        where = "" if not candidates else " outside the workspace, and one inside could be anybody's"
+        where = "" if not candidates else " outside the workspace; programs inside it are not trusted"
         raise ToolError(
             f'binary "{name}" was not found on this system{where}',
             ErrorKind.CONFIG,
-            "Install it, and start Forge again.",
+            "Install it, then restart Forge.",
         )
     binary = usable[0]
     if _identify(binary.path) != binary:
         raise ToolError(
-            f'binary "{name}" is not the file it was when Forge started: {binary.path}',
+            f'binary "{name}" has changed since Forge started: {binary.path}',
             ErrorKind.SECURITY,
-            "If it was updated on purpose, start Forge again.",
+            "If it was updated on purpose, restart Forge.",
         )
     return binary
 
 
 def reason_against(name: str) -> str:
-    """`shell` or `launcher`, by the name or path alone; "" for any other."""
+    """Returns `shell` or `launcher`, judged by the name or path alone; "" for any other."""
     base = os.path.basename(name.rstrip("/")).lower().removesuffix(".exe")
     stem = found[1] if (found := _STEM.fullmatch(base)) else base
     if base in SHELLS or stem in SHELLS or base.startswith(("busybox", "toybox")):

@@ -29,9 +29,9 @@ def refuse_exec_flags(
     name = binary.names[0]
     where = f"argument {index}: " if index >= 0 else ""
     raise ToolError(
-        f'{where}{flag[:200]} is not allowed for "{name}": it can start programs, or reach files that are not named',
+        f'{where}{flag[:200]} is not allowed for "{name}": it can start programs, or use unnamed files',
         ErrorKind.SECURITY,
-        "Do it without. The person can allow it in a sandbox: allow_exec_flags: true in the tool's config.",
+        "Do it without this. The person can allow it in a sandbox: allow_exec_flags: true in the tool's config.",
     )
 
 
@@ -46,11 +46,11 @@ def find_exec_flag(binary: Binary, args: Sequence[str], stdin: str, paths: PathV
             if _is_listed(argument, index, args, flags) or _starts(argument, starting):
                 return index, f'"{argument}"'
         if not given:
-            return -1, "a program that it reads"
+            return -1, "a program from its input"
         if name == "python" and (module := find_inline_module(args[:own])) is not None:
             return module, f'"{args[module]}"'
     code = find_reaching_code(binary, args, stdin, paths)
-    return None if code is None else (code, "a script that may do more than work on its input")
+    return None if code is None else (code, "a script that may do more than process its input")
 
 
 def _count_own_arguments(args: Sequence[str], flags: RefusedFlags) -> tuple[int, bool]:

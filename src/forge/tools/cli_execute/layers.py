@@ -67,29 +67,33 @@ def judge(
 def validate_arguments(args: Sequence[str]) -> None:
     """Layer 4: nothing that has a meaning for a shell."""
     if sum(map(len, args)) > MOST:
-        raise ToolError("the arguments are too long", ErrorKind.VALIDATION, "Put what is long into a file, or stdin.")
+        raise ToolError(
+            "the arguments are too long", ErrorKind.VALIDATION, "Put long text into a file, or pass it as stdin."
+        )
     for index, argument in enumerate(args):
         for text, shown in _FORBIDDEN.items():
             if text in argument:
                 raise ToolError(
                     f"argument {index}: contains {shown}",
                     ErrorKind.SECURITY,
-                    "There is no shell here: leave it out, or give such text to the program as stdin or in a file.",
+                    "No shell is used: leave it out, or pass such text to the program as stdin or in a file.",
                 )
         try:
             size = len(argument.encode())
         except UnicodeEncodeError:
-            raise ToolError(f"argument {index}: not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+            raise ToolError(
+                f"argument {index}: not valid Unicode", ErrorKind.VALIDATION, "Send valid Unicode."
+            ) from None
         if size > LONGEST:
             raise ToolError(
-                f"argument {index}: {size:,} bytes, and {LONGEST:,} are the most",
+                f"argument {index}: {size:,} bytes; the limit is {LONGEST:,}",
                 ErrorKind.VALIDATION,
-                "Give it to the program as stdin, or in a file.",
+                "Pass it to the program as stdin, or in a file.",
             )
 
 
 def refuse_file_protocol(args: Sequence[str]) -> None:
-    """Layer 5: no URL of a file, in any case or encoding, and no scheme that a program puts together of parts."""
+    """Layer 5: no URL of a file, in any case or encoding, and no scheme that a program assembles from parts."""
     for index, argument in enumerate(args):
         for text in _decode_variants(argument):
             if _FILE.search(text) or _has_built_scheme(text):
@@ -117,7 +121,7 @@ def _is_found(pattern: Pattern, lines: Iterable[str], clock: Clock) -> bool:
 
 
 def _replace_surrogates(line: str) -> str:
-    """Without lone surrogates, which stand for bytes that are no text."""
+    """Replaces lone surrogates, which stand for bytes that are not text."""
     return line.encode("utf-8", "replace").decode()
 
 

@@ -67,7 +67,7 @@ def leads_outside(piece: str, paths: PathValidator) -> bool:
 
 
 def _cut_at_separators(argument: str, start: int = 0, *, whole: bool = True) -> Iterator[str]:
-    """From `start` to the end, and to the next separator, where a program may end a path."""
+    """Yields the text from `start` to the end, and to the next separator, where a program may end a path."""
     if whole or len(argument) - start <= MAX_PATH:
         yield argument[start:]
     if separator := _SEPARATOR.search(argument, start + 1):

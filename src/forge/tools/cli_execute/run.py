@@ -98,7 +98,7 @@ def _writable_flags(folder: str, paths: PathValidator) -> list[bool]:
 def _result_of_cancelled(finished: Finished) -> ToolResult:
     """Returns a short result for a cancelled run, since no step shortens it any more."""
     short = replace(finished, output=finished.output[:MOST_OF_CANCELLED], errors=finished.errors[:MOST_OF_CANCELLED])
-    return ToolResult(for_llm=f"Until then: {_text(short, network=True)}", data=_data(short))
+    return ToolResult(for_llm=f"Output until then: {_text(short, network=True)}", data=_data(short))
 
 
 def _timeout_result(
@@ -109,7 +109,7 @@ def _timeout_result(
         f"timed out after {timeout:g} s", ErrorKind.TIMEOUT, "Do less at once; the person can give the tool more time."
     )
     failed = ToolResult.failed(late, during=render_call(ctx.call))
-    said = f"{failed.for_llm}\nUntil then: {until_then}"
+    said = f"{failed.for_llm}\nOutput until then: {until_then}"
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 
 
@@ -165,9 +165,9 @@ def _sandbox(settings: Settings, judged: CheckedCommand) -> str | bool:
         return setting
     if setting in (False, "off"):
         raise ToolError(
-            f"{judged.exec_flag[:200]} is allowed only in a sandbox, and it is switched off",
+            f"{judged.exec_flag[:200]} is allowed only in a sandbox, and the sandbox is switched off",
             ErrorKind.SECURITY,
-            "Do it without.",
+            "Do it without this option.",
         )
     return "required" if setting in ("auto", True) else setting
 
@@ -176,4 +176,4 @@ def _encode_input(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+        raise ToolError("stdin is not valid Unicode", ErrorKind.VALIDATION, "Send valid Unicode.") from None

@@ -57,18 +57,16 @@ class DebugConsole(
         self,
         ctx: ToolContext,
         topic: Annotated[Topic, "What to look at."] = "history",
-        name: Annotated[str, "Only what concerns this tool; with registry: all about it."] = "",
-        limit: Annotated[int, Limits(ge=1, le=MOST), "The latest so many entries."] = LIMIT,
+        name: Annotated[str, "Only entries about this tool; with registry: its details."] = "",
+        limit: Annotated[int, Limits(ge=1, le=MOST), "How many of the latest entries."] = LIMIT,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
-        from forge.tools.debug_console import topics as _debug_topics
+        from forge.tools.debug_console import topics
 
         known = ctx.owner is not None and ctx.activity in self._recorders
         recorder = self._recorder(ctx.activity) if ctx.owner is not None else None
-        look = _debug_topics.TopicRequest(
-            ctx, self._registry, recorder, name.strip(), min(limit, self.max_entries), known
-        )
-        found: ToolResult = await in_thread(lambda: getattr(_debug_topics, topic)(look))
+        look = topics.TopicRequest(ctx, self._registry, recorder, name.strip(), min(limit, self.max_entries), known)
+        found: ToolResult = await in_thread(lambda: getattr(topics, topic)(look))
         return found.masked(ctx.activity.secrets.mask_everything)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:

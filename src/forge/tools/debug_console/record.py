@@ -79,7 +79,7 @@ class Recorder:
             case happened.TextDelta():
                 self._append_text(event)
                 return  # pieces of a text are no news each
-            case happened.ToolOutput():
+            case happened.ToolOutput() | happened.ReasoningDelta() | happened.ToolArgumentsDelta():
                 return
             case happened.RunStarted(prompt=prompt):
                 self._history.append(_entry(event, "prompt", "", prompt))

@@ -86,7 +86,7 @@ def background(look: TopicRequest) -> ToolResult:
     ]
     lines = [
         *_section("Running calls", [_line(entry) for entry in running]),
-        *_section("Goes on in the background", [_line(entry) for entry in going_on]),
+        *_section("Running in the background", [_line(entry) for entry in going_on]),
         *_section("Jobs", [f"{job['job_id']}: {job['status']}: {_clip(str(job['command']))}" for job in jobs]),
         *_recording_note(look),
     ]
@@ -193,13 +193,13 @@ def _list_entries(look: TopicRequest, topic: str, entries: list[RecordEntry]) ->
     shown = entries[-look.limit :]
     lines = [_line(entry) for entry in shown] or ["Nothing yet."]
     if len(entries) > len(shown):
-        lines.insert(0, f"[{len(entries) - len(shown)} earlier ones; raise limit to see them]")
+        lines.insert(0, f"[{len(entries) - len(shown)} earlier entries; raise limit to see them]")
     data = {"topic": topic, "total": len(entries), "entries": _data(shown), "complete": look.watched}
     return ToolResult(for_llm="\n".join([*lines, *_recording_note(look)]), data=data)
 
 
 def _recording_note(look: TopicRequest) -> list[str]:
-    return [] if look.watched else ["[what happened before this call was not recorded; from now on it is]"]
+    return [] if look.watched else ["[events before this call were not recorded; later ones are]"]
 
 
 def _section(title: str, lines: list[str]) -> list[str]:

@@ -25,9 +25,7 @@ if TYPE_CHECKING:  # it loads what only a change needs
 SHOWN_LINES = 100  # touched places that are listed
 
 
-class Edit(TypedDict):
-    """One replacement of several."""
-
+class Edit(TypedDict):  # a docstring would be sent to the model
     old_text: str
     new_text: str
     replace_all: NotRequired[Annotated[bool, OrNull()]]
@@ -67,13 +65,13 @@ class FileEdit(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="notes.txt"), "The file, relative to the workspace."],
+        path: Annotated[str, Limits(example="notes.txt"), "The file."],
         old_text: Annotated[
             str, Limits(example="Hello"), "The text to replace, copied without line numbers; empty to create a file."
         ] = "",
-        new_text: Annotated[str, Limits(example="Goodbye"), "What to put there, as it is; empty to delete."] = "",
+        new_text: Annotated[str, Limits(example="Goodbye"), "Its replacement, literally."] = "",
         replace_all: Annotated[bool, "Replace every occurrence."] = False,
-        edits: Annotated[list[Edit], "Or several replacements, made in order, all or none."] = NONE,
+        edits: Annotated[list[Edit], "Or several, made in order, all or none."] = NONE,
     ) -> ToolResult:
         wanted = _collect_edits(old_text, new_text, replace_all, edits)
         edited, draft = await change_files(ctx, [path], lambda draft: plan(draft, path, wanted))
@@ -87,7 +85,7 @@ class FileEdit(
         parser = self._signature.parser(self.spec)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-            """Also takes other systems' names inside the list of edits, and misses texts that were not given."""
+            """Also accepts other systems' names inside the list of edits, and reports missing texts."""
             text = arguments if isinstance(arguments, str) else as_text(arguments)
             parsed = parser(_rename_keys(read(text)) if '"edits"' in text else text)
             for name in ("old_text", "new_text"):
@@ -100,7 +98,7 @@ class FileEdit(
 
 
 def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> EditOutcome:
-    """All edits, in order, on the file as it is; an error names the one that cannot be made."""
+    """Applies all edits in order to the current file; an error names the edit that failed."""
     from forge.workspace.text import DecodedText  # loads what only a change needs
 
     location = draft.resolve(path)
@@ -130,7 +128,7 @@ def plan(draft: Draft, path: str, edits: Sequence[Edit]) -> EditOutcome:
 
 
 def _apply_match(match: Match, text: DecodedText, now: str, before: bytes | None) -> bytes:
-    """The content after the last edit. The only edit of a plain text is made in its bytes: that copies it once."""
+    """Returns the content after the last edit. A single edit of a plain text is made in its bytes: one copy."""
     if before is None or now is not text.text or text.encoding != "utf-8" or not now.isascii():
         return text.encode_whole(match.apply_to(now))
     whole, position, mark = memoryview(before), 0, len(text.mark)
@@ -148,14 +146,14 @@ def _match(text: str, edit: Edit, *, new_file: bool) -> Match:
 
     old, new = edit["old_text"], edit["new_text"]
     if old == new and not new_file:
-        raise ToolError("old_text and new_text are the same", ErrorKind.VALIDATION, "Say what should change.")
+        raise ToolError("old_text and new_text are the same", ErrorKind.VALIDATION, "Give a new_text that differs.")
     refuse_placeholders(new, text)
     if not old:
         if text:
             raise ToolError(
                 "old_text is empty, and the file is not",
                 ErrorKind.VALIDATION,
-                "To insert, give a line that is there as old_text, and the same with the new text as new_text.",
+                "To insert, give an existing line as old_text, and that line with the new text as new_text.",
             )
         return Match("exact", (Span(0, 0, new),))
     match = find(text, old, new, replace_all=bool(edit.get("replace_all")))
@@ -172,7 +170,11 @@ def _collect_edits(old_text: str, new_text: str, replace_all: bool, edits: Seque
     if not edits:
         return [{"old_text": old_text, "new_text": new_text, "replace_all": replace_all}]
     if old_text or new_text:
-        raise ToolError("edits beside old_text and new_text", ErrorKind.VALIDATION, "Put all of them into edits.")
+        raise ToolError(
+            "edits cannot be combined with old_text and new_text",
+            ErrorKind.VALIDATION,
+            "Put all replacements into edits.",
+        )
     return edits
 
 
@@ -209,7 +211,7 @@ def _rename_keys(data: dict[str, Any]) -> dict[str, Any]:
                 raise ToolError(
                     f"edits[{index}].{str(key)[:50]}: unknown",
                     ErrorKind.VALIDATION,
-                    "Each of the edits has old_text, new_text and, if wanted, replace_all.",
+                    "Each of the edits has old_text, new_text and, optionally, replace_all.",
                 )
     return {**data, "edits": named}
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from forge.tools.file_edit.newlines import normalise_newlines
+from forge.tools.file_edit.similar_lines import Line
 
 LONGEST_LINE = 300  # characters of a line that are compared
 SHOWN_LINE = 120  # characters of a line that are shown
 SHOWN = 8  # lines of a region that are shown
 MOST_LINES = 400_000  # lines of a file that are looked at
 PROBES = 3  # lines of the text that are looked for
+MOST_REGIONS = 5  # places that are compared for each of them
 _OVERLOOKED = re.compile(r"^ +| +$| {2,}| +(?=\t)|(?<=\t) +")
 ALIKE = 60.0  # of 100: less is not worth showing
 
@@ -26,13 +28,14 @@ class Region(NamedTuple):
 
 
 def find_closest(text: str, old: str) -> Region | None:
-    """The lines that are most like `old`, or None if none are. Takes a fraction of a second for 10 MB."""
+    """Returns the lines most similar to `old`, or None. Takes about a second for 10 MB."""
     lines = normalise_newlines(text).split("\n")[:MOST_LINES]
     wanted = normalise_newlines(old).strip("\n").split("\n")[:200]
     if not any(line.strip() for line in wanted):
         return None
     starts = {number - index for index, number in _find_alike(lines, wanted)}
-    regions = [_score_region(lines, wanted, max(start, 0)) for start in starts]
+    measured = [Line(line.strip()[:LONGEST_LINE]) for line in wanted]
+    regions = [_score_region(lines, measured, max(start, 0)) for start in starts]
     best = max(regions, key=lambda region: (region.score, -region.first), default=None)
     return best if best and best.score >= ALIKE else None
 
@@ -52,34 +55,29 @@ def describe_closest(text: str, old: str, new: str) -> str:
 
 
 def mark_whitespace(line: str) -> str:
-    """A line with tabs as →, and as · the spaces that are easily overlooked."""
+    """Returns a line with tabs as →, and easily overlooked spaces as ·."""
     shown = _OVERLOOKED.sub(lambda spaces: "·" * len(spaces[0]), line[:SHOWN_LINE])
     return shown.replace("\t", "→") + "…" * (len(line) > SHOWN_LINE)
 
 
 def _find_alike(lines: list[str], wanted: list[str]) -> list[tuple[int, int]]:
-    """Lines of the text and lines of the file that are alike, as their numbers."""
-    from rapidfuzz import fuzz, process  # slow to import, needed only when something was not found
-
+    """Returns pairs of similar lines: their numbers in the text and in the file."""
     keys = [line[:LONGEST_LINE].strip() for line in lines]
     telling = sorted(range(len(wanted)), key=lambda index: -len(wanted[index].strip()))[:PROBES]
     pairs = []
     for index in telling:
         probe = wanted[index].strip()[:LONGEST_LINE]
         if probe:
-            found = process.extract(probe, keys, scorer=fuzz.ratio, score_cutoff=ALIKE, limit=5)
-            pairs += [(index, number) for _, _, number in found]
+            pairs += [(index, number) for number in Line(probe).find_similar(keys, ALIKE, MOST_REGIONS)]
     return pairs
 
 
-def _score_region(lines: list[str], wanted: Sequence[str], first: int) -> Region:
+def _score_region(lines: list[str], wanted: Sequence[Line], first: int) -> Region:
     """Scores the similarity of the lines from here on, averaged and weighted by their length."""
-    from rapidfuzz import fuzz
-
     found = lines[first : first + len(wanted)]
-    weights = [len(line.strip()) + 1 for line in wanted]
+    weights = [len(line.text) + 1 for line in wanted]
     scores = [
-        fuzz.ratio(line.strip()[:LONGEST_LINE], there.strip()[:LONGEST_LINE]) * weight
+        line.measure(there.strip()[:LONGEST_LINE]) * weight
         for line, there, weight in zip(wanted, found, weights, strict=False)
     ]
     return Region(first, found, sum(scores) / sum(weights))

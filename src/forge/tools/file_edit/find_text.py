@@ -95,7 +95,7 @@ def _refuse_several(text: str, spans: list[Span], rung: str, replace_all: bool) 
     raise ToolError(
         f"old_text occurs {times}{how}: on line{'s' * (len(lines) > 1)} {', '.join(map(str, lines))}{more}",
         ErrorKind.USER,
-        "Give more of the lines around the one you mean, or set replace_all to change every one.",
+        "Include more of the lines around the one you mean, or set replace_all to change all.",
     )
 
 
@@ -163,7 +163,7 @@ class _Piece:
         return cls(_split(old), _split(new), old.endswith("\n"), new.endswith("\n"))
 
     def without_blank_ends(self) -> _Piece:
-        """Blank first and last lines left out, in the replacement as well as far as it has them."""
+        """Drops blank first and last lines, also from the replacement if it has them."""
         first, last = _blank_ends(self.old)
         new_first, new_last = _blank_ends(self.new)
         last_new = len(self.new) - min(last, new_last)
@@ -221,7 +221,7 @@ class _Lines:
         return spans
 
     def _windows(self, wanted: list[str], key: Callable[[str], str]) -> Iterator[int]:
-        """First lines of every place. One search in one long text: no text makes it slow."""
+        """Yields the first line of every match. It is one search in one long text: no text makes it slow."""
         haystack = "\n" + "\n".join([key(line) for line in self.lines]) + "\n"
         needle = "\n" + "\n".join(wanted) + "\n"
         counted = line = 0
@@ -262,7 +262,7 @@ def _is_far_longer(found: Sequence[str], old: Sequence[str]) -> bool:
 
 
 def _strip_numbers(text: str) -> str:
-    """The text without the line numbers in front of its lines, if each line has one and they count up; or nothing."""
+    """Returns the text without its line numbers, if each line has one and they count up; otherwise nothing."""
     lines = _split(text)
     numbers = [match for match in map(_NUMBERED.match, lines) if match]
     first = int(numbers[0][1]) if numbers else 0

@@ -34,7 +34,7 @@ def find_uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | N
 
 
 def _remove_indent(line: str, removed: str) -> str:
-    """As much of the whitespace taken off as the line begins with."""
+    """Removes as much of the whitespace as the line begins with."""
     for size in range(len(removed), 0, -1):
         if line.startswith(removed[:size]):
             return line[size:]
@@ -84,7 +84,7 @@ def _translate_indent(indent: str, known: Mapping[str, str], unit: str, file_uni
 
 
 def find_unit(lines: Sequence[str]) -> str:
-    """One level: a tab where tabs are the rule, else as many spaces as most steps from line to line have."""
+    """Returns one level: a tab if most lines use tabs, else the most common number of spaces per step."""
     indents = [indentation(line) for line in lines if line.strip()]
     used = Counter(indent[0] for indent in indents if indent)
     if used["\t"] > used[" "]:

@@ -22,7 +22,7 @@ class Newlines:
         self._asked = 0
 
     def original_offset(self, offset: int) -> int:
-        """The offset in the original of an offset in the text."""
+        """Converts an offset in the text to an offset in the original."""
         if self.plain:
             return offset
         self._asked += 1

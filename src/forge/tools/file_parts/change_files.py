@@ -76,7 +76,7 @@ def _keep_secrets(draft: Draft, secrets: Secrets) -> None:
         old, new = (len(secrets.pattern.findall(one.decode(errors="replace"))) for one in (before, after))
         if new < old:
             raise ToolError(
-                f"in {quote_path(location.shown)} {MASK} stands for a secret that is not shown, and would be lost",
+                f"{MASK} in {quote_path(location.shown)} stands for a hidden secret, which would be lost",
                 ErrorKind.VALIDATION,
                 f"Leave the lines with {MASK} as they are: file_edit changes others without touching them.",
             )

@@ -26,7 +26,7 @@ ALIASES = {
     **dict.fromkeys(("directory", "dir", "directory_path", "dir_path", "folder", "file_path"), "path"),
     **dict.fromkeys(("limit", "max_results"), "max_entries"),
 }
-"""What models of other systems call the parameters of these tools."""
+"""Names of these tools' parameters in other systems."""
 
 
 def list_directory(
@@ -38,7 +38,7 @@ def list_directory(
     max_entries: int = MAX_ENTRIES,
     patience: float = PATIENCE,
 ) -> ToolResult:
-    """A directory as a result: directories first, with sizes. Blocks, so call it in a thread."""
+    """Returns a directory listing as a result: directories first, with sizes. Blocks, so call it in a thread."""
     found = scan_directory(
         ctx, location, 0 if recursive else 1, max_entries, patience, hidden=include_hidden, ignored=not recursive
     )
@@ -52,7 +52,7 @@ def list_directory(
 
 
 def list_one_entry(ctx: ToolContext, location: Location) -> ToolResult:
-    """A file, as `ls` lists one."""
+    """Lists a single file, as `ls` does."""
     from forge.workspace.paths.open import status_of
     from forge.workspace.search.overview import OverviewItem
 
@@ -71,7 +71,7 @@ def list_one_entry(ctx: ToolContext, location: Location) -> ToolResult:
 def scan_directory(
     ctx: ToolContext, location: Location, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
 ) -> Overview:
-    """The first entries of a directory, without what a rule denies."""
+    """Returns the first entries of a directory, without those that a rule denies."""
     import time
 
     from forge.tools.file_parts.denied_files import denied_predicate
@@ -87,7 +87,7 @@ def scan_directory(
 
 
 def listing_result(location: Location, found: Overview, lines: list[str]) -> ToolResult:
-    """The lines, what is missing in them, and the same for programs."""
+    """Returns the lines, notes on omissions, and the same as data for programs."""
     items = list(_walk_items(found.top))
     truncated = found.uncounted or found.total > len(items)
     least = "at least " * found.uncounted
@@ -132,21 +132,21 @@ def entry_data(location: Location, item: OverviewItem) -> dict[str, Any]:
 
 
 def size_text(size: int) -> str:
-    """`512 B`, `1.2 KiB`, `34 MiB`."""
+    """Formats a size: `512 B`, `1.2 KiB`, `34 MiB`."""
     power = min((size.bit_length() - 1) // 10, 5) if size else 0
     number = size / 1024**power
     return f"{number:.1f} {_UNITS[power]}" if power and number < 10 else f"{number:.0f} {_UNITS[power]}"
 
 
 def printable(name: str) -> str:
-    """A name that fits on a line and does nothing to a terminal; an odd one in quotes, with escapes."""
+    """Returns a name that fits on a line and is safe for a terminal; unusual names are quoted and escaped."""
     if name.isprintable() or all(char.isprintable() or char in _JOINERS for char in name):
         return name
     return f'"{"".join(_escape_character(char) for char in name)}"'
 
 
 def sendable_name(name: str) -> str:
-    """The name itself where JSON can hold it; bytes that are no text are escaped."""
+    """Returns the name if JSON can hold it; bytes that are not text are escaped."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -173,7 +173,7 @@ def no_directory_error(location: Location) -> ToolError:
 
 
 def is_directory(ctx: ToolContext, location: Location) -> bool:
-    """False: a file is there. Raises `ToolError` where nothing is, a circle of links, or something special."""
+    """Returns False for a file. Raises `ToolError` for a missing path, a loop of links or a special file."""
     import os
     from stat import S_ISDIR, S_ISREG
 
@@ -191,7 +191,7 @@ def is_directory(ctx: ToolContext, location: Location) -> bool:
 
 
 def _walk_items(item: OverviewItem) -> Iterator[OverviewItem]:
-    """Everything below, each directory followed by what is in it."""
+    """Yields everything below, each directory followed by its content."""
     pending = item.items[::-1]
     while pending:
         one = pending.pop()
@@ -224,7 +224,7 @@ def _escape_character(char: str) -> str:
 
 
 def count_text(number: int, noun: str) -> str:
-    """`1 file`, `2 entries`; nothing for none."""
+    """Formats a count: `1 file`, `2 entries`; an empty text for 0."""
     if number < 2:
         return f"1 {noun}" if number else ""
     return f"{number:,} {noun[:-1]}ies" if noun.endswith("y") else f"{number:,} {noun}s"

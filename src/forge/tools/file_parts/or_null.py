@@ -6,7 +6,7 @@ from typing import Any
 
 
 class OrNull:
-    """Accepts null and shows the model nothing of it. Said without pydantic: `forge tool list` builds no schema."""
+    """Accepts null without showing it to the model. Does not import pydantic: `forge tool list` builds no schema."""
 
     def __init__(self, description: str = "") -> None:
         self.description = description

@@ -36,8 +36,8 @@ class PatchOperation(TypedDict):
     action: Literal["add", "update", "delete", "move"]
     path: str
     content: NotRequired[Annotated[str, OrNull("add, update: the whole text of the file")]]
-    new_path: NotRequired[Annotated[str, OrNull("move: where the file goes; update: move it, too")]]
-    overwrite: NotRequired[Annotated[bool, OrNull("add, move: replace a file that is there")]]
+    new_path: NotRequired[Annotated[str, OrNull("move: the new path; update: also move the file")]]
+    overwrite: NotRequired[Annotated[bool, OrNull("add, move: replace an existing file")]]
 
 
 _EXAMPLE = [{"action": "add", "path": "notes/today.txt", "content": "Buy milk.\n"}]
@@ -76,7 +76,7 @@ class FilePatch(
         self,
         ctx: ToolContext,
         operations: Annotated[
-            tuple[PatchOperation, ...], Limits(example=_EXAMPLE), "What to do, file by file; or give patch instead."
+            tuple[PatchOperation, ...], Limits(example=_EXAMPLE), "The changes, file by file; or give patch instead."
         ] = (),
         patch: Annotated[
             str,
@@ -121,7 +121,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> list[dict[str, Any]]:
 
 
 def _operation(index: int, given: PatchOperation) -> Operation:
-    """An operation of the list, complete in itself."""
+    """Checks one operation of the list and returns it."""
     action, path, where = given["action"], given["path"], f"operations[{index}]"
     content, new_path = given.get("content"), given.get("new_path") or ""
     problem = ""
@@ -205,7 +205,7 @@ _PLANS = {"add": _add, "update": _update, "delete": _delete, "move": _move}
 
 
 def _source(draft: Draft, operation: Operation) -> tuple[Location, Location]:
-    """The file that is named and, if that is a link, the file it leads to."""
+    """Returns the named file and, if it is a link, its target."""
     location = draft.resolve(operation.path)
     kind = draft.kind(location)
     if kind == "directory":
@@ -232,7 +232,7 @@ def _plan_move(draft: Draft, operation: Operation, source: Location, location: L
 
 
 def _check_free(draft: Draft, location: Location, operation: Operation) -> None:
-    """A new name must be free, or be a file that may be overwritten, and lie in what is or can be a directory."""
+    """Checks a new name: it is free or may be overwritten, and its parent is or can become a directory."""
     kind = draft.kind(location)
     if kind == "directory":
         raise ToolError(f'"{location.shown}" is a directory', ErrorKind.USER, "Name a file in it.")
@@ -240,7 +240,7 @@ def _check_free(draft: Draft, location: Location, operation: Operation) -> None:
         raise ToolError(
             f'"{location.shown}" exists already',
             ErrorKind.USER,
-            "Update it instead, choose another name, or say overwrite: true in an operation to replace it.",
+            "Update it instead, choose another name, or set overwrite: true in the operation to replace it.",
         )
     above = location.parent
     while not kind and above.relative != "." and draft.kind(above) != "directory":
@@ -250,7 +250,7 @@ def _check_free(draft: Draft, location: Location, operation: Operation) -> None:
 
 
 def _check_alone(draft: Draft, operations: Sequence[Operation]) -> None:
-    """No two operations may concern the same file, however it is spelled, nor a file and something below it."""
+    """Refuses two operations on the same file, in any spelling, or on a file and a path below it."""
     touched: dict[Path, str] = {}  # the operation that names it
     above: dict[Path, str] = {}
     for operation in operations:
@@ -275,9 +275,9 @@ def _named_twice_error(location: Location, other: str, where: str) -> ToolError:
         problem = f'"{location.shown}" is the same file, or lies below it'
         return ToolError(problem, ErrorKind.VALIDATION, "Give another new path.")
     return ToolError(
-        f'"{location.shown}" is touched by {other}, too',
+        f'"{location.shown}" is also changed by {other}',
         ErrorKind.VALIDATION,
-        "Say everything about a file in one operation (an update with new_path changes and moves it), "
+        "Describe all changes of a file in one operation (an update with new_path changes and moves it), "
         "or make two calls, one after the other.",
     )
 

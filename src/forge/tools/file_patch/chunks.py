@@ -10,7 +10,7 @@ from forge.workspace.text import line_ending_of, split_lines
 
 
 def apply_chunks(text: str, chunks: Sequence[Chunk], shown: str) -> str:
-    """The text with every chunk applied, in order, each after the one before. Raises `Misplaced`."""
+    """Returns the text with every chunk applied, in order, each after the previous one. Raises `Misplaced`."""
     lines = split_lines(text)
     matches = find_matches(lines, chunks, shown)
     unended = any(
@@ -23,7 +23,7 @@ def apply_chunks(text: str, chunks: Sequence[Chunk], shown: str) -> str:
 
 
 def _edit_lines(lines: list[str], matches: Sequence[ChunkMatch], usual: str) -> Iterator[str]:
-    """The lines of the new text. Those that stay are taken from the file, whatever they look like in the patch."""
+    """Yields the lines of the new text. Unchanged lines are taken from the file, not from the patch."""
     here = 0
     before = ""
     for match in matches:
@@ -49,7 +49,7 @@ def _edit_lines(lines: list[str], matches: Sequence[ChunkMatch], usual: str) -> 
 
 
 def _repair_last_line(lines: list[str], result: list[str], *, unended: bool) -> None:
-    """A missing last newline stays missing, unless the last line was replaced."""
+    """Keeps a missing last newline missing, unless the last line was replaced."""
     stays = bool(lines) and not _line_ending(lines[-1])
     for index in range(len(result) - 2, -1, -1) if stays else ():
         if not _line_ending(result[index]):  # what was the last line has others below it now

@@ -12,7 +12,7 @@ from forge.tools.file_parts.punctuation import PUNCTUATION
 from forge.tools.file_patch.parse import Chunk, SignedLine
 
 Normalise = Callable[[str], str]
-"""How a line is looked at: lines that look the same are the same."""
+"""Normalises a line: lines with the same result count as equal."""
 
 
 def _keep_line(line: str) -> str:
@@ -72,7 +72,7 @@ class FileLines:
         self._read: dict[Normalise, tuple[str, list[int]]] = {}
 
     def find(self, wanted: Sequence[str], start: int, reading: Normalise, near: int | None = None) -> int:
-        """The first line of the first place from `start` on, or of the one nearest to `near`; -1 if there is none."""
+        """Returns the first line of the first match from `start` on, or of the one nearest to `near`; -1 if none."""
         whole, offsets = self._searchable(reading)
         needle = "\n" + "".join(f"{reading(line)}\n" for line in wanted)
         if near is None:
@@ -84,7 +84,7 @@ class FileLines:
         return min(found, key=lambda index: abs(index - near)) if found else -1
 
     def find_beginning(self, wanted: str, start: int, reading: Normalise) -> int:
-        """The first line from `start` on that begins with these words, the last of them whole; -1 if there is none."""
+        """Returns the first line from `start` on that begins with these whole words; -1 if there is none."""
         whole, offsets = self._searchable(reading)
         at = whole.find(f"\n{wanted}", offsets[start])
         while at >= 0 and _is_word(wanted[-1:]) and _is_word(whole[at + 1 + len(wanted)]):
@@ -92,13 +92,13 @@ class FileLines:
         return self._line_at(at, offsets)
 
     def find_anchor(self, anchor: str, start: int, way: int) -> int:
-        """The first line from `start` on that looks like the anchor, or begins with it as models shorten it."""
+        """Returns the first line from `start` on that equals the anchor, or begins with it: models shorten anchors."""
         if way == len(ANCHOR_READINGS):
             return self.find_beginning(_strip_indent(anchor), start, _strip_indent)
         return self.find([anchor], start, ANCHOR_READINGS[way])
 
     def _searchable(self, reading: Normalise) -> tuple[str, list[int]]:
-        """One text in which each line stands between two newlines, and where the newline before each line is."""
+        """Returns one text with a newline around each line, and the position of the newline before each line."""
         if reading not in self._read:
             read = [reading(line) for line in self.lines]
             offsets = list(accumulate((len(line) + 1 for line in read), initial=0))
@@ -189,14 +189,14 @@ def _same(reading: Normalise) -> Callable[[str, str], bool]:
 
 
 def _find_insertion(file: FileLines, chunk: Chunk, position: int) -> int:
-    """The place of a chunk that only adds lines: below its anchor, where it counts, or at the end of the file."""
+    """Returns the position of a chunk that only adds lines: below its anchor, at its line number, or at the end."""
     if chunk.near is not None and not chunk.anchors:
         return chunk.near if position <= chunk.near <= len(file.lines) else -1
     return position if chunk.anchors and not chunk.at_end else len(file.lines)
 
 
 def _find_below_anchor(file: FileLines, chunk: Chunk, anchor: str, position: int) -> tuple[int, int]:
-    """The line below the anchor, and the way it was found."""
+    """Returns the line below the anchor, and how the anchor was found."""
     for way in range(len(ANCHOR_READINGS) + 1):
         index = file.find_anchor(anchor, position, way)
         if index >= 0:
@@ -213,7 +213,7 @@ def _is_word(character: str) -> bool:
 
 
 def _drop_blank_end(marked: Sequence[SignedLine]) -> Sequence[SignedLine]:
-    """Blank lines at the end are often only there to look at."""
+    """Drops blank lines at the end, which are often only decoration."""
     size = len(marked)
     while size and marked[size - 1].sign == " " and not marked[size - 1].text.strip():
         size -= 1
@@ -221,7 +221,7 @@ def _drop_blank_end(marked: Sequence[SignedLine]) -> Sequence[SignedLine]:
 
 
 def _not_found(file: FileLines, chunk: Chunk, old: list[str], position: int) -> Misplaced:
-    """Says how far the chunk matches, and whether it stands elsewhere or was applied already."""
+    """Describes how far the chunk matches, and whether it is elsewhere or already applied."""
     problem = f"line {chunk.line} of the patch: the lines of this chunk are not in {file.shown}{_after(position)}"
     new = [line.text for line in _drop_blank_end(chunk.lines) if line.sign != "-"]
     adds = any(line.sign == "+" for line in chunk.lines)

@@ -66,7 +66,7 @@ class NumberedLine(NamedTuple):
 
 
 def parse_patch(text: str) -> list[Operation]:
-    """The operations of a patch. Raises `ToolError` that names the line of the patch which cannot be read."""
+    """Returns the operations of a patch. Raises `ToolError` that names the line that cannot be read."""
     stripped = text.strip("\n")
     first = text[: text.find(stripped)].count("\n") + 1
     lines = _unwrap(
@@ -79,7 +79,7 @@ def parse_patch(text: str) -> list[Operation]:
 
 
 def unreadable_error(number: int, problem: str, suggestion: str = "") -> ToolError:
-    """The refusal of a line of the patch."""
+    """Returns the error for a line of the patch."""
     return ToolError(
         f"line {number} of the patch: {problem}",
         ErrorKind.VALIDATION,
@@ -88,7 +88,7 @@ def unreadable_error(number: int, problem: str, suggestion: str = "") -> ToolErr
 
 
 def _unwrap(lines: list[NumberedLine]) -> list[NumberedLine]:
-    """Without blank lines, a code fence or a shell's here-document around it."""
+    """Removes blank lines, a code fence or a shell's here-document around the patch."""
     start, end = 0, len(lines)
     while start < end:
         first, last = lines[start].text.strip(), lines[end - 1].text.rstrip()
@@ -176,7 +176,7 @@ def _update_operation(
 
 
 def _new_content(body: Sequence[NumberedLine]) -> str:
-    """The content of a new file. A line left empty between others is an empty line; after the last it is none."""
+    """Returns the content of a new file. An empty line between others counts; one after the last does not."""
     content: list[str] = []
     blank = 0
     for line in body:
@@ -209,7 +209,7 @@ def _read_chunks(body: Sequence[NumberedLine]) -> tuple[Chunk, ...]:
 
 
 def _read_chunk(body: Sequence[NumberedLine], *, at_end: bool) -> Chunk | None:
-    """One chunk: its anchors, then its lines; None if there is nothing in it."""
+    """Reads one chunk: its anchors, then its lines; None if it is empty."""
     anchors: list[str] = []
     marked: list[SignedLine] = []
     near, counted, unended = None, False, False
@@ -233,8 +233,8 @@ def _read_chunk(body: Sequence[NumberedLine], *, at_end: bool) -> Chunk | None:
     if counted and all(line.sign == "+" for line in marked):
         raise unreadable_error(
             body[0].number,
-            "it counts lines of the file, and holds none to find the place by",
-            "Add a few lines that stay, each with a space before it.",
+            "it has line numbers, but no lines of the file to find its position",
+            "Add a few unchanged lines, each with a space before it.",
         )
     return Chunk(body[0].number, tuple(marked), tuple(anchors), at_end, near, unended)
 
@@ -245,14 +245,14 @@ def _read_signed_line(line: NumberedLine) -> SignedLine:
     if line.text[0] not in " +-":
         raise unreadable_error(
             line.number,
-            f"it begins with none of space, - and +: {_shorten(line.text)}",
-            "Begin a line that stays with a space, one that goes with -, one that comes with +.",
+            f"it must begin with a space, - or +: {_shorten(line.text)}",
+            "Begin unchanged lines with a space, removed lines with -, added lines with +.",
         )
     return SignedLine(line.text[0], line.text[1:])
 
 
 def _read_diff(lines: list[NumberedLine]) -> Iterator[Operation]:
-    """The operations of a unified diff. Its line numbers only decide between places that fit equally well."""
+    """Returns the operations of a unified diff. Its line numbers only decide between equally good matches."""
     starts: list[int] = []
     named = True  # whether the file that is being read has its names already
     for index, line in enumerate(lines):
@@ -285,7 +285,7 @@ def _read_diff_file(section: list[NumberedLine]) -> Operation:
 
 
 def _read_names(preamble: list[NumberedLine]) -> tuple[str, str]:
-    """The old and the new name of a file, `/dev/null` where there is none."""
+    """Returns the old and the new name of a file, `/dev/null` where there is none."""
     found: dict[str, str] = {}
     for line in preamble:
         for start in ("--- ", "+++ ", "rename from ", "rename to "):

@@ -74,9 +74,9 @@ class FileRead(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str | list[str], Limits(example="README.md"), "A path in the workspace, or a list of paths."],
-        offset: Annotated[int, Limits(ge=0), "The line to begin with, from 1."] = 1,
-        limit: Annotated[int, Limits(ge=0), "Lines of each file at most; 0 for as many as fit."] = LIMIT,
+        path: Annotated[str | list[str], Limits(example="README.md"), "A file, or a list of files."],
+        offset: Annotated[int, Limits(ge=0), "The first line."] = 1,
+        limit: Annotated[int, Limits(ge=0), "Lines per file; 0: as many as fit."] = LIMIT,
     ) -> ToolResult:
         paths = _read_paths(path)
         if not 0 < len(paths) <= self.max_files:
@@ -135,7 +135,7 @@ class _Shares:
 
     @property
     def lines(self) -> int:
-        """A page's lines; of several files each has a heading, a line below it and a blank one."""
+        """Counts a page's lines; each of several files also has a heading, a line below it and a blank line."""
         return max(1, self._lines // self._files - 3) if self._several else self._lines
 
     def size(self, path: str) -> int:
@@ -155,7 +155,7 @@ class _Shares:
 
 
 def _read_paths(path: str | list[str]) -> list[str]:
-    """The paths; a list that was sent as text is one, too."""
+    """Returns the paths, also of a list that was sent as text."""
     if isinstance(path, str):
         if not (path.startswith("[") and path.endswith("]")):
             return [path]

@@ -50,7 +50,7 @@ class GrepSearch(
     repeatable=False,
     idempotent=True,
 ):
-    """Search file contents for a regular expression, line by line. Gives file:line:text; ignored files are skipped."""
+    """Search file contents for a regular expression, line by line. Returns file:line:text; skips ignored files."""
 
     def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS, engine: str = "auto") -> None:
         if engine not in ENGINES:
@@ -69,16 +69,16 @@ class GrepSearch(
         self,
         ctx: ToolContext,
         pattern: Annotated[str, Limits(example=r"def \w+_total\("), "A regular expression in ripgrep's syntax."],
-        path: Annotated[str, "A file or directory; left out, the workspace."] = "",
-        include: Annotated[str | list[str], "Only files that fit a glob, such as *.py or src/**/*.ts."] = "",
-        exclude: Annotated[str | list[str], "No files or directories that fit a glob."] = "",
+        path: Annotated[str, "A file or directory; by default the workspace."] = "",
+        include: Annotated[str | list[str], "Only files that match a glob, such as *.py or src/**/*.ts."] = "",
+        exclude: Annotated[str | list[str], "Skip files or directories that match a glob."] = "",
         context: Annotated[int, Limits(ge=0, le=100), "Lines shown around each match."] = 0,
         before: Annotated[int, Limits(ge=0, le=100), "Lines shown before each match."] = 0,
         after: Annotated[int, Limits(ge=0, le=100), "Lines shown after each match."] = 0,
         max_results: Annotated[int, Limits(ge=1, le=MOST), "At most this many lines or files."] = MAX_RESULTS,
         fixed_strings: Annotated[bool, "The pattern is plain text."] = False,
         case_sensitive: Annotated[bool, "False: upper and lower case are the same."] = True,
-        names_only: Annotated[bool, "Only the files that have a match."] = False,
+        names_only: Annotated[bool, "Only list files that match."] = False,
         include_ignored: Annotated[bool, "Also ignored files and directories such as node_modules."] = False,
     ) -> ToolResult:
         from dataclasses import replace
@@ -147,7 +147,7 @@ async def _search(
 
 
 async def _split_target(location: Location) -> tuple[Location, str]:
-    """The directory to search, and the name of the only file in it that is meant, if a file is."""
+    """Returns the directory to search and, if the path is a file, the name of that file."""
     import os
     import stat
 
@@ -176,7 +176,7 @@ def _report(ctx: ToolContext, found: FoundMatches) -> None:
 
 
 def _select_files(found: FoundMatches, most: int, names_only: bool) -> list[str]:
-    """The files to show, in order."""
+    """Returns the files to show, in order."""
     paths = found.list_paths()
     if names_only:
         return paths[:most]

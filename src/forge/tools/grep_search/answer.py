@@ -101,13 +101,13 @@ class SearchAnswer:
         if found.is_partial:
             yield f"stopped after {seconds:g} s, so there may be more; narrow the search"
         if self.request.reads_brackets:
-            yield "the brackets in include were read as parts of names: as a glob it finds nothing"
+            yield "the brackets in include were read as plain characters: as a glob it finds nothing"
         if self.denied:
             yield f"{_count_text(self.denied, 'file')} left out: a rule denies reading"
         if self.changed:
             yield f"{_count_text(self.changed, 'file')} changed during the search; search again to see it all"
         if found.is_too_hard:
-            yield "some lines were given up: the pattern takes too long on them; simplify it"
+            yield "some lines were skipped: the pattern takes too long on them; simplify it"
         if found.unreadable:
             yield "some files or directories could not be read"
 

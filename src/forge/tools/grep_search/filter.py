@@ -48,7 +48,7 @@ class FileFilter:
         return not self.exclude or not any(self._is_excluded(one) for one in spellings)
 
     def _is_excluded(self, path: str) -> bool:
-        """Or a directory that it is in."""
+        """Returns True if the file, or a directory that contains it, is excluded."""
         ends = [index for index, char in enumerate(path) if char == "/"]
         return any(glob.fits(path[:end]) for glob in self.exclude for end in (*ends, len(path)))
 
@@ -58,12 +58,12 @@ def _as_list(globs: Globs) -> list[str]:
 
 
 def _read_glob(text: str) -> Glob:
-    """A name alone is meant at any depth, as in ignore files."""
+    """Makes a name alone match at any depth, as in ignore files."""
     return compile_glob(text if "/" in text.rstrip("/") else f"**/{text}")
 
 
 def make_readable(include: Globs) -> Globs:
-    """The globs; with their brackets as parts of names if they cannot be read otherwise, such as `[2024-01-15]`."""
+    """Returns the globs; brackets that are not valid, such as `[2024-01-15]`, are plain characters."""
     try:
         for text in _as_list(include):
             _read_glob(text.removeprefix("!"))
@@ -76,7 +76,7 @@ def make_readable(include: Globs) -> Globs:
 
 
 def escape_brackets(include: Globs) -> list[str]:
-    """The globs with their brackets as parts of names, `app/[slug]/*.tsx`; empty if none has any."""
+    """Returns the globs with brackets as plain characters, `app/[slug]/*.tsx`; empty if none has any."""
     listed = _as_list(include)
     readings = [[text] if text.startswith("!") else plain_readings(text) or [text] for text in listed]
     plain = [text for reading in readings for text in reading]
@@ -84,17 +84,17 @@ def escape_brackets(include: Globs) -> list[str]:
 
 
 def names_for_ripgrep(globs: Iterable[Glob], texts: Globs) -> list[str]:
-    """The globs for names alone, if all are; ripgrep may then leave out the other files itself."""
+    """Returns the globs if all are for names alone: ripgrep can then leave out other files itself."""
     listed = [text for text in _as_list(texts) if not text.startswith("!")]
     simple = all(text.isascii() and not set(text) & set("/\\[]!,: ") for text in listed)
     return listed if simple and all(glob.decided_by_name for glob in globs) else []
 
 
 class RulesAbove:
-    """Ignore files between the root and the place searched, which ripgrep is told not to look for.
+    """The ignore files between the root and the searched directory. ripgrep does not read them.
 
-    It would also read those above the root. What they say only counts where no ignore file nearer to a file says
-    otherwise, so for every file found the whole chain is asked.
+    (It would also read those above the root.) A rule counts only if no ignore file nearer to a file overrides it, so
+    the whole chain decides about every file found.
     """
 
     def __init__(self, location: Location) -> None:
@@ -103,7 +103,7 @@ class RulesAbove:
 
     @property
     def are_beyond_ripgrep(self) -> bool:
-        """These files come before every .gitignore, also before one that ripgrep reads on its way down.
+        """True if these files override every .gitignore, also those that ripgrep reads on its way down.
 
         Then ripgrep searches everything, and `ignores` alone decides.
         """
@@ -123,7 +123,7 @@ class RulesAbove:
 
     @lru_cache(maxsize=4_096)  # noqa: B019 - lives as long as one search
     def _of(self, directory: str) -> tuple[EffectiveRules | None, bool]:
-        """The rules in a directory, and whether it is itself ignored."""
+        """Returns the rules in a directory, and True if the directory itself is ignored."""
         rules, prefix = self.top, ""
         if directory:
             above, _, name = directory.rpartition("/")

@@ -65,7 +65,7 @@ def can_open(location: Location) -> bool:
 
 
 class _Content:
-    """The bytes of a file as ripgrep sees them: in UTF-8, without a mark at the beginning."""
+    """Holds the bytes of a file as ripgrep sees them: in UTF-8, without a byte order mark."""
 
     def __init__(self, file: int, size: int) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class _Content:
             self._text = None if self.raw is None else head[self._mark :]
 
     def around(self, offset: int) -> tuple[bytes, int]:
-        """The bytes on either side of an offset, and where in them it is."""
+        """Returns the bytes around an offset, and the offset within them."""
         if self._text is not None:
             return self._text, offset
         start = max(0, offset - AROUND)
@@ -87,13 +87,13 @@ class _Content:
 
 
 def decode_wide(content: bytes) -> bytes:
-    """UTF-16 with its mark, in UTF-8 without one."""
+    """Converts UTF-16 with a byte order mark to UTF-8 without one."""
     encoding = "utf-16-le" if content.startswith(_WIDE[0]) else "utf-16-be"
     return content[2:].decode(encoding, "replace").encode()
 
 
 def _read_around(content: _Content, position: Position, before: int, after: int) -> Iterator[FoundLine]:
-    """The line of a match, those before and those after it."""
+    """Yields the line of a match, and the lines before and after it."""
     number, column, offset = position
     text, start = content.around(offset)
     if start > len(text) or (start and text[start - 1] != 10):
@@ -115,7 +115,7 @@ def _read_around(content: _Content, position: Position, before: int, after: int)
 
 
 def render_line(line: bytes, column: int = 0) -> str:
-    """A line for reading; of a long one what is around the column."""
+    """Returns a line to show; of a long line, the part around the column."""
     line = line.removesuffix(b"\r")
     column = min(column, len(line))
     if len(line) <= LONGEST:
@@ -134,7 +134,7 @@ def render_line(line: bytes, column: int = 0) -> str:
 
 
 def _decode_tail(piece: bytes) -> str:
-    """Without the rest of a character that was cut in two."""
+    """Drops the rest of a character that was cut in two."""
     return piece.lstrip(bytes(range(0x80, 0xC0))).decode(errors="replace")
 
 

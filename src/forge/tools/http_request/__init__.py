@@ -37,7 +37,7 @@ class HttpRequest(
         method: Literal["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"],
         url: Annotated[str, Limits(example="https://api.example.com/items"), "A complete http or https URL."],
         headers: Annotated[dict[str, str] | None, 'Such as {"Accept": "application/json"}.'] = None,
-        body: Annotated[str, "Text to send; say what it is in Content-Type."] = "",
+        body: Annotated[str, "Text to send; set its type in Content-Type."] = "",
         json: Annotated[Any, "A value to send as JSON, instead of body."] = None,
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
     ) -> ToolResult:
@@ -53,7 +53,7 @@ class HttpRequest(
 
 
 def build_result(answer: Any) -> ToolResult:
-    """Builds the result for model, person and programs; a body that is no text is attached."""
+    """Builds the result for model, person and programs; a body that is not text is attached."""
     from forge.tools.web_parts.mark_untrusted import clean_line, mark_text
 
     headers = _join_headers(answer.headers)
@@ -91,7 +91,7 @@ def build_result(answer: Any) -> ToolResult:
 
 
 def _prepare_request(headers: dict[str, str], body: str, value: Any) -> tuple[dict[str, str], bytes]:
-    """The headers and the body to send."""
+    """Returns the headers and the body to send."""
     from json import dumps, loads
 
     if value is None:
@@ -133,7 +133,7 @@ def _attachment(answer: Any) -> Attachment:
 
 
 def _spread_json(body: str, content_type: str) -> str:
-    """JSON without line breaks is spread over some: a line that long would be cut."""
+    """Adds line breaks to JSON that has none: a line that long would be cut."""
     if len(body) <= LONGEST_LINE or "json" not in content_type:
         return body
     if max(map(len, body.split("\n"))) <= LONGEST_LINE:

@@ -39,7 +39,7 @@ async def send_request(
         hops = (*hops, answer.url)
         if len(hops) > limits.redirects:
             raise ToolError(
-                f"more than {limits.redirects} redirects", ErrorKind.USER, "Ask for where they should lead."
+                f"more than {limits.redirects} redirects", ErrorKind.USER, "Request the final URL directly."
             )
         url = answer.location
         await ctx.require("network", url)
@@ -49,5 +49,5 @@ async def send_request(
         end += ctx.excused - excused  # waiting for a person is not the server's time
         left = end - time.monotonic()
         if left <= 0:
-            raise ToolError(f"no complete answer within {limits.total:g} s", ErrorKind.TIMEOUT, "Allow more time.")
+            raise ToolError(f"no complete response within {limits.total:g} s", ErrorKind.TIMEOUT, "Allow more time.")
         limits = replace(limits, total=left)

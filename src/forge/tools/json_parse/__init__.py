@@ -43,7 +43,7 @@ class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
         value, missed = select(document, steps)
         warnings = [f"key {key[:60]!r} occurs twice in an object, the last value was kept" for key in repeated]
         if missed:
-            warnings.append(f"items without what the query asks for were left out: {missed}")
+            warnings.append(f"items that lack the queried part were left out: {missed}")
         result = ToolResult(for_llm=pretty(value, self.max_depth), data={"value": value})
         return result.with_data(warning="; ".join(warnings)) if warnings else result
 
@@ -55,7 +55,7 @@ class Verbatim(str):
 
 
 def read_json(text: str) -> tuple[Any, list[str]]:
-    """The value of a JSON text, and the keys that occurred twice in one object."""
+    """Returns the value of a JSON text, and the keys that occurred twice in one object."""
     import json  # listing tools does without
 
     text = text.removeprefix("\ufeff")
@@ -83,7 +83,7 @@ def read_json(text: str) -> tuple[Any, list[str]]:
 
 
 def pretty(value: Any, max_depth: int = MAX_DEPTH) -> str:
-    """JSON with two spaces of indentation, or without any when that would grow out of hand."""
+    """Writes JSON with two spaces of indentation, or without any if the text would become too large."""
     try:
         text = _Writer(max_depth, indent="  ").text(value)
     except _TooLong:

@@ -25,7 +25,7 @@ _SIMPLE_KEY = re.compile(r"[^.\[\]\s\"'*$]+")
 
 
 def read_path(path: str) -> list[Step]:
-    """The steps of a path; none for the whole document."""
+    """Returns the steps of a path; none for the whole document."""
     if len(path) > MAX_LENGTH:
         raise _path_error(f"the query has {len(path):,} characters, the limit is {MAX_LENGTH:,}")
     rest = path.strip()
@@ -37,7 +37,7 @@ def read_path(path: str) -> list[Step]:
     while position < len(rest):
         match = _STEP.match(rest, position)
         if match is None:
-            raise _path_error(f"the query cannot be read from {_clip(rest[position:], 20)!r} on")
+            raise _path_error(f"the query is not valid from {_clip(rest[position:], 20)!r} on")
         steps.append(_read_step(match))
         position = match.end()
     return steps
@@ -60,7 +60,7 @@ def select(document: Any, steps: list[Step]) -> tuple[Any, int]:
 
 
 def render_path(steps: Iterable[Step]) -> str:
-    """The steps as a path again."""
+    """Renders the steps as a path."""
     text = "".join(_render_step(step) for step in steps)
     return text.removeprefix(".")
 
@@ -118,7 +118,7 @@ def _hint(value: Any, prefix: list[Step], step: Step) -> str:
             return f"Did you mean {_clip(render_path([*prefix, similar[0]]), 200)}?"
     if isinstance(value, list) and value and _index(step) is None:
         return f"Use an index, or {render_path([*prefix, ..., step])} for every item."
-    return "Query the part that exists, then go on from there."
+    return "Query the part that exists, then continue from there."
 
 
 def _render_step(step: Step) -> str:

@@ -26,13 +26,13 @@ def math_calculate(
 
 
 def format_number(value: Number) -> str:
-    """A number as a person writes it: whole ones without `.0`."""
+    """Formats a number as a person writes it: whole numbers without `.0`."""
     if isinstance(value, float):
         return repr(value).removesuffix(".0").replace("-0", "0") if value == 0 else repr(value).removesuffix(".0")
     try:
         return str(value)
     except ValueError:  # Python's own limit on the digits of an integer
         raise ToolError(
-            f"the result has about {int(value.bit_length() * 0.30103):,} digits, too many to write down",
+            f"the result has about {int(value.bit_length() * 0.30103):,} digits, too many to show",
             suggestion="Take it modulo a number, or ask for its log10.",
         ) from None

@@ -110,7 +110,7 @@ class Arithmetic:
         if isinstance(a, int) and isinstance(b, int) and b >= 0:
             return self._whole_power(a, b)
         if a < 0 and b != math.floor(b):
-            raise ArithmeticRefused("a negative number has no real power with a fraction")
+            raise ArithmeticRefused("a negative number has no real fractional power")
         return float(float(a) ** float(b))
 
     def square_root(self, a: Number) -> Number:
@@ -186,7 +186,7 @@ class Arithmetic:
         return result
 
     def _round_to_exact(self, value: float, is_answer: Callable[[int], bool]) -> Number:
-        """The whole number next to `value` if that is the true answer and only rounding hid it."""
+        """Returns the whole number next to `value` if that is the exact answer and only rounding hid it."""
         nearest = round(value)
         close = abs(value - nearest) <= 1e-9 * max(1.0, abs(value))
         return nearest if close and is_answer(nearest) else value
@@ -238,7 +238,7 @@ def _require_whole(*numbers: Number) -> tuple[int, ...]:
 def _require_natural(*numbers: Number) -> tuple[int, ...]:
     whole = _require_whole(*numbers)
     if min(whole) < 0:
-        raise ArithmeticRefused("only whole numbers from 0 on are possible here")
+        raise ArithmeticRefused("only whole numbers of 0 or more are possible here")
     return whole
 
 

@@ -34,7 +34,7 @@ class _Token(NamedTuple):
 
 
 def evaluate(expression: str) -> Number:
-    """The value of an expression. Raises `ToolError` with the position of what is wrong."""
+    """Returns the value of an expression. Raises `ToolError` with the position of the mistake."""
     if len(expression) > MAX_LENGTH:
         raise ToolError(
             f"the expression has {len(expression):,} characters, the limit is {MAX_LENGTH:,}",
@@ -63,7 +63,7 @@ class _ExpressionReader:
         return value
 
     def _read_value(self, weakest: int) -> Number:
-        """An operand and every following operator that binds at least as strongly as `weakest`."""
+        """Reads an operand and every following operator that binds at least as strongly as `weakest`."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise self._error_at(f"nested more than {MAX_DEPTH} levels deep", self._here)
@@ -181,7 +181,7 @@ class _ExpressionReader:
 
     def _unexpected_error(self, token: _Token) -> ToolError:
         if token.kind == "end":
-            return self._error_at("the expression stops too early", token, "Add what is missing at the end.")
+            return self._error_at("the expression ends too early", token, "Add what is missing at the end.")
         if self.next and token is self._here and (token.kind != "sign" or token.text == "("):
             return self._error_at("an operator is missing before this", token, "Write multiplication with *.")
         return self._error_at(f'unexpected "{token.text}"', token, _GRAMMAR)

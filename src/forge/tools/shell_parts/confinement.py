@@ -15,6 +15,6 @@ from forge.workspace.paths import PathValidator
 def confinement(
     ctx: ToolContext, paths: PathValidator, *, network: bool, readable: Sequence[Path] = (), home: Path | None = None
 ) -> Confinement:
-    """The workspace and the declared roots as they are declared, `readable` besides, and the network if it is open."""
+    """Returns the confinement: the workspace, the declared roots, `readable`, and the network if it is open."""
     opened = network or is_opened(ctx, Permission.NETWORK)
     return confinement_of(ctx.scope, paths, also=readable, network=opened, home=home)

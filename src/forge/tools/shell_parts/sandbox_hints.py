@@ -24,7 +24,7 @@ _NO_NETWORK = (
     " in the tool's config"
 )
 _OWN_LOOPBACK = (
-    "each command has a network of its own in this sandbox: a server is reached only from the line that starts it, as"
+    "each command has its own network in this sandbox: a server can be reached only from the line that starts it, as"
     " in `server & sleep 1; client`, unless the person opens the network"
 )
 _NO_NAME = "name the author in the command: git -c user.name=… -c user.email=… commit"

@@ -58,7 +58,7 @@ class TestRunner(
     async def run(
         self,
         ctx: ToolContext,
-        framework: Annotated[Name, "By default found out from the project's files."] = "auto",
+        framework: Annotated[Name, "By default detected from the project's files."] = "auto",
         target: Annotated[str, "A file, a directory, file::test, or the name of a test; by default all."] = "",
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:

@@ -136,7 +136,7 @@ def _cargo(found: FoundTests) -> list[str]:
 
 
 def _target(found: FoundTests, option: str, *, splits: bool = False) -> list[str]:
-    """A path as it is, and a name behind the option for names."""
+    """Returns the arguments for a target: a path unchanged, a name after the option for names."""
     if not found.target:
         return []
     if found.location is None:
@@ -146,7 +146,7 @@ def _target(found: FoundTests, option: str, *, splits: bool = False) -> list[str
 
 
 def _find_python(found: FoundTests) -> str:
-    """The project's own environment, or the one that is active, or the system's."""
+    """Returns the Python of the project's environment, of the active one, or the system's."""
     for location in _list_parents(found.project):
         for name in _ENVIRONMENTS:
             path = os.path.join(location.path, name, "bin", "python")

@@ -53,7 +53,7 @@ class FoundTests:
 
 
 def find_tests(scope: Scope, framework: str, target: str) -> FoundTests:
-    """Raises `ToolError` where nothing is found, or more than one framework."""
+    """Finds the tests. Raises `ToolError` if there are none, or more than one framework."""
     target = target.strip()
     _check_target(target)
     paths = PathValidator.of(scope)
@@ -88,7 +88,7 @@ def _check_target(target: str) -> None:
 
 
 def _resolve_target(paths: PathValidator, target: str) -> Location | None:
-    """The file or directory that a target names, with or without the name of a test in it; None for a name alone."""
+    """Returns the file or directory in a target, with or without a test's name; None for a name alone."""
     path, separator, _ = target.partition("::")
     path = path.removesuffix("/...")  # how go names all packages below
     if not path:
@@ -115,7 +115,7 @@ def is_directory(location: Location) -> bool:
 
 
 def _find_project(start: Location, language: str | None) -> Location:
-    """The nearest directory above that says it is a project, or else the root."""
+    """Returns the nearest directory above with a project file, or else the root."""
     markers = {name for one, names in _MARKERS.items() if language in (None, one) for name in names}
     location = start
     while True:
@@ -159,7 +159,7 @@ def _detect_framework(scope: Scope, project: Location, start: Location, language
         raise ToolError(
             f"no tests were recognised in {where}",
             ErrorKind.NOT_FOUND,
-            "Name the framework, or as the target the directory or file with the tests.",
+            "Name the framework, or give the directory or file with the tests as the target.",
         )
     if len(found) > 1:
         raise ToolError(
@@ -179,7 +179,7 @@ def _detect_cargo(scope: Scope, project: Location, start: Location) -> str:
 
 
 def _detect_python(scope: Scope, project: Location, start: Location) -> str:
-    """pytest where anything says so; it runs the tests of unittest, but may not be installed."""
+    """Chooses pytest if a file mentions it; pytest also runs unittest's tests, but may not be installed."""
     names = list_names(project)
     if names & {"pytest.ini", "conftest.py"}:
         return "pytest"
@@ -197,7 +197,7 @@ def _detect_python(scope: Scope, project: Location, start: Location) -> str:
 
 
 def _find_test_files(project: Location, start: Location, pattern: re.Pattern[str]) -> list[Location]:
-    """Files that look like tests, where they usually are."""
+    """Returns files that look like tests, in the usual directories."""
     usual = [project.child(name) for name in ("tests", "test", "__tests__") if name in list_names(project)]
     folders = dict.fromkeys((start, project, *usual))
     found = [

@@ -58,7 +58,7 @@ def _find_line(said: str, file: str) -> int:
 
 
 def _remove_frames(said: str) -> str:
-    """Without the frames, which are mostly the framework's own."""
+    """Drops the stack frames, which are mostly the framework's own."""
     return "\n".join(line for line in said.split("\n") if not line.startswith("    at "))
 
 
@@ -73,7 +73,7 @@ def _count(found: Mapping[str, Any], name: str) -> int:
 
 
 def _read_head(text: str) -> Report | None:
-    """A report that was cut, or is no JSON: the counts come first."""
+    """Reads the counts of a report that was cut or is not JSON: the counts come first."""
     counts = {name: read_number(value) for name, value in _COUNT.findall(text[:10_000])}
     if len(counts) < 3:
         return None

@@ -34,7 +34,7 @@ def read_junit(output: str, errors: str) -> Report | None:
 
 
 def _events(text: str) -> Iterator[tuple[str, Any]]:
-    """All that can be read: a report that was cut has a beginning, too."""
+    """Reads as much of the report as possible: it may be cut."""
     from xml.etree.ElementTree import ParseError, XMLPullParser  # only a call needs it
 
     parser: Any = XMLPullParser(["start", "end"])
@@ -60,7 +60,7 @@ def _count(report: Report, case: Element) -> None:
 
 
 def _name(case: Element) -> str:
-    """The way pytest takes it as an argument: `tests/test_a.py::TestA::test_b[1]`."""
+    """Returns the test's name as a pytest argument: `tests/test_a.py::TestA::test_b[1]`."""
     file, name, of = case.get("file", ""), case.get("name", ""), case.get("classname", "")
     module = file.removesuffix(".py").replace("/", ".")
     if not file:
@@ -72,7 +72,7 @@ def _name(case: Element) -> str:
 
 
 def _find_location(text: str, file: str) -> tuple[str, int]:
-    """The last line of the test's own file that led there, or else the very last."""
+    """Returns the last line of the stack in the test's own file, or else the last line."""
     found = _PLACE.findall(text)
     if not found:
         return "", 0

@@ -49,7 +49,7 @@ class Report:
 
 
 ReportReader = Callable[[str, str], Report | None]
-"""From what a framework wrote as output and as errors; None where it reported nothing, since it broke off before."""
+"""Reads a framework's output and errors; returns None if it stopped before it reported anything."""
 
 
 def clean(text: str) -> str:
@@ -64,7 +64,7 @@ def clip_middle(text: str, most: int = MAX_MESSAGE) -> str:
 
 
 def find_frames(text: str) -> Iterator[tuple[str, int]]:
-    """The files and lines of a stack as JavaScript writes it: `at name (file:///a.js:1:2)`, `at /a.js:1:2`."""
+    """Returns the files and lines of a JavaScript stack: `at name (file:///a.js:1:2)`, `at /a.js:1:2`."""
     for line in text.split("\n"):
         if found := _FRAME.search(line[-LONGEST_FRAME:]):
             yield found[1], read_number(found[2])

@@ -53,7 +53,7 @@ def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: flo
     """Returns the error if there is no verdict; None if there is one, good or bad."""
     if finished.timed_out:
         return ToolError(
-            f"{plan.framework} timed out after {timeout:g} s and was killed, with all that it had started",
+            f"{plan.framework} timed out after {timeout:g} s and was killed, with all its child processes",
             ErrorKind.TIMEOUT,
             "Run fewer tests at once with target, or give it more time.",
         )
@@ -63,7 +63,7 @@ def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: flo
         return None
     how = f"ended by {finished.signal}" if finished.signal else f"exit code {finished.exit_code}"
     return ToolError(
-        f"{plan.framework} broke off before it ran any test ({how})",
+        f"{plan.framework} stopped before it ran any test ({how})",
         ErrorKind.USER,
         "Its output says why: code that does not build or load, a wrong option, or a broken configuration.",
     )

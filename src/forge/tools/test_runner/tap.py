@@ -1,4 +1,4 @@
-"""Reads the TAP report of node's own test runner."""
+"""Reads the TAP report of Node's own test runner."""
 
 from __future__ import annotations
 

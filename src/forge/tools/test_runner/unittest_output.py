@@ -44,7 +44,7 @@ def _counts(text: str) -> dict[str, int]:
 
 
 def _fail(report: Report, kind: str, block: str) -> str:
-    """Returns the test it belongs to; nothing for what is not one of those that ran, such as `setUpClass`."""
+    """Reports a failure and returns its test; nothing for code outside tests, such as `setUpClass`."""
     title, _, rest = block.partition("\n")
     rest = rest.split(f"{'-' * 70}\n", 1)[-1]
     named = _TITLE.match(title)

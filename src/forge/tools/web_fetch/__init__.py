@@ -33,6 +33,7 @@ class WebFetch(
     argument_aliases={"uri": "url", "max_length": "max_chars", "start_index": "offset"},
     idempotent=True,
     timeout=MAX_TIMEOUT + 60,
+    extra="web",
 ):
     """Read a web page as markdown, text or clean HTML; JSON and plain text as they are, PDFs and images as files."""
 
@@ -55,7 +56,7 @@ class WebFetch(
         format: Literal["markdown", "text", "html"] = "markdown",
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
         max_chars: Annotated[int, Limits(ge=1), "Show at most this many characters."] = MAX_CHARS,
-        offset: Annotated[int, Limits(ge=0), "Skip this many characters: to go on where the last part ended."] = 0,
+        offset: Annotated[int, Limits(ge=0), "Skip this many characters: continues where the last part ended."] = 0,
     ) -> ToolResult:
         import asyncio  # which listing tools does without
 
@@ -92,7 +93,7 @@ class WebFetch(
 
         wait = self.turns.take(host, timeout)
         if wait > 0:
-            ctx.progress(f"Waiting {wait:.1f} s until {host} may be asked again")
+            ctx.progress(f"Waiting {wait:.1f} s until the next request to {host}")
             await asyncio.sleep(wait)
 
     async def _fetch(self, url: str, timeout: float, reader: PageReader) -> Response:
@@ -138,7 +139,7 @@ def _timeout_error(url: str, timeout: float) -> ToolError:
     return ToolError(
         f"{url[:300]} was fetched, but could not be read within {timeout:g} s",
         ErrorKind.TIMEOUT,
-        "Give it a larger timeout, or look for the content elsewhere.",
+        "Set a larger timeout, or look for the content elsewhere.",
     )
 
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class Cache(Generic[T]):
-    """Bounded in time, number and size; the one that was used least recently goes first."""
+    """Bounded in time, number and size; the least recently used page is dropped first."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -72,10 +72,10 @@ class HostRateLimit:
         free_at = now if len(times) < self.calls else times[-self.calls] + self.seconds
         if free_at - now > patience:
             raise ToolError(
-                f"{host} was asked {self.calls} times within {self.seconds:g} s; it may be asked again in "
+                f"{host} got {self.calls} requests within {self.seconds:g} s; the next one is allowed in "
                 f"{free_at - now:.0f} s",
                 ErrorKind.RATE_LIMITED,
-                "Go on with what you have, or do something else first.",
+                "Continue with what you have, or do something else first.",
             )
         times.append(free_at)
         return free_at - now

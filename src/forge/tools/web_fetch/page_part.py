@@ -66,7 +66,7 @@ def _note(content: Content, offset: int, end: int) -> str:
         notes.append(clean_line(content.note))
     total = len(content.text)
     if end < total:
-        notes.append(f"characters {offset:,} to {end:,} of {total:,}; go on with offset={end}")
+        notes.append(f"characters {offset:,} to {end:,} of {total:,}; continue with offset={end}")
     elif offset:
         notes.append(f"characters {offset:,} to {end:,} of {total:,}, the end")
     return "; ".join(notes)
@@ -77,7 +77,7 @@ def _file_result(content: Content, data: dict[str, Any]) -> ToolResult:
     if not 200 <= content.status < 300:
         said = f"HTTP {content.status}: {said}"
     return ToolResult(
-        for_llm=f"[{said}: no text, so it is not shown]",
+        for_llm=f"[{said}: not text, so it is not shown]",
         for_user=f"Saved {content.file}",
         title=f"{content.kind} ({content.size:,} bytes)",
         data=data | {"path": content.file},

@@ -35,7 +35,7 @@ class Content:
 
 
 async def read_content(answer: Response, form: str, reader: PageReader) -> Content | None:
-    """Returns the content, or None if it is no text."""
+    """Returns the content, or None if it is not text."""
     from forge.core.execution.threads import in_thread
 
     kind = answer.content_type
@@ -76,7 +76,7 @@ def _looks_like_a_page(text: str) -> bool:
 
 
 def indent_json(text: str) -> str:
-    """JSON over several lines, its numbers as they were written; text that is none as it is."""
+    """Indents JSON and keeps its numbers as written; returns other text unchanged."""
     from forge.tools.json_parse import pretty, read_json
 
     try:
@@ -86,7 +86,7 @@ def indent_json(text: str) -> str:
 
 
 def _clean_lines(text: str) -> str:
-    """Without what cannot be seen, and with lines that are not too long to be shown; rows of tables stay whole."""
+    """Removes invisible characters and breaks lines that are too long to show; table rows stay whole."""
     lines = clean_text(text).split("\n")
     if max(map(len, lines)) <= LONGEST_LINE:
         return "\n".join(lines)
@@ -94,7 +94,7 @@ def _clean_lines(text: str) -> str:
 
 
 def _fold_line(line: str) -> str:
-    """Broken between words, where there are any."""
+    """Breaks a line between words, if it has several."""
     parts, start = [], 0
     while len(line) - start > LONGEST_LINE:
         end = line.rfind(" ", start + 1, start + LONGEST_LINE)

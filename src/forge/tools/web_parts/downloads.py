@@ -1,4 +1,4 @@
-"""Names and stores downloads that are no text."""
+"""Names and stores downloads that are not text."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def detect_media_type(body: bytes, declared: str) -> str:
 
 
 def file_name(url: str, media_type: str, disposition: str = "") -> str:
-    """A name for it that is safe in any folder: as the server or its address calls it."""
+    """Returns a name that is safe in any folder, from the server's header or the URL."""
     from urllib.parse import unquote, urlsplit
 
     given = _DISPOSITION.search(disposition)
@@ -63,7 +63,7 @@ def file_name(url: str, media_type: str, disposition: str = "") -> str:
 
 
 def save(ctx: ToolContext, name: str, content: bytes) -> Path:
-    """Into the files that the person can take away, never over another one: its name tells its content."""
+    """Stores a download among the person's files. Never overwrites another: its name depends on its content."""
     from hashlib import blake2b
 
     from forge.workspace.changes.artefacts import write_artefact  # loads what only a change needs

@@ -29,7 +29,6 @@ _GONE = (
     "audio video source track map area input datalist link meta base title"
 ).split()
 _RAW = ("xmp", "plaintext", "listing")
-_PRESENT = re.compile(f"<({'|'.join((*_GONE, *_RAW))})")
 _MAYBE_UNSEEN = "[hidden], [aria-hidden], [style]"
 # Of the attributes of strangers, markdown is made of these alone; most links need no look: the converter completes them
 _WITH_LINKS = ", ".join(
@@ -62,7 +61,7 @@ _CODE = re.compile(r"(<(pre|code|textarea)>.*?</\2>|<(?:pre|code) class=.*?</(?:
 _DESTINATION = re.compile(r"\](\(|:)(?!https?://|mailto:)(?=\s{0,20}([^\s)>]{0,200}))")
 _AUTOLINK = re.compile(r"<(?=(?!https?:|mailto:)[a-zA-Z][a-zA-Z0-9+.-]{1,31}:)")
 _COMMENT = re.compile(r"<!--.*?-->|<[!?][^>]*>", re.DOTALL)
-_NAME = re.compile(r"<(/?)([a-z][a-z0-9]*)")
+_TAG = re.compile(r"<(/?[a-z][a-z0-9]*)")
 _TOKEN = re.compile(
     r"<!--.*?(?:-->|\Z)|<(script|style|textarea|title|xmp|iframe|noembed|noframes)\b.*?(?:</\1\b|\Z)"
     r"|<(?P<end>/?)(?P<name>[a-z][a-z0-9]*)",
@@ -77,11 +76,11 @@ _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
 
 
 def convert_page(html: str, url: str, form: str) -> tuple[str, str]:
-    """The title of a page, and the page as `markdown`, `text` or `html`, without what a person would not see."""
+    """Returns a page's title, and the page as `markdown`, `text` or `html`, without its invisible parts."""
     from selectolax.lexbor import LexborHTMLParser
 
-    written = html.lower()
-    if _measure_nesting(written) > NESTED:
+    tags = _TAG.findall(html.lower())
+    if _measure_nesting(tags) > NESTED:
         html = _drop_deep_tags(html)
     tree: Any = LexborHTMLParser(html)
     head_title = tree.css_first("head title")
@@ -89,7 +88,7 @@ def convert_page(html: str, url: str, form: str) -> tuple[str, str]:
     base = tree.css_first("base[href]")
     if base is not None:
         url = safe_link(base.attributes.get("href") or "", url) or url
-    _sanitise(tree, url, form, written)
+    _sanitise(tree, url, form, {"head", *tags})
     clean: str = tree.body.html if tree.body is not None else ""
     clean = _COMMENT.sub("", clean)  # nothing else in it is written like one: text and attributes are escaped
     if form == "html":
@@ -97,14 +96,17 @@ def convert_page(html: str, url: str, form: str) -> tuple[str, str]:
     return title, _render(clean, url, form)
 
 
-def _measure_nesting(written: str) -> int:
-    """About how deep its elements lie in each other; never less, where every end has a beginning."""
-    steps = [0 if name in _FLAT else -1 if end else 1 for end, name in _NAME.findall(written)]
-    return max(accumulate(steps, lambda depth, step: max(depth + step, 0)), default=0)
+def _measure_nesting(tags: list[str]) -> int:
+    """Estimates the depth of the page's elements; never too low if every end tag has a start tag."""
+    steps = {tag: 0 if tag.lstrip("/") in _FLAT else -1 if tag[0] == "/" else 1 for tag in set(tags)}
+    depths = list(accumulate([steps[tag] for tag in tags]))
+    if min(depths, default=0) < 0:
+        depths = list(accumulate([steps[tag] for tag in tags], lambda depth, step: max(depth + step, 0)))
+    return max(depths, default=0)
 
 
 def _drop_deep_tags(html: str) -> str:
-    """Without the tags that lie too deep: what is in them stays. Tags that may hide something are never left out."""
+    """Removes tags that are nested too deeply, but keeps their content. Tags that may hide content stay."""
     parts: list[str] = []
     here = depth = 0
     open_tags: list[tuple[str, bool]] = []  # and whether it is kept
@@ -168,9 +170,8 @@ def _has_wide_cells(clean: str) -> bool:
     return False
 
 
-def _sanitise(tree: Any, url: str, form: str, written: str) -> None:
-    """`written` is the page in lower case: what is not in it need not be looked for."""
-    present = {"head", *_PRESENT.findall(written)}
+def _sanitise(tree: Any, url: str, form: str, present: set[str]) -> None:
+    """Removes hidden elements. `present` holds the page's tags: elements that it lacks are not searched for."""
     for tag in _GONE:
         if tag in present:
             _remove(tree.tags(tag))
@@ -186,14 +187,14 @@ def _sanitise(tree: Any, url: str, form: str, written: str) -> None:
 
 
 def _remove(nodes: list[Any]) -> None:
-    """The inner ones first: what was removed must not be touched again."""
+    """Removes inner elements first: a removed element must not be touched again."""
     for node in reversed(nodes):
         if node.tag not in ("html", "body"):
             node.decompose()
 
 
 def _flatten(tree: Any) -> None:
-    """Some elements are looked at, and all of them only where one lies deep: what is missed is cut by the converter."""
+    """Samples some elements, and checks all only if one is deep; the converter cuts what this misses."""
     nodes = tree.css("*")
     if not any(_measure_depth(node) >= DEEPEST for node in nodes[::64]):
         return
@@ -266,7 +267,7 @@ def safe_link(link: str, base: str) -> str:
 
 
 def defuse_links(markdown: str) -> str:
-    """Text of a page that would be read as a link to something else gets a backslash, and is none."""
+    """Escapes text that would be read as a link to another target with a backslash."""
     return _AUTOLINK.sub(r"\\<", _DESTINATION.sub(_escape_match, markdown))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.extras import EXTRAS, missing_extra
 from forge.core.plain_values import sendable
 from forge.process.running.lines import StreamedProgram, run_streamed
 from forge.tools.web_parts.spare_program import prepare_spare, take_spare
@@ -27,7 +28,6 @@ _OTHER = re.compile(
     r"(?:[?#].*)?\Z",
     re.IGNORECASE,
 )
-_NEEDED = ("selectolax", "html_to_markdown")
 
 
 class Page(NamedTuple):
@@ -60,7 +60,7 @@ class PageReader:
         return self._program
 
     async def read(self, html: str, url: str, form: str) -> Page:
-        """One page as `markdown`, `text` or `html`; `ToolError` where it cannot be read within its limits."""
+        """Converts one page to `markdown`, `text` or `html`. Raises `ToolError` if it exceeds its limits."""
         program = await self.start()
         await program.write(sendable(f"{form}\n{url}\n{html}").encode())
         program.end_input()
@@ -89,14 +89,10 @@ def may_be_a_page(url: str) -> bool:
 def _library_folders() -> tuple[str, ...]:
     """Returns the folders of the libraries that the program needs."""
     found = [str(_HERE)]
-    for name in _NEEDED:
+    for name in EXTRAS["web"].modules:
         spec = find_spec(name)
         if spec is None or spec.origin is None:
-            raise ToolError(
-                f"the package {name.replace('_', '-')} is missing",
-                ErrorKind.CONFIG,
-                "A person has to install Forge with all it requires.",
-            )
+            raise missing_extra("web", "a page cannot be read", [name])
         found.append(os.path.dirname(os.path.dirname(spec.origin)))
     return tuple(dict.fromkeys(found))
 
@@ -105,7 +101,7 @@ def _explain_failure(code: int, said: str, seconds: int) -> str:
     if code in (-24, -9):  # SIGXCPU, SIGKILL
         return f"it takes more than {seconds} s of computing"
     if code in (-6, -11, -7) or "MemoryError" in said:  # SIGABRT, SIGSEGV, SIGBUS
-        return "it takes too much memory, or breaks what reads it"
+        return "it takes too much memory, or crashes the converter"
     return (said.strip().splitlines() or [f"exit code {code}"])[-1][:300]
 
 

@@ -41,7 +41,7 @@ _ending: set[asyncio.Task[None]] = set()  # a loop alone does not hold on to the
 
 
 async def prepare_spare(command: tuple[str, ...], directory: Path) -> None:
-    """Start one, unless one waits already."""
+    """Starts a program, unless one is waiting already."""
     for stale in [loop for loop in list(_spares) if loop.is_closed()]:
         _spares.pop(stale, None)
     loop = asyncio.get_running_loop()
@@ -58,7 +58,7 @@ async def prepare_spare(command: tuple[str, ...], directory: Path) -> None:
 
 
 def take_spare(command: tuple[str, ...]) -> tuple[StreamedProgram, AsyncExitStack] | None:
-    """The one that waits, and what ends it; None where there is none for just this command."""
+    """Returns the waiting program and the context that ends it; None if there is none for this command."""
     loop = asyncio.get_running_loop()
     spare = _spares.get(loop)
     if spare is None or spare.program is None or spare.timer is None or spare.command != command:

@@ -49,14 +49,14 @@ class WebSearch(
         query: Annotated[str, Limits(min_length=1, max_length=2_000, example="python 3.14 release date")],
         max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS)] = 5,
         search_depth: Annotated[Literal["basic", "advanced"], "advanced: slower, and finds more."] = "basic",
-        time_range: Annotated[Literal["day", "week", "month", "year", ""], "Only what is not older."] = "",
+        time_range: Annotated[Literal["day", "week", "month", "year", ""], "Maximum age of a page."] = "",
         include_domains: Annotated[list[str] | None, 'Only these, such as ["example.com"].'] = None,
-        exclude_domains: Annotated[list[str] | None, "All but these."] = None,
+        exclude_domains: Annotated[list[str] | None, "Exclude these."] = None,
     ) -> ToolResult:
         from forge.tools.web_search.services import SearchQuery, choose_service
 
         if not query.strip():
-            raise ToolError("the query is empty", ErrorKind.VALIDATION, "Say what to look for.")
+            raise ToolError("the query is empty", ErrorKind.VALIDATION, "Give a few search words.")
         service, key = choose_service(os.environ, self.model)
         search = SearchQuery(
             query=query.strip(),
@@ -99,7 +99,7 @@ class WebSearch(
             raise refusal_error(service, answer.status, _one_line(find_explanation(said)), answer.header("retry-after"))
         if not isinstance(said, dict):
             raise ToolError(
-                f"{service.name} gave an answer that is no JSON object", ErrorKind.SYSTEM, "Try again later."
+                f"{service.name} returned a response that is not a JSON object", ErrorKind.SYSTEM, "Try again later."
             )
         return service.read_results(said)
 
@@ -107,7 +107,7 @@ class WebSearch(
         return f"{self.base_url or service.server}{service.path}"
 
     def _egress(self, url: str) -> Any:
-        """The provider's server is allowed by the choice of the tool; one that a person configured, wherever it is."""
+        """Allows the provider's server, which comes with the tool, or the server that a person configured."""
         from dataclasses import replace
 
         from forge.network.egress import Egress

@@ -109,7 +109,7 @@ def choose_service(environment: Mapping[str, str], model: str = "") -> tuple[Ser
     wanted = environment.get("WEB_SEARCH_PROVIDER", "").strip().lower()
     if wanted and wanted not in [one.name for one in services]:
         raise ToolError(
-            f"WEB_SEARCH_PROVIDER is {wanted[:40]!r}, which is no known provider",
+            f"WEB_SEARCH_PROVIDER is {wanted[:40]!r}, which is not a known provider",
             ErrorKind.CONFIG,
             "A person has to set it to tavily or perplexity, or unset it.",
         )
@@ -127,7 +127,7 @@ def choose_service(environment: Mapping[str, str], model: str = "") -> tuple[Ser
     raise ToolError(
         "no search provider is configured: neither TAVILY_API_KEY nor PERPLEXITY_API_KEY is set",
         ErrorKind.CONFIG,
-        "A person has to set one of the two; go on without searching.",
+        "A person has to set one of them; continue without searching.",
     )
 
 
@@ -149,13 +149,13 @@ def refusal_error(service: Service, status: int, said: str, retry_after: str) ->
         )
     if status in (402, 432, 433):
         return ToolError(
-            f"the plan of the key in {service.variable} is used up (HTTP {status}){more}",
+            f"the quota of the key in {service.variable} is used up (HTTP {status}){more}",
             ErrorKind.RATE_LIMITED,
-            "A person has to look at the plan; this says nothing about whether there are results.",
+            "A person has to check the plan; this says nothing about whether there are results.",
         )
     if status >= 500:
         return ToolError(
-            f"{service.name} is out of order (HTTP {status}){more}", ErrorKind.SYSTEM, "Try again later.", passing=True
+            f"{service.name} is unavailable (HTTP {status}){more}", ErrorKind.SYSTEM, "Try again later.", passing=True
         )
     return ToolError(f"{service.name} refused the search (HTTP {status}){more}", ErrorKind.USER, "Change the search.")
 

@@ -1,0 +1,232 @@
+"""Runs a script in a process of its own that has no files, no network and no other programs.
+
+The interpreter is Monty, a Python interpreter made for this. It can reach nothing but the functions it is given. A
+script does the same each time it is run with the same answers: its clock stands still, its random numbers have a seed,
+and all calls that it waits for are answered together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import re
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import Pace, in_thread
+
+if TYPE_CHECKING:  # loaded by the first script
+    from pydantic_monty import FutureSnapshot, Monty, MontyComplete, MontySession, SyncSnapshot
+
+SECONDS = 10.0  # of computing, without the calls
+MEMORY = 64 * 1024 * 1024  # bytes
+MOST_CALLS = 200
+LONGEST_SLEEP = 60.0  # seconds of all sleeps together
+MOST_PRINTED = 100_000  # characters
+PROCESSES = 8  # scripts at the same time; others wait
+IMPORTS = "from typing import Any, Literal\n"
+# exceptions that a script can catch and its type checker does not know
+_EXCEPTIONS = "".join(f"class {name}(OSError): ...\n" for name in ("PermissionError", "FileNotFoundError"))
+_TOO_MUCH = re.compile(r"^TimeoutError: .*limit|^MemoryError", re.MULTILINE)
+
+
+class CallFailed(Exception):
+    """An exception that a call raises in the script."""
+
+    def __init__(self, name: str, message: str) -> None:
+        super().__init__(message)
+        self.name = name
+
+
+class ScriptCall(NamedTuple):
+    """A call that a script makes."""
+
+    number: int
+    function: str
+    values: tuple[Any, ...]
+    named: dict[str, Any]
+
+
+Answer = Callable[[ScriptCall], Awaitable[Any]]
+"""Makes a call for the script. Raises `CallFailed` for an exception in the script; `ToolError` ends the script."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLimits:
+    """The limits of one script.
+
+    Args:
+        seconds: of computing, without the calls.
+        memory: in bytes.
+        calls: how many it may make.
+
+    Example:
+        >>> ScriptLimits(seconds=1).calls
+        200
+    """
+
+    seconds: float = SECONDS
+    memory: int = MEMORY
+    calls: int = MOST_CALLS
+
+
+@dataclass(slots=True)
+class Printed:
+    """The printed text, up to a limit."""
+
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+
+    def take(self, _stream: str, text: str) -> None:
+        if self.length < MOST_PRINTED:
+            self.pieces.append(text[: MOST_PRINTED - self.length])
+        self.length += len(text)
+
+    @property
+    def text(self) -> str:
+        cut = f"\n[cut: {MOST_PRINTED} of {self.length} characters shown]" if self.length > MOST_PRINTED else ""
+        return "".join(self.pieces) + cut
+
+
+class Interpreter:
+    """Runs one script."""
+
+    def __init__(self, answer: Answer, stubs: str, limits: ScriptLimits, started: datetime, seed: str) -> None:
+        self.printed = Printed()
+        self.made = 0
+        self._answer, self._stubs, self._limits, self._started, self._seed = answer, stubs, limits, started, seed
+        self._open: dict[int, ScriptCall] = {}  # calls that the script made and that are not answered, by their id
+
+    async def run(self, code: str) -> Any:
+        """Runs a script and returns the value of its last expression. Raises `ToolError` for whatever is wrong."""
+        import pydantic_monty as monty
+
+        try:
+            session = await in_thread(self._open_session)
+            try:
+                return await self._drive(session, code)
+            finally:
+                await asyncio.shield(in_thread(lambda: session.__exit__(None, None, None)))
+        except monty.MontySyntaxError as error:
+            raise _script_error(f"it is not valid Python: {error.display('msg')}") from None
+        except monty.MontyTypingError as error:
+            raise _script_error(
+                f"its types are wrong, so nothing was run:\n{error.display()[:4_000].rstrip()}"
+            ) from None
+        except monty.MontyRuntimeError as error:
+            raise self._runtime_error(error.display()[-4_000:]) from None
+        except monty.MontyConversionError as error:
+            raise _script_error(f"its value cannot be returned: {str(error)[:500]}") from None
+        except monty.MontyCrashedError as error:
+            raise _script_error(f"it took too much time or memory, and was ended: {str(error)[:500]}") from None
+
+    def _open_session(self) -> MontySession:
+        return (
+            _pool()
+            .checkout(
+                script_name="script.py",
+                limits={
+                    "max_feed_duration_secs": self._limits.seconds,
+                    "max_memory": self._limits.memory,
+                    "max_suspensions": self._limits.calls * 2 + 1_000,
+                    "max_total_sleep_secs": LONGEST_SLEEP,
+                },
+                type_check=True,
+                type_check_stubs=f"{IMPORTS}{_EXCEPTIONS}{self._stubs}",
+                type_check_format="concise",
+                os_policy={"datetime": self._started, "random_start": {"seed": self._seed}},
+            )
+            .__enter__()
+        )
+
+    async def _drive(self, session: MontySession, code: str) -> Any:
+        from pydantic_monty import MontyComplete
+
+        pace = Pace()
+        at = await in_thread(lambda: self._advance(session.feed_start(code, print_callback=self.printed.take)))
+        while not isinstance(at, MontyComplete):
+            answers = await self._answer_calls(at)
+            at = await in_thread(partial(self._resume, at, answers), pace)
+        return at.output
+
+    def _advance(self, at: SyncSnapshot) -> FutureSnapshot | MontyComplete:
+        """Runs the script, in a thread, until it waits for calls or is over. Notes the calls that it makes."""
+        from pydantic_monty import FunctionSnapshot, FutureSnapshot, MontyComplete
+
+        while not isinstance(at, FutureSnapshot | MontyComplete):
+            if not isinstance(at, FunctionSnapshot):  # a name that is nobody's
+                at = at.resume()
+            elif at.is_os_function:
+                at = at.resume_not_handled()
+            else:
+                self.made += 1
+                self._open[at.call_id] = ScriptCall(self.made, at.function_name, at.args, at.kwargs)
+                at = at.resume({"future": ...})
+        return at
+
+    def _resume(self, at: FutureSnapshot, answers: dict[int, Any]) -> FutureSnapshot | MontyComplete:
+        return self._advance(at.resume(answers))
+
+    async def _answer_calls(self, at: FutureSnapshot) -> dict[int, Any]:
+        """Makes all calls that the script waits for, beside each other."""
+        pending = sorted(at.pending_call_ids)
+        if len(pending) == 1:
+            return {pending[0]: await self._settle(self._open.pop(pending[0]))}
+        tasks = [asyncio.ensure_future(self._settle(self._open.pop(one))) for one in pending]
+        try:
+            answers = await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        return dict(zip(pending, answers, strict=True))
+
+    async def _settle(self, call: ScriptCall) -> Any:
+        if call.number > self._limits.calls:
+            words = f"a script may make {self._limits.calls} calls; go on in another one"
+            return {"exc_type": "RuntimeError", "message": words}
+        try:
+            return {"return_value": await self._answer(call)}
+        except CallFailed as error:
+            return {"exc_type": error.name, "message": str(error)}
+
+    def _runtime_error(self, trace: str) -> ToolError:
+        if _TOO_MUCH.search(trace):
+            bounds = f"{self._limits.seconds:g} s of computing and {self._limits.memory // 1024 // 1024} MB"
+            hint = f"A script has {bounds}: do less in one script."
+            return ToolError(f"the script was ended by its limits:\n{trace}", ErrorKind.USER, hint)
+        hint = "Correct the script and call run_code again."
+        if self.made:
+            hint = "Calls before the error were made: correct the script so that it does not repeat them."
+        return ToolError(f"the script failed:\n{trace}", ErrorKind.USER, hint)
+
+
+def _script_error(words: str) -> ToolError:
+    return ToolError(f"the script cannot be run: {words}", ErrorKind.VALIDATION, "Correct it and call run_code again.")
+
+
+_lock = threading.Lock()
+_pools: dict[int, Monty] = {}  # by process: a forked one starts its own
+
+
+def _pool() -> Monty:
+    """Returns this process's pool of interpreters, which start with the first script and end with the program."""
+    with _lock:
+        pool = _pools.get(os.getpid())
+        if pool is None:
+            from pydantic_monty import Monty
+
+            pool = _pools[os.getpid()] = Monty(max_processes=PROCESSES).__enter__()
+            atexit.register(_close, os.getpid())
+        return pool
+
+
+def _close(process: int) -> None:
+    if process == os.getpid() and process in _pools:
+        _pools.pop(process).__exit__(None, None, None)

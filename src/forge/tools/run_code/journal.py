@@ -1,0 +1,74 @@
+"""Keeps the results of a script's calls while the script waits, so that it goes on without repeating them.
+
+A script can be run again: its clock stands still, its random numbers have a seed, and everything else it learns comes
+from its calls. With the results of the calls it made, it reaches the same place.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.result import ToolResult
+
+MOST_WAITING = 1_000  # scripts in memory, the oldest out
+
+
+@dataclass(slots=True)
+class Journal:
+    """The calls of one script that ended, in the order in which they were made."""
+
+    started: datetime = field(default_factory=lambda: datetime.now(UTC))
+    results: dict[int, tuple[str, ToolResult]] = field(default_factory=dict)  # number -> the call and its result
+
+    def find(self, number: int, name: str, arguments: Mapping[str, Any]) -> ToolResult | None:
+        """Returns the result of an earlier call. Raises `ToolError` where the script made another call then."""
+        if number not in self.results:
+            return None
+        call, result = self.results[number]
+        if call != _describe(name, arguments):
+            raise ToolError(
+                f"call {number} of the script is {name}, and was another one before the script waited",
+                ErrorKind.SYSTEM,
+                "Check what the script changed, then call run_code again for the rest.",
+            )
+        return result
+
+    def keep(self, number: int, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
+        self.results[number] = (_describe(name, arguments), result)
+
+
+class JournalStore(Protocol):
+    """Keeps the journals of waiting scripts, by the key of the call."""
+
+    async def load(self, key: str) -> Journal: ...
+    async def save(self, key: str, journal: Journal) -> None: ...
+
+
+class MemoryJournals:
+    """Keeps journals in this process."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Journal] = OrderedDict()
+
+    async def load(self, key: str) -> Journal:
+        return self._kept.pop(key, None) or Journal()
+
+    async def save(self, key: str, journal: Journal) -> None:
+        self._kept[key] = journal
+        if len(self._kept) > MOST_WAITING:
+            self._kept.popitem(last=False)
+
+
+journal_store: ContextVar[JournalStore | None] = ContextVar("journal_store", default=None)
+"""Keeps journals instead of this process's memory while it is set: in stored runs they are rows."""
+
+
+def _describe(name: str, arguments: Mapping[str, Any]) -> str:
+    return f"{name} {json.dumps(arguments, sort_keys=True, default=str)}"

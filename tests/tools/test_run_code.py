@@ -1,0 +1,324 @@
+"""Scripts that call tools: the same gate for every call, no other way out, and bounds on everything."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from forge import Agent, Limits, Scope, ToolCall, ToolContext, rules, tool
+from forge.core.errors import Waiting
+from forge.core.events import Event, ToolFinished, ToolStarted
+from forge.core.registry import ToolRegistry
+from forge.core.result import ToolResult
+from forge.models.scripted import Scripted
+from forge.permissions.answers import Answer
+from forge.permissions.request import PermissionRequest
+from forge.tools import register_all, tool_group
+from forge.tools.run_code import RunCode, enter_code_mode
+from forge.tools.run_code.interpreter import ScriptLimits
+from forge.tools.signatures import write_signature
+
+made: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _nothing_made() -> None:
+    made.clear()
+
+
+@tool(permissions={"read"})
+async def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    made.append((a, b))
+    return a + b
+
+
+@tool(permissions={"read"})
+async def find(words: list[str], kind: Literal["file", "folder"] = "file") -> list[dict[str, Any]]:
+    """Find something."""
+    return [{"name": word, "kind": kind} for word in words]
+
+
+@tool(permissions={"write"}, target="path")
+async def put(path: str, text: str = "") -> str:
+    """Put a text somewhere."""
+    made.append(path)
+    return f"wrote {path}"
+
+
+def agent_of(*tools: Any, limits: ScriptLimits | None = None, **settings: Any) -> Agent:
+    registry = ToolRegistry(tools or (add, find, put))
+    registry.add(RunCode(registry, limits))
+    return Agent(None, tools=registry, **settings)
+
+
+def run(code: str, agent: Agent | None = None) -> ToolResult:
+    return asyncio.run((agent or agent_of()).call("run_code", {"code": code}))
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("await add(1, 2)", 3),
+        ("await add(a=1)", 3),
+        ("sum([await add(n) for n in range(5)])", 20),
+        ("import asyncio\nawait asyncio.gather(*[add(n, 1) for n in range(10)])", list(range(1, 11))),
+        ("[one['name'] for one in await find(['x', 'y'], kind='folder')]", ["x", "y"]),
+        ("import json\njson.loads('{\"ü\": [1, null]}')", {"ü": [1, None]}),
+    ],
+)
+def test_a_script_returns_the_value_of_its_last_expression(code: str, value: object) -> None:
+    result = run(code)
+    assert result.success, result.for_llm
+    assert result.data["value"] == value
+    assert json.loads(result.for_llm) == value
+
+
+def test_what_it_prints_comes_before_its_value() -> None:
+    assert run("print('one')\nprint('two')\nawait add(1)").for_llm == "one\ntwo\n3"
+
+
+def test_a_script_without_a_value_says_so() -> None:
+    assert "printed nothing" in run("x = 1").for_llm
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("await add('x')", "Expected `int`"),
+        ("await add(1, c=3)", "does not match any known parameter"),
+        ("await nobody()", "`nobody` used when not defined"),
+        ("1 +", "Expected an expression"),
+        ("(await add(1)).upper()", "upper"),
+    ],
+)
+def test_type_errors_are_told_before_anything_runs(code: str, words: str) -> None:
+    result = run(f"await add(7)\n{code}")
+    assert not result.success
+    assert words in result.for_llm
+    assert made == []
+
+
+def test_a_denied_call_raises_in_the_script_with_the_reason() -> None:
+    code = "try:\n    await put('a.txt')\nexcept PermissionError as error:\n    said = str(error)\nsaid"
+    agent = agent_of(policy=rules("allow read", "deny write a.txt"))
+    result = run(code, agent)
+    assert "deny write a.txt" in result.for_llm
+    assert made == []
+    assert run("await put('b.txt')", agent_of(policy=rules("allow read", "allow write b.txt"))).for_llm == "wrote b.txt"
+
+
+def test_every_inner_call_is_asked_with_its_own_arguments() -> None:
+    asked: list[Any] = []
+
+    async def approve(request: PermissionRequest) -> Answer:
+        asked.append((request.spec.name, dict(request.arguments), request.call.id))
+        return Answer("once") if request.arguments["path"] != "b" else Answer.no("not b")
+
+    code = """
+said = []
+for name in "abc":
+    try:
+        said.append(await put(name))
+    except PermissionError:
+        said.append("no")
+said"""
+    result = run(code, agent_of(approve=approve))
+    assert result.data["value"] == ["wrote a", "no", "wrote c"]
+    assert [arguments["path"] for _, arguments, _ in asked] == ["a", "b", "c"]
+    assert len({call for *_, call in asked}) == 3
+
+
+def test_events_of_inner_calls_name_their_parent() -> None:
+    agent, seen = agent_of(), list[Event]()
+    agent.activity.subscribe(seen.append)
+    run("await add(1)\nawait add(2)", agent)
+    started = [event for event in seen if isinstance(event, ToolStarted)]
+    outer = started[0].call
+    assert [event.to_dict()["call"].get("parent") for event in started] == [None, outer.id, outer.id]
+    assert [event.call.id for event in started[1:]] == [f"{outer.id}.1", f"{outer.id}.2"]
+    assert len([event for event in seen if isinstance(event, ToolFinished)]) == 3
+
+
+def test_invalid_arguments_of_an_inner_call_raise_value_error() -> None:
+    @tool(permissions={"read"})
+    async def pick(number: int) -> int:
+        """Pick a number."""
+        return number
+
+    code = """
+import json
+try:
+    await pick(json.loads('"x"'))
+except ValueError as error:
+    said = str(error)
+said"""
+    assert "number" in run(code, agent_of(pick)).for_llm
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open('/etc/passwd').read()",
+        "import os\nos.listdir('/')",
+        "import os\nos.environ['HOME']",
+        "import subprocess",
+        "import socket",
+        "from pathlib import Path\nPath('/etc/passwd').read_text()",
+        "__import__('os').system('id')",
+        "().__class__.__base__.__subclasses__()",
+        "eval('1')",
+    ],
+)
+def test_a_script_reaches_nothing_but_its_tools(code: str) -> None:
+    result = run(code)
+    assert not result.success or result.data.get("value") in (None, [], 1), result.for_llm
+    assert "root:" not in result.for_llm
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("while True: pass", "limit"),
+        ("x = 'a' * 10**9", "MemoryError"),
+        ("x = []\nwhile True: x.append('a' * 1000)", "ended by its limits"),
+        ("def f():\n    return f()\nf()", "RecursionError"),
+    ],
+)
+def test_time_memory_and_depth_are_limited(code: str, words: str) -> None:
+    result = run(code, agent_of(limits=ScriptLimits(seconds=0.3, memory=8 * 1024 * 1024)))
+    assert not result.success
+    assert words in result.for_llm
+
+
+def test_the_number_of_calls_is_limited() -> None:
+    agent = agent_of(limits=ScriptLimits(calls=3))
+    result = run("for n in range(10):\n    await add(n)", agent)
+    assert "a script may make 3 calls" in result.for_llm
+    assert len(made) == 3
+    made.clear()
+    assert run("for n in range(3):\n    await add(n)", agent).success
+
+
+def test_inner_calls_count_for_the_limit_of_the_run() -> None:
+    registry = ToolRegistry([add])
+    registry.add(RunCode(registry))
+    code = "for n in range(10):\n    await add(n)"
+    model = Scripted(ToolCall("run_code", {"code": code}), "done")
+    result = Agent(model, tools=registry, limits=Limits(calls=4)).run_sync("go")
+    assert len(made) == 3  # and the script itself
+    assert result.calls == 4
+
+
+def test_a_long_result_reaches_the_script_whole_and_the_model_short() -> None:
+    @tool(permissions={"read"})
+    async def long() -> str:
+        """Return a long text."""
+        return "x" * 1_000_000
+
+    assert run("len(await long())", agent_of(long)).data["value"] == 1_000_000
+    assert len(run("await long()", agent_of(long)).for_llm) < 60_000
+
+
+def test_the_same_read_twice_has_a_value_twice(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("hello\n")
+    registry = ToolRegistry(tool_group("read"))
+    registry.add(RunCode(registry))
+    agent = Agent(None, tools=registry, scope=Scope(workspace=tmp_path))
+    result = run("[await file_read('a.txt') for _ in range(5)]", agent)
+    assert all("hello" in one for one in result.data["value"]), result.for_llm
+    assert len(result.data["value"]) == 5
+
+
+def test_nothing_is_called_that_was_not_awaited() -> None:
+    run("x = put('a')\n1", agent_of(policy=rules("allow write")))
+    assert made == []
+
+
+def test_a_script_is_the_same_each_time_it_goes_on() -> None:
+    """In a plain run, too: a tool may have to wait."""
+    ready = False
+
+    @tool(permissions={"read"})
+    async def mail() -> str:
+        """Wait for the mail."""
+        if not ready:
+            raise Waiting("it waits for the mail", kind="mail")
+        return "mail"
+
+    registry = ToolRegistry([add, mail])
+    registry.add(RunCode(registry))
+    agent = Agent(None, tools=registry)
+    code = "import random, time\nbefore = [await add(1), random.random(), time.time()]\nawait mail()\nbefore"
+    scope = Scope(session_id="s", message_id="m")
+
+    async def go() -> list[ToolResult]:
+        nonlocal ready
+        call = ToolCall("run_code", {"code": code}, "c")
+        first = await agent.executor.execute(call, scope)
+        ready = True
+        return [first, await agent.executor.execute(call, scope)]
+
+    first, second = asyncio.run(go())
+    assert first.failure is not None
+    assert isinstance(first.failure.cause, Waiting)
+    assert second.success, second.for_llm
+    assert made == [(1, 2)]
+
+
+def test_a_cancelled_script_ends_and_another_one_runs() -> None:
+    @tool(permissions={"read"})
+    async def hang() -> str:
+        """Never return."""
+        await asyncio.Event().wait()
+        return ""
+
+    agent = agent_of(hang, add)
+
+    async def go() -> ToolResult:
+        begun = asyncio.ensure_future(agent.call("run_code", {"code": "await hang()"}))
+        for _ in range(20):
+            await asyncio.sleep(0)
+        begun.cancel()
+        await asyncio.wait({begun})
+        return await agent.call("run_code", {"code": "await add(1)"})
+
+    assert asyncio.run(go()).for_llm == "3"
+
+
+def test_in_code_mode_few_definitions_are_sent_and_all_tools_can_be_called() -> None:
+    registry = ToolRegistry([add, find, put])
+    enter_code_mode(registry)
+    agent = Agent(None, tools=registry)
+    sent = {spec.name for spec in registry.specs()}
+    assert sent == {"run_code", "tool_search", "task_completion", "ask_question", "converse"}
+    assert run("await add(1)", agent).for_llm == "3"
+    found = asyncio.run(agent.call("tool_search", {"query": "put a text"}))
+    assert "async def put(path: str, text: str = '') -> str: ..." in found.for_llm
+    assert {spec.name for spec in registry.specs()} == sent
+
+
+def test_signatures_take_fewer_characters_than_definitions() -> None:
+    registry = ToolRegistry()
+    register_all(registry)
+    signatures = "\n".join(write_signature(one.spec) for one in registry.values())
+    assert len(signatures) < len(json.dumps(registry.definitions("openai"))) / 2
+
+
+def test_a_tool_can_call_another_through_the_same_gate() -> None:
+    @tool(permissions={"read"})
+    async def double(ctx: ToolContext, number: int) -> str:
+        """Double a number, and write it down."""
+        doubled = await ctx.run_tool("add", {"a": number, "b": number})
+        written = await ctx.run_tool("put", {"path": "a.txt"})
+        return f"{doubled.for_llm}, {written.success}"
+
+    call: Callable[[Agent], ToolResult] = lambda agent: asyncio.run(agent.call("double", {"number": 4}))  # noqa: E731
+    assert call(agent_of(double, add, put)).for_llm == "8, False"
+    assert call(agent_of(double, add, put, policy=rules("allow read", "allow write"))).for_llm == "8, True"
+    assert made[-1] == "a.txt"
