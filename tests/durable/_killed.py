@@ -16,12 +16,14 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
+from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.engine import Engine
 from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
+from forge.tools.run_code import RunCode
 
 DIRECTORY = Path(sys.argv[3])
 
@@ -68,6 +70,16 @@ async def begin(ctx: ToolContext) -> ToolResult:
     return ctx.background(work(), "it has begun")
 
 
+SCRIPT = """
+import asyncio, random, time
+seen = []
+for name in "abcd":
+    seen.append(await look(name))
+seen += await asyncio.gather(*[look(name) for name in "efg"])
+seen.append(await pay("h"))
+seen += [await look(name) for name in "ij"]
+", ".join([*seen, str(random.random()), str(time.time())])
+"""
 LOOK_C = ToolCall("look", {"name": "c"}, "look-c")
 SCRIPTS = {
     "go": [
@@ -76,6 +88,7 @@ SCRIPTS = {
         [ToolCall("pay", {"name": "b"}, "pay-b"), LOOK_C],
     ],
     "begin": [[ToolCall("begin", {}, "begin")], [LOOK_C]],
+    "script": [[ToolCall("run_code", {"code": SCRIPT}, "script")]],
 }
 
 
@@ -92,7 +105,9 @@ def turn(request: ModelRequest) -> Message:
 
 
 async def main() -> None:
-    agent = Agent(Scripted(*[turn] * 20), tools=[look, pay, begin], approve=approve_all)
+    registry = ToolRegistry([look, pay, begin])
+    registry.add(RunCode(registry))
+    agent = Agent(Scripted(*[turn] * 20), tools=registry, approve=approve_all)
     engine = Engine(sys.argv[1], worker=sys.argv[2])
     async with engine:
         engine.agents["main"] = for_stored_runs(agent, Scope(workspace=DIRECTORY))

@@ -89,14 +89,13 @@ def _postgres(server: sa.URL, like: str = "") -> Iterator[str]:
     name = f"forge_test_{os.getpid()}_{next(_names)}"
     _execute(server, f"CREATE DATABASE {name} {like}")
     yield server.set(database=name).render_as_string(hide_password=False)
-    if os.environ.get("FORGE_TEST_DATABASE"):  # our own server goes as a whole
-        _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+    _execute(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")
 def postgres_template(postgres_server: sa.URL) -> Iterator[str]:
     """The name of the database that the others are copies of: one for each process, for nobody may use it then."""
-    with _postgres(postgres_server) as url:
+    with contextlib.suppress(sa.exc.OperationalError), _postgres(postgres_server) as url:  # at the end it may be gone
         make_tables(url)
         yield str(sa.make_url(url).database)
 
@@ -117,7 +116,7 @@ def postgres_server() -> Iterator[sa.URL]:
         yield sa.make_url(given).set(drivername="postgresql")
         return
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID", f"{os.getpid()}")
-    folder = Path(tempfile.gettempdir()) / f"forge-postgres-{session}"
+    folder = _fastest_folder() / f"forge-postgres-{session}"
     with _one_at_a_time(folder):
         server = _started(folder)
     url = sa.make_url(server.get_uri()).set(drivername="postgresql")
@@ -128,6 +127,13 @@ def postgres_server() -> Iterator[sa.URL]:
     with _one_at_a_time(folder):
         server.cleanup()  # the last process that uses it stops it
         atexit.unregister(server._cleanup)  # private: a second time it would only make a lock file again
+
+
+def _fastest_folder() -> Path:
+    """Memory, where there is enough of it: databases are made and dropped there three times as fast."""
+    memory = Path("/dev/shm")
+    is_large = os.access(memory, os.W_OK) and shutil.disk_usage(memory).free > 2 * 1024**3
+    return memory if is_large else Path(tempfile.gettempdir())
 
 
 def _started(folder: Path) -> Any:

@@ -16,6 +16,7 @@ from forge.core.messages import Message
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo
+from tests import programs
 
 PROCESS = Path(__file__).with_name("_worker_process.py")
 PATIENCE = 60.0  # seconds; the machine may be busy
@@ -26,7 +27,7 @@ class Process:
 
     def __init__(self, database: str, settings: dict[str, Any], through: Sequence[str], program: Sequence[str]) -> None:
         command = [*through, sys.executable, *program, database, json.dumps({"version": "1", **settings})]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        self.process = programs.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         word, _, self.id = self.process.stdout.readline().strip().partition(" ")
         assert word == "ready", "the worker did not start"

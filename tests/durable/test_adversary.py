@@ -20,9 +20,9 @@ from sqlalchemy.exc import OperationalError
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.context import Scope, ToolContext
-from forge.core.events import TextDelta, ToolOutput, ToolStarted
+from forge.core.events import ToolOutput, ToolStarted
 from forge.core.messages import Message, ToolCall
-from forge.core.provider import ModelRequest
+from forge.core.provider import ModelRequest, StreamPart
 from forge.core.result import ToolResult
 from forge.core.tool import Tool, tool
 from forge.durable.client import Runs
@@ -159,7 +159,7 @@ async def test_a_question_says_what_its_tool_takes(sqlite: str, tmp_path: Path) 
         (question,) = worker.store.questions("r")
         with Runs(sqlite) as runs:
             for arguments in ({"name": "Eve"}, {"name": "Eve", "sum": "much"}, {"name": ["Eve"], "sum": 1}):
-                with pytest.raises(StoreError, match="the arguments do not fit pay") as caught:
+                with pytest.raises(StoreError, match="the arguments are not valid for pay") as caught:
                     runs.answer("r", Answer.edit(arguments))
                 assert caught.value.suggestion
             assert worker.store.question(question.id).answer is None
@@ -174,7 +174,7 @@ class Careless:
     def __init__(self, *turns: Any) -> None:
         self._script = script(*turns)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
         async for part in self._script.stream(request):
             if isinstance(part, Message):
                 yield replace(part, tool_calls=tuple(replace(call, id="call_0") for call in part.tool_calls))

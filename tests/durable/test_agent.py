@@ -13,8 +13,9 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
-from forge import Agent, Answer, DurableAgent, Scope, ToolCall, tool
+from forge import Agent, Answer, DurableAgent, Scope, ToolCall, rules, tool
 from forge.core.errors import ToolError
+from forge.core.extras import install_command
 from tests.durable.working import script
 
 
@@ -94,11 +95,11 @@ async def test_outside_async_with_it_says_so_at_once(empty_sqlite: str, tmp_path
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"queues": "default"}, 'queues="default", which is no list of names'),
-        ({"queues": ["default", 5]}, "no list of names"),
-        ({"queues": [""]}, "no list of names"),
-        ({"offers": "gpu"}, "no list of names"),
-        ({"concurrency": 0}, "concurrency=0: it would never work"),
+        ({"queues": "default"}, r'queues="default"\): expected a list of names'),
+        ({"queues": ["default", 5]}, "expected a list of names"),
+        ({"queues": [""]}, "expected a list of names"),
+        ({"offers": "gpu"}, "expected a list of names"),
+        ({"concurrency": 0}, r"concurrency=0\): the worker would never run"),
         ({"concurrency": -1}, "concurrency=-1"),
         ({"concurrency": "2"}, "concurrency"),
         ({"concurrency": True}, "concurrency"),
@@ -119,7 +120,10 @@ async def test_whoever_waits_for_a_run_that_nobody_takes_is_told(
         assert "none is up" not in caplog.text
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(durable.run("hello", queue="nobody-listens", run_id="mine"), 0.5)
-        assert caplog.text.count("run mine waits for a worker of version 0, queue nobody-listens, and none is up") == 1
+        assert (
+            caplog.text.count("run mine waits for a worker of version 0 and queue nobody-listens, but none is running")
+            == 1
+        )
 
 
 async def test_arguments_of_the_wrong_kind_are_refused_at_once(sqlite: str, tmp_path: Path) -> None:
@@ -128,11 +132,11 @@ async def test_arguments_of_the_wrong_kind_are_refused_at_once(sqlite: str, tmp_
             with pytest.raises(ToolError) as caught:
                 await durable.run("hello", **more)
             assert caught.value.suggestion
-        with pytest.raises(ToolError, match="is no text: 5"):
+        with pytest.raises(ToolError, match="is not a string: 5"):
             await durable.run(5)  # type: ignore[arg-type]
         assert durable.runs.list() == []
         assert (await durable.run("hello", tenant="t", priority=5)).text == "hi"
-    with pytest.raises(ToolError, match="which is a text"):
+    with pytest.raises(ToolError, match="must be a string"):
         DurableAgent(Agent(script("hi")), 5)  # type: ignore[arg-type]
 
 
@@ -168,9 +172,97 @@ async def test_without_a_database_it_is_in_the_workspace(tmp_path: Path) -> None
 
 def test_without_the_engine_it_says_what_to_install() -> None:
     code = (
-        "import importlib.util as u\nreal = u.find_spec\n"
-        "u.find_spec = lambda name, *more: None if name == 'dbos' else real(name, *more)\n"
+        "import sys\nsys.modules['dbos'] = None\n"
         "import forge\ntry: forge.DurableAgent\nexcept ImportError as error: print(error)\nelse: print('found')"
     )
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert "pip install 'forge-tools[durable]'" in said
+    assert install_command("durable") in said
+
+
+async def test_whoever_leaves_lets_a_call_end_and_the_next_worker_goes_on(sqlite: str, tmp_path: Path) -> None:
+    began, may_end, made = asyncio.Event(), asyncio.Event(), list[str]()
+
+    @tool(permissions={"write"})
+    async def transfer(name: str) -> str:
+        """Transfer money, which must not be done twice."""
+        made.append(name)
+        began.set()
+        await may_end.wait()
+        return f"sent to {name}"
+
+    def new_agent() -> Agent:
+        model = script(ToolCall("transfer", {"name": "Ada"}, "t"), "done")
+        return Agent(model, tools=[transfer], policy=rules("allow write"))
+
+    scope = Scope(workspace=tmp_path)
+    async with DurableAgent(new_agent(), sqlite, scope=scope) as durable:
+        run = await durable.submit("pay")
+        await began.wait()
+        asyncio.get_running_loop().call_later(0.3, may_end.set)
+    async with DurableAgent(new_agent(), sqlite, scope=scope) as durable:
+        result = await durable.result(run.id)
+    assert (result.text, result.reason) == ("done", "answer")
+    assert [message.text for message in result.messages if message.role == "tool"] == ["sent to Ada"]
+    assert made == ["Ada"]
+
+
+async def test_without_time_to_drain_the_state_of_a_call_is_unknown(sqlite: str, tmp_path: Path) -> None:
+    began, made = asyncio.Event(), list[str]()
+
+    @tool(permissions={"write"})
+    async def transfer(name: str) -> str:
+        """Transfer money, which must not be done twice."""
+        made.append(name)
+        began.set()
+        await asyncio.Event().wait()
+        return ""
+
+    agent = Agent(
+        script(ToolCall("transfer", {"name": "Ada"}, "t"), "done"), tools=[transfer], policy=rules("allow write")
+    )
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path), drain=0.1) as durable:
+        run = await durable.submit("pay")
+        await began.wait()
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.result(run.id)
+    assert "its state is unknown" in result.messages[-2].text
+    assert made == ["Ada"]
+
+
+async def test_several_agents_work_in_one_process(sqlite: str, tmp_path: Path) -> None:
+    first, second = Agent(script("I am first"), name="first"), Agent(script("I am second"), name="second")
+    async with DurableAgent(first, sqlite, others=[second], scope=Scope(workspace=tmp_path)) as durable:
+        assert (await durable.run("who?")).text == "I am first"
+        assert (await durable.run("who?", agent="second")).text == "I am second"
+        with pytest.raises(ToolError, match="none of that name"):
+            await durable.run("who?", agent="third")
+        with pytest.raises(ToolError, match="this process has one already") as caught:
+            await DurableAgent(second, sqlite, scope=Scope(workspace=tmp_path)).__aenter__()
+        assert "others=" in caught.value.suggestion
+    with pytest.raises(ToolError, match="several agents named first"):
+        DurableAgent(first, sqlite, others=[first])
+
+
+SERVING = """
+import asyncio, sys
+from forge import Agent, DurableAgent, Scripted
+def said(request):
+    print("asked", flush=True)
+    return "done"
+print("ready", flush=True)
+asyncio.run(DurableAgent.serve([Agent(Scripted(*[said] * 9)), Agent(None, name="b")], sys.argv[1], drain=5))
+print("left", flush=True)
+"""
+
+
+def test_serving_ends_in_good_order_at_sigterm(sqlite: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SERVING, sqlite]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as serving:
+        assert serving.stdout is not None
+        assert serving.stdout.readline() == "ready\n"
+        with forge.Runs(sqlite) as runs:
+            runs.submit("hello", agent="main")
+        assert serving.stdout.readline() == "asked\n"
+        serving.terminate()
+        assert serving.stdout.read() == "left\n"
+    assert serving.returncode == 0

@@ -99,7 +99,7 @@ def test_a_run_is_stored_and_queued_once(everywhere):
     assert workflows(runs) == {"mine.1": ("ENQUEUED", "7")}
     assert runs.messages("mine") == [Message("user", "go")]
     assert runs.result("mine").reason == "waiting"
-    refused(lambda: runs.submit("something else", run_id="mine"), "exists already")
+    refused(lambda: runs.submit("something else", run_id="mine"), "already exists")
 
 
 def test_what_is_meant_for_a_run_that_is_not_there_reaches_no_other(runs):
@@ -145,21 +145,21 @@ def test_arguments_of_the_wrong_kind_are_refused_before_anything_happens(tmp_pat
         for value in values:
             refused(lambda: runs.submit("go", **{name: value}))  # noqa: B023
     for prompt in (5, None, b"go"):
-        refused(lambda: runs.submit(prompt), "the prompt is no text")  # noqa: B023
+        refused(lambda: runs.submit(prompt), "the prompt is not a string")  # noqa: B023
     for run_id in (5, None, b"a"):
-        refused(lambda: runs.cancel(run_id), "the id of a run is no text")  # noqa: B023
-        refused(lambda: runs.resume(run_id), "the id of a run is no text")  # noqa: B023
-        refused(lambda: runs.answer(run_id, Answer.ONCE), "the id of a run is no text")  # noqa: B023
+        refused(lambda: runs.cancel(run_id), "the id of a run is not a string")  # noqa: B023
+        refused(lambda: runs.resume(run_id), "the id of a run is not a string")  # noqa: B023
+        refused(lambda: runs.answer(run_id, Answer.ONCE), "the id of a run is not a string")  # noqa: B023
     for say in ("", "  ", 5, b"more"):
-        refused(lambda: runs.resume("one", say), "what is said to a run")  # noqa: B023
+        refused(lambda: runs.resume("one", say), "the message to a run")  # noqa: B023
         refused(lambda: runs.answer("one", say), "answer")  # noqa: B023
-    refused(lambda: runs.resume("one", model=5), "the model is no text")
-    refused(lambda: runs.answer("one", Answer("once", feedback=wordy)), "the feedback of an answer is no text")
-    refused(lambda: runs.answer("one", Answer.ONCE, 5), "the id of a question is no text")
-    refused(lambda: runs.answer("one", Answer.ONCE, by=5), "who answers is no text")
+    refused(lambda: runs.resume("one", model=5), "the model is not a string")
+    refused(lambda: runs.answer("one", Answer("once", feedback=wordy)), "the feedback of an answer is not a string")
+    refused(lambda: runs.answer("one", Answer.ONCE, 5), "the id of a question is not a string")
+    refused(lambda: runs.answer("one", Answer.ONCE, by=5), "the person who answers is not a string")
     for version in ("", "x" * 3_000, 5):
         refused(lambda: runs.migrate("one", version), "the version")  # noqa: B023
-    refused(lambda: made_of(5), "which is a text: 5 is none")
+    refused(lambda: made_of(5), "must be a string, not 5")
     assert list(tmp_path.iterdir()) == []
     run = runs.submit("go", run_id="one", tenant="t", priority=-3, messages=[Message("user", "go")], scope={"a": 1})
     assert (run.priority, run.tenant, run.version) == (-3, "t", "0")
@@ -170,7 +170,7 @@ def test_arguments_of_the_wrong_kind_are_refused_before_anything_happens(tmp_pat
 def test_a_question_is_answered_in_words(runs):
     run = ended(runs, runs.submit("go"), "waiting", (Wait(kind="question", detail={"text": "Which?"}),))
     assert runs.needs_no_worker(run)
-    refused(lambda: runs.answer(run.id, Answer.ONCE), "answered in words")
+    refused(lambda: runs.answer(run.id, Answer.ONCE), "needs a text as answer")
     after = runs.answer(run.id, "the second")
     assert (after.status, after.segment) == ("queued", 2)
     assert runs.messages(run.id)[-1] == Message("user", "the second")
@@ -186,7 +186,7 @@ def test_an_approval_is_answered_once(runs):
     assert (after.status, after.segment) == ("queued", 2)
     stored = runs.store.question(question.id)
     assert (stored.answer, stored.by) == ({"kind": "no", "feedback": "not today"}, "me")
-    refused(lambda: runs.give(stored, Answer.ONCE), "answered before", "no, by me")
+    refused(lambda: runs.give(stored, Answer.ONCE), "already answered", "no, by me")
 
 
 def test_of_many_who_answer_at_once_one_is_heard(everywhere):
@@ -215,8 +215,8 @@ def test_of_many_who_answer_at_once_one_is_heard(everywhere):
 def test_of_several_approvals_the_one_that_is_meant_is_named(runs):
     run, _ = asking(runs, runs.submit("go"), "qa", "qb")
     refused(lambda: runs.answer(run.id, Answer.ONCE), f"qa-{run.id} (write), qb-{run.id} (write)", "--question")
-    refused(lambda: runs.answer(run.id, Answer.ONCE, "zz"), "asks nothing")
-    refused(lambda: runs.answer(run.id, Answer.ONCE, "qb"), "asks nothing")
+    refused(lambda: runs.answer(run.id, Answer.ONCE, "zz"), "has no question with the id")
+    refused(lambda: runs.answer(run.id, Answer.ONCE, "qb"), "has no question with the id")
     runs.answer(run.id, Answer.ONCE, f"qb-{run.id}")
     assert [one.id for one in runs.questions(run.id)] == [f"qa-{run.id}"]
     assert runs.get(run.id).status == "queued"  # the one that was allowed runs now
@@ -225,7 +225,7 @@ def test_of_several_approvals_the_one_that_is_meant_is_named(runs):
 def test_an_answer_that_the_call_cannot_take_is_refused(runs):
     run, _ = asking(runs, runs.submit("go"), "q1", editable=False, remember="")
     refused(lambda: runs.answer(run.id, Answer.edit({"path": "b"})), "can no longer be changed")
-    refused(lambda: runs.answer(run.id, Answer.ALWAYS), "may be remembered")
+    refused(lambda: runs.answer(run.id, Answer.ALWAYS), "cannot be approved for always")
     assert runs.answer(run.id, Answer.ONCE).status == "queued"
 
 
@@ -242,8 +242,8 @@ def test_arguments_that_do_not_fit_are_refused_when_they_are_given(runs):
     run, (question,) = asking(runs, runs.submit("go"), "q1", takes=takes)
     for arguments in ({"path": 5}, {"lines": 3}, {"path": "b", "other": 1}, {}):
         edit = Answer.edit(arguments)
-        refused(lambda: runs.answer(run.id, edit), "the arguments do not fit write")  # noqa: B023
-        refused(lambda: runs.give(question, edit), "the arguments do not fit write")  # noqa: B023
+        refused(lambda: runs.answer(run.id, edit), "the arguments are not valid for write")  # noqa: B023
+        refused(lambda: runs.give(question, edit), "the arguments are not valid for write")  # noqa: B023
     assert [one.id for one in runs.questions(run.id)] == [question.id], "it is still open"
     assert runs.answer(run.id, Answer.edit({"file_path": "b", "lines": "3"})).status == "queued"
 
@@ -284,12 +284,12 @@ def test_a_run_is_cancelled_with_those_it_started(runs):
 
 def test_what_is_over_goes_on_with_something_new_or_where_it_broke_off(runs):
     run = ended(runs, runs.submit("go"))
-    refused(lambda: runs.resume(run.id), "nothing to go on with", "--say")
+    refused(lambda: runs.resume(run.id), "nothing to resume", "--say")
     after = runs.resume(run.id, "more")
     assert (after.status, after.segment) == ("queued", 2)
     assert runs.messages(run.id)[-1] == Message("user", "more")
     assert runs.resume(run.id).segment == 2  # nothing but seen to
-    refused(lambda: runs.resume(run.id, "even more"), "cannot be told anything now")
+    refused(lambda: runs.resume(run.id, "even more"), "cannot take a message now")
     failed = ended(runs, runs.submit("go"), "failed", reason="error")
     assert runs.resume(failed.id).segment == 2
     stopped = ended(runs, runs.submit("go"), reason="max_turns")
@@ -300,7 +300,7 @@ def test_what_is_over_goes_on_with_something_new_or_where_it_broke_off(runs):
 
 def test_words_do_not_get_between_a_call_and_its_result(runs):
     run, _ = asking(runs, runs.submit("go"), "q1")
-    refused(lambda: runs.resume(run.id, "hurry"), "waits for a yes or a no")
+    refused(lambda: runs.resume(run.id, "hurry"), "waits for an approval")
     assert runs.resume(run.id).status == "waiting"
 
 
@@ -359,7 +359,9 @@ def test_a_delete_that_was_killed_in_between_can_be_repeated(everywhere, monkeyp
 
 def test_what_is_not_over_loses_nothing_when_it_is_to_be_deleted(runs):
     going_on = runs.submit("go")
-    refused(lambda: runs.delete(going_on.id), "is queued, and only what is over can be deleted", "forge runs cancel")
+    refused(
+        lambda: runs.delete(going_on.id), "is queued, and only runs that have ended can be deleted", "forge runs cancel"
+    )
     assert f"{going_on.id}.1" in workflows(runs)
     runs.cancel(going_on.id)
     runs.delete(going_on.id)
@@ -411,7 +413,7 @@ def test_only_whole_families_that_are_old_are_pruned(everywhere, monkeypatch):
 
 def test_a_refused_resume_changes_nothing(runs):
     run = ended(runs, runs.submit("go"))
-    with pytest.raises(ToolError, match="nothing to go on with"):
+    with pytest.raises(ToolError, match="nothing to resume"):
         runs.resume(run.id, model="scripted:other.yaml")
     assert "model" not in runs.get(run.id).scope
     assert runs.resume(run.id, "more", model="scripted:other.yaml").scope["model"] == "scripted:other.yaml"

@@ -60,7 +60,7 @@ async def test_it_comes_back_however_often_the_database_fails_just_then(
         assert (run.status, run.worker) == ("finished", worker.id)
         working_ones = [one.id for one in list_workers(worker.store.database) if not one.gone]
         assert working_ones == [worker.id]
-    assert sum("cannot come back yet" in record.message for record in caplog.records) == 1  # not for every try
+    assert sum("cannot reconnect yet" in record.message for record in caplog.records) == 1  # not for every try
 
 
 async def test_one_that_cannot_go_on_says_so_and_ends(
@@ -76,10 +76,10 @@ async def test_one_that_cannot_go_on_says_so_and_ends(
         await ended(worker)
         assert not broken.done()
         worker.beats.lost.set()
-        with pytest.raises(ToolError, match="cannot go on: RuntimeError: no more threads"):
+        with pytest.raises(ToolError, match="cannot continue: RuntimeError: no more threads"):
             await asyncio.wait_for(broken, 20)
     (record,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert "cannot go on" in record.message
+    assert "cannot continue" in record.message
 
 
 async def test_one_that_drains_while_it_comes_back_takes_nothing_more(sqlite: str, tmp_path: Path) -> None:

@@ -41,7 +41,9 @@ def test_looking_makes_no_file_and_nothing_makes_a_directory(tmp_path: Path) -> 
     path = tmp_path / "durable.db"
     with RunStore(f"sqlite:///{path}") as store:
         for look in (store.counts, store.list, lambda: store.get("one")):
-            with pytest.raises(StoreError, match="has no tables of Forge yet: there is no such file") as caught:
+            with pytest.raises(
+                StoreError, match="does not contain Forge's tables yet: there is no such file"
+            ) as caught:
                 look()
             assert caught.value.suggestion
         assert list(tmp_path.iterdir()) == []
@@ -195,7 +197,7 @@ def test_a_user_who_may_not_is_told_so(postgres: str) -> None:
             connection.exec_driver_sql(f"CREATE ROLE guest{os.getpid()} LOGIN")
     guest = url.set(username=f"guest{os.getpid()}", password=SECRET).render_as_string(hide_password=False)
     with RunStore(guest) as store:
-        with pytest.raises(StoreError, match="refused us: permission denied for table forge_") as caught:
+        with pytest.raises(StoreError, match="denied access: permission denied for table forge_") as caught:
             store.create(NewRun(id="one"))
         assert caught.value.kind is ErrorKind.CONFIG
         assert SECRET not in told(caught.value)
@@ -205,7 +207,7 @@ def test_a_user_who_may_not_is_told_so(postgres: str) -> None:
 
 def test_a_database_without_our_tables_is_said_to_have_none(empty_database: str) -> None:
     with RunStore(empty_database) as store:
-        with pytest.raises(StoreError, match="has no tables of Forge yet") as caught:
+        with pytest.raises(StoreError, match="does not contain Forge's tables yet") as caught:
             store.counts()
         assert caught.value.kind is ErrorKind.CONFIG
         store.prepare()
@@ -218,7 +220,9 @@ def test_a_newer_database_is_left_alone(empty_database: str) -> None:
         store.prepare()
         with store.engine.begin() as connection:
             connection.execute(sa.update(versions).values(version=VERSION + 1))
-        with pytest.raises(StoreError, match=f"newer Forge .*version {VERSION + 1}, ours {VERSION}") as caught:
+        with pytest.raises(
+            StoreError, match=f"newer Forge .*version {VERSION + 1}; this Forge supports up to {VERSION}"
+        ) as caught:
             store.prepare()
         assert caught.value.kind is ErrorKind.CONFIG
         with store.engine.begin() as connection:
@@ -314,7 +318,7 @@ def test_a_directory_that_cannot_be_made_is_said_in_words(tmp_path: Path) -> Non
     (tmp_path / "file").touch()
     refused(f"sqlite:///{tmp_path}/file/durable.db", "cannot be opened", ErrorKind.CONFIG)
     (tmp_path / "folder.db").mkdir()
-    refused(f"sqlite:///{tmp_path}/folder.db", "no regular file", ErrorKind.CONFIG)
+    refused(f"sqlite:///{tmp_path}/folder.db", "not a regular file", ErrorKind.CONFIG)
 
 
 def test_a_full_disk_loses_nothing_that_was_there(sqlite: str) -> None:
@@ -344,7 +348,7 @@ def test_a_full_disk_loses_nothing_that_was_there(sqlite: str) -> None:
 def test_what_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
     path = tmp_path / "durable.db"
     path.write_bytes(b"something else entirely" * 1_000)
-    refused(f"sqlite:///{path}", "is damaged, or no SQLite database", ErrorKind.SYSTEM)
+    refused(f"sqlite:///{path}", "is damaged, or not a SQLite database", ErrorKind.SYSTEM)
     assert path.read_bytes() == b"something else entirely" * 1_000
 
 

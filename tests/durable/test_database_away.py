@@ -82,7 +82,7 @@ def test_who_never_reached_it_is_told_at_once_what_to_do(postgres: str) -> None:
         with Runs(proxy.url) as runs, pytest.raises(StoreError) as caught:
             runs.submit("hello")
     assert "cannot be reached" in caught.value.message
-    assert "server is up" in caught.value.suggestion
+    assert "server is running" in caught.value.suggestion
     assert caught.value.kind is ErrorKind.SYSTEM
 
 

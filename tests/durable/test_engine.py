@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from forge.core.errors import ToolError
 from forge.durable.engine import workflow
 from forge.durable.engine.engine import Engine, new_worker_id, running_engine
 from forge.durable.engine.serializer import JsonSerializer, RecordedError
@@ -58,7 +59,7 @@ async def _soon_empty(engine: Engine) -> bool:
 
 async def test_there_is_one_in_a_process(sqlite: str) -> None:
     async with Engine(sqlite, listen=False):
-        with pytest.raises(RuntimeError, match="already"):
+        with pytest.raises(ToolError, match="already"):
             async with Engine(sqlite):
                 pass
         assert running_engine()

@@ -9,11 +9,16 @@ import pytest
 
 from forge.core.events import (
     Event,
+    MessageReceived,
     PermissionAnswered,
     PermissionAsked,
+    ReasoningDelta,
+    Retrying,
     RunFinished,
     RunStarted,
+    SessionTitled,
     TextDelta,
+    ToolArgumentsDelta,
     ToolCompleted,
     ToolFailed,
     ToolFinished,
@@ -42,6 +47,11 @@ EVENTS = [
     PermissionAsked(CALL, "write", "a.txt", "ask write", (("read", "b.txt"),)),
     PermissionAnswered(CALL, "once", "terminal"),
     TextDelta("Hello"),
+    MessageReceived("Use tabs."),
+    SessionTitled("A title", {"input": 1}, 0.5),
+    ReasoningDelta("Hm"),
+    ToolArgumentsDelta(CALL, '{"a"'),
+    Retrying("slow down", 2, 1.5, 429),
     TurnFinished(3, {"input": 1, "output": 2, "cached": 0}),
     RunStarted("go"),
     RunFinished("done", "answer", 3, {"input": 1}, 2, 0.5, ""),
@@ -98,7 +108,7 @@ def told(*events: Event, own: bool = True) -> list[str]:
 
 
 def test_a_call_that_waited_begins_once_and_ends_once():
-    waits = ToolFinished(CALL, False, ToolResult.error("it waits for a person's yes", "permission_error"))
+    waits = ToolFinished(CALL, False, ToolResult.error("it waits for a person's approval", "permission_error"))
     asked = PermissionAsked(CALL, "execute", "ls")
     story: list[Event] = [ToolStarted(CALL), asked, waits, ToolStarted(CALL), asked, PermissionAnswered(CALL, "once")]
     assert told(*story, ToolFinished(CALL, True, RESULT)) == [

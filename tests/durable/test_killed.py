@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,13 +11,14 @@ import pytest
 from forge.core.messages import Message
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo
+from tests import programs
 
 WORKER = Path(__file__).with_name("_killed.py")
 
 
 def worked(database: str, place: Path, *arguments: str) -> int:
     command = [sys.executable, str(WORKER), database, arguments[0], str(place), *arguments[1:]]
-    return subprocess.run(command, timeout=60, check=False).returncode
+    return programs.run(command, timeout=60, check=False).returncode
 
 
 def run_of(database: str, place: Path, *deaths: str, prompt: str = "go") -> tuple[RunInfo, list[str]]:
@@ -111,3 +111,41 @@ def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(local_first: str,
     _, log = run_of(local_first, tmp_path, "model-1")
     turn = {"a": 2, "b": 3}[name]
     assert f"pay {name} r/r.{turn}/pay-{name}" in log
+
+
+SEEN = [*(f"saw {name}" for name in "abcdefg"), "paid h", "saw i", "saw j"]
+
+
+@pytest.mark.parametrize(
+    "death", ["look-c", *(pytest.param(f"look-{name}", marks=pytest.mark.slow) for name in "abdefgij")]
+)
+def test_a_script_that_is_killed_at_a_call_goes_on_with_the_same_outcome(
+    local_first: str, tmp_path: Path, death: str
+) -> None:
+    run, log = run_of(local_first, tmp_path, death, prompt="script")
+    assert run.status == "finished"
+    assert run.result is not None
+    *seen, _number, _clock = run.result["text"].split(", ")
+    assert seen == SEEN
+    assert {what for what, times in counted(log).items() if times != 1} == {death.replace("-", " ")}
+
+
+@pytest.mark.slow
+def test_a_script_killed_again_and_again_sees_one_clock_and_the_same_random_numbers(
+    local_first: str, tmp_path: Path
+) -> None:
+    deaths = [f"look-{name}" for name in "adgj"]
+    run, log = run_of(local_first, tmp_path, *deaths, prompt="script")
+    assert run.result is not None
+    assert run.result["text"].split(", ")[:-2] == SEEN
+    assert {what for what, times in counted(log).items() if times != 1} == {one.replace("-", " ") for one in deaths}
+
+
+def test_a_script_killed_in_a_call_that_must_not_be_repeated_is_told_that_its_state_is_unknown(
+    local_first: str, tmp_path: Path
+) -> None:
+    run, log = run_of(local_first, tmp_path, "pay-h", prompt="script")
+    assert run.result is not None
+    assert "its state is unknown" in run.result["text"]
+    assert counted(log)["pay h"] == 1
+    assert counted(log)["look i"] == 0  # the script ended with the exception

@@ -25,6 +25,7 @@ from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome as Ended
 from forge.schedules.schedule import Schedule, Source, Status
 from forge.schedules.store import ScheduleStore
+from tests import programs
 from tests.schedules.clocks import Clocks, at
 
 START = at("2026-11-15 12:00")
@@ -88,7 +89,7 @@ for line in sys.stdin:
 def started(code: str, *arguments: str) -> Iterator[Any]:
     environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])}
     pipe = subprocess.PIPE
-    with subprocess.Popen(
+    with programs.Popen(
         [sys.executable, "-c", code, *arguments], env=environment, text=True, stdin=pipe, stdout=pipe
     ) as process:
         try:

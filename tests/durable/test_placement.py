@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import programs
 from tests.durable._placed import agent
 from tests.durable.working import answered, begun, ended, rested, told, working
 
@@ -21,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 def another_worker(database: str, place: Path, *offers: str) -> Iterator[int]:
     command = [sys.executable, "-m", "tests.durable._placed", database, str(place), *offers]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
+    with programs.Popen(
         command, cwd=place, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None

@@ -13,7 +13,7 @@ import pytest
 
 from forge import Agent, AgentType, ToolCall, rules
 from forge.durable.client import Runs
-from forge.durable.engine import background_programs as programs
+from forge.durable.engine import background_programs
 from forge.tools.bash import Bash, BashJobs
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 from tests.process.planting import found, mark, until
@@ -50,7 +50,9 @@ async def test_they_end_with_a_run_that_is_over_and_not_before(
     async with working(sqlite, agent(leave(word), ASKING, ToolCall("bash_jobs", {}, "j"), "done"), tmp_path) as worker:
         await begun(worker)
         assert (await rested(worker)).status == "waiting"
-        await programs.end_finished(worker.store)  # a round of the worker, in which a run that waits keeps its programs
+        await background_programs.end_finished(
+            worker.store
+        )  # a round of the worker, in which a run that waits keeps its programs
         assert found(word)
         await asyncio.to_thread(lambda: Runs(sqlite).answer("r", "the first"))
         assert (await ended(worker)).status == "finished"
@@ -116,7 +118,7 @@ async def test_a_conversation_keeps_them_for_its_next_run_where_a_person_talks(
         if not keeps:
             assert await seen(lambda: not found(word))
             return
-        await programs.end_finished(worker.store, keep_conversations=True)
+        await background_programs.end_finished(worker.store, keep_conversations=True)
         await begun(worker, "and now", "two", session="talk")
         await ended(worker, "two")
         assert "running" in told(worker, "two")[-1]

@@ -327,9 +327,9 @@ async def test_a_schedule_that_cannot_be_planned_is_left_out_and_said_once(store
     schedules = Schedules([*wrong, schedule()], prompt=missing)
     names = await fired(Home(store), schedules, START, START + HOUR, START + 2 * HOUR)
     assert names == ["sched-nightly-20261115T130000Z", "sched-nightly-20261115T140000Z"]
-    said = sorted(record.message for record in caplog.records if "is left out:" in record.message)
+    said = sorted(record.message for record in caplog.records if "is skipped:" in record.message)
     assert [line.split()[1] for line in said] == ["a", "b", "c"]
-    assert said[2] == "schedule c is left out: its skill is gone"
+    assert said[2] == "schedule c is skipped: its skill is gone"
     assert [due.schedule.id for due in schedules.due(START, START + HOUR)] == ["c", "nightly"]
 
 

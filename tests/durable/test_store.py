@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.durable.store import RunStore, StoreError
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
-from forge.durable.store.tables import background
+from forge.durable.store.tables import background, questions
 
 
 def test_a_run_is_queued_for_its_first_segment_which_sees_what_was_said(store: RunStore) -> None:
@@ -51,7 +52,7 @@ def test_the_same_id_is_one_run(store: RunStore) -> None:
     first = made(store, "one", "Hello.")
     assert made(store, "one", "Hello.") == first
     assert texts(store.messages("one")) == ["Hello."]
-    with pytest.raises(StoreError, match="was asked something else"):
+    with pytest.raises(StoreError, match="already exists with another prompt"):
         made(store, "one", "Something else.")
 
 
@@ -192,7 +193,7 @@ def test_a_beginning_is_enough_to_find_a_run(store: RunStore) -> None:
     assert store.find("xy").id == "xyz"
     assert store.find("X").id == "Xyz2"
     assert store.find("xyz-").id == "xyz-child"
-    with pytest.raises(StoreError, match='several runs begin with "abc": abc1, abc2'):
+    with pytest.raises(StoreError, match='several run ids begin with "abc": abc1, abc2'):
         store.find("abc")
     with pytest.raises(StoreError, match='there is no run "abc3"') as caught:
         store.find("abc3")
@@ -545,7 +546,7 @@ def test_what_cannot_be_stored_is_refused_before_a_transaction_begins(name: str,
         assert caught.value.suggestion
     lookups: list[Any] = [store.get, store.find, store.request_cancel, store.advance, store.delete]
     for lookup in lookups:
-        with pytest.raises(StoreError, match="the id of a run is no text: 5"):
+        with pytest.raises(StoreError, match="the id of a run is not a string: 5"):
             lookup(5)
     assert list(tmp_path.iterdir()) == []
     store.prepare()
@@ -579,3 +580,44 @@ def nested(depth: int) -> object:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def test_only_the_worker_of_a_running_segment_stores_its_questions(store: RunStore) -> None:
+    made(store, "r")
+    store.begin("r", 1, "w")
+    assert store.ask(question("q1", "r"), 1, "w").answer is None
+    for segment, worker in ((2, "w"), (1, "another")):
+        with pytest.raises(StoreError, match="another worker runs it"):
+            store.ask(question("q2", "r"), segment, worker)
+    store.close_segment("r", 1, Outcome(status="finished", messages=(), spent={}, result={"text": "done"}))
+    with pytest.raises(StoreError, match="the run is finished"):
+        store.ask(question("q2", "r"), 1, "w")
+    assert [one.id for one in store.questions("r", open=False)] == ["q1"]
+
+
+def test_a_hundred_thousand_open_questions_are_counted_and_read_in_pages(store: RunStore) -> None:
+    made(store, "r")
+    store.begin("r", 1, "w")
+    store.ask(question("first", "r"))
+    _multiply_questions(store, 100_000)
+    begun = time.monotonic()
+    assert store.count_questions() == 100_001
+    page = store.questions(limit=500)
+    following = store.questions(limit=500, after=page[-1].id)
+    assert time.monotonic() - begun < 5  # to read them all takes ten times as long
+    assert (page[0].id, len(page), len(following)) == ("first", 500, 500)
+    assert not {one.id for one in page} & {one.id for one in following}
+
+
+def _multiply_questions(store: RunStore, count: int) -> None:
+    """Copies the only question."""
+    names = [column.name for column in questions.c if column.name not in ("id", "asked")]
+    columns = ", ".join(f'"{name}"' for name in names)
+    numbers = f"WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < {count}) "
+    copy = (
+        f"INSERT INTO {questions.name} (id, asked, {columns}) {numbers}"
+        f"SELECT 'q' || n.i, asked + n.i / 7, {columns} FROM {questions.name} CROSS JOIN n"
+    )
+    if store.database.is_sqlite:
+        copy = f"{numbers}INSERT INTO {questions.name} (id, asked, {columns}) " + copy.partition(numbers)[2]
+    store.database.write(lambda connection: connection.execute(sa.text(copy)))

@@ -21,6 +21,7 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, Question, Wait
 from forge.durable.store.tables import runs
 from forge.workspace.state.store import StoreError
+from tests import programs
 
 RUNS = 12
 
@@ -55,7 +56,7 @@ print(json.dumps(won), flush=True)
 def test_processes_that_do_the_same_do_it_once(database: str) -> None:
     names = ["a", "b", "c"]
     processes = [
-        subprocess.Popen(
+        programs.Popen(
             [sys.executable, "-c", PROCESS, database, name, str(RUNS)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )

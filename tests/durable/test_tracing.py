@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from forge.core.tool import tool
 from forge.durable.engine.tracing import carrier, chat_span, segment_span
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
+from tests import programs
 from tests.durable.working import answered, begun, rested, script, working
 
 telemetry = pytest.importorskip("opentelemetry.trace")
@@ -148,4 +148,4 @@ def test_nothing_is_carried_where_nobody_traces(monkeypatch: pytest.MonkeyPatch,
 def _worked(database: str, place: Path, name: str) -> None:
     command = [sys.executable, str(PROCESS), database, str(place), name]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
-    subprocess.run(command, timeout=120, check=True, env=environment)
+    programs.run(command, timeout=120, check=True, env=environment)

@@ -66,7 +66,7 @@ async def test_a_run_that_waits_is_a_row_and_goes_on_when_it_is_time(
         assert (run.status, run.segment) == ("finished", 2)
         (text,) = told(worker)
         assert text.startswith("It is now ")
-        assert "; you waited since " in text
+        assert "; the wait began at " in text
         assert run.spent["seconds"] < DAY  # the time that went by is not the run's own
 
 
@@ -223,15 +223,15 @@ def test_times_are_read_in_their_zone(now: str, until: str, zone: str, expected:
 @pytest.mark.parametrize(
     ("until", "words"),
     [
-        ("2026-11-15T11:59:59Z", "is past: it is 2026-11-15T12:00:00Z"),
+        ("2026-11-15T11:59:59Z", "is in the past: the time is 2026-11-15T12:00:00Z"),
         ("2027-11-17", "366 days"),
         ("9999-12-31T23:59:59Z", "366 days"),
-        ("tomorrow", "is no time"),
-        ("25:00", "is no time"),
-        ("12:60", "is no time"),
+        ("tomorrow", "is not a time"),
+        ("25:00", "is not a time"),
+        ("12:60", "is not a time"),
         ("0001-01-01T00:00+14:00", "is"),
-        ("18:00 o'clock", "is no time"),
-        ("\0", "is no time"),
+        ("18:00 o'clock", "is not a time"),
+        ("\0", "is not a time"),
     ],
 )
 def test_what_is_no_time_to_wait_for_is_said_so(until: str, words: str) -> None:

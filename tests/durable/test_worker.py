@@ -180,7 +180,7 @@ async def test_a_run_that_was_begun_too_often_fails_in_words(
         assert (await ended(worker, "last")).status == "finished"
         run = await ended(worker, "late")
         assert run.result is not None
-        words = f"was begun {MOST_TRIES} times and its worker was lost each time, the last one was the dead one"
+        words = f"was started {MOST_TRIES} times, and its worker was lost each time, the last one was the dead one"
         assert words in run.result["error"]["message"]
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from forge.core.extras import find_missing, missing_module
 
-if find_spec("dbos") is None:
-    raise ModuleNotFoundError(
-        "durable runs cannot be used: the package dbos, which keeps them, is not installed. "
-        "Install it with: pip install 'forge-tools[durable]'",
-        name="dbos",
-    )
+if missing := find_missing("durable"):
+    raise missing_module("durable", "durable runs cannot be used", missing[0])

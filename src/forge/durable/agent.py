@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import logging
+import signal
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self, TypedDict, Unpack
 
 from pydantic import TypeAdapter
 
 from forge.agent.agent import Agent
+from forge.agent.instructions import DepsT, evaluate_instructions, is_evaluated_per_run
 from forge.agent.result import RunResult
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -24,14 +27,25 @@ from forge.durable.engine.queues import Limits as QueueLimits
 from forge.durable.store.check_input import check_messages
 from forge.durable.store.results import run_result
 from forge.durable.store.rows import RunInfo, Wait
-from forge.durable.worker import Chore, Worker
+from forge.durable.worker import GRACE, Chore, Worker
 from forge.permissions.answers import Answer
 from forge.workspace.state import state_directory
+
+log = logging.getLogger("forge.durable")
 
 
 @dataclass(slots=True, kw_only=True)
 class DurableResult(RunResult):
-    """The result of a run, or what it waits for: then `reason` is "waiting", and an answer resumes the run."""
+    """The result of a stored run. Where `reason` is "waiting", `waits` says for what, and an answer resumes the run.
+
+    Args:
+        run_id: the id of the run.
+        waits: what the run waits for: approvals, questions, times, other runs.
+
+    Example:
+        >>> DurableResult(text="", reason="waiting", turns=1, messages=[], run_id="r1").waits
+        ()
+    """
 
     run_id: str
     waits: tuple[Wait, ...] = ()
@@ -63,46 +77,119 @@ class SubmitParameters(TypedDict, total=False):
     priority: int
     version: str
     scope: Mapping[str, Any] | None
+    agent: str
 
 
 class DurableAgent:
     """An agent whose runs are stored. `async with` starts a worker in this process; other workers of the database help.
 
-    `database` is `sqlite:///file.db` (by default in `.forge` of the workspace) or `postgresql://…`.
+    A stored run survives a crash: it continues where it was, here or on another machine.
+
+    Args:
+        agent: the agent.
+        database: `sqlite:///file.db` (by default in `.forge` of the workspace) or `postgresql://…`.
+        scope: the directories and the user of its runs.
+        deps: makes the dependencies of a run, because a stored run cannot keep an object: a function, plain or async,
+            of the run's scope. It is called for each part of a run, on the worker that runs the part. The scope has
+            `session_id`, and `user`, `channel` and `chat_id` as given to `submit`.
+        others: further agents whose runs this process works on; `submit(…, agent="name")` begins a run of one.
+        drain: the seconds that runs have to end their turn at the end of `async with`. What is not over by then is
+            handed to other workers.
+        worker: settings of the worker, such as `queues`, `concurrency` and `version`.
+
+    Example:
+        >>> async def main():
+        ...     async with DurableAgent(Agent(Scripted("Hello!")), "sqlite:///runs.db") as durable:
+        ...         return (await durable.run("Hi")).text
+        >>> asyncio.run(main())
+        'Hello!'
     """
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent[Any, DepsT],
         database: str = "",
         *,
         scope: Scope | None = None,
+        deps: Callable[[Scope], DepsT | Awaitable[DepsT]] | None = None,
+        others: Sequence[Agent[Any, Any]] = (),
+        drain: float = GRACE,
         **worker: Unpack[WorkerSettings],
     ) -> None:
         _check_settings(worker)
+        _check_agents([agent, *others])
+        if deps is not None and not callable(deps):
+            words = f"a DurableAgent was given deps={brief(deps)}, and a stored run cannot keep an object"
+            raise ToolError(
+                words, ErrorKind.CONFIG, "Give a function that makes it: deps=lambda scope: Db(scope.user)."
+            )
         self.agent = agent
+        if deps is not None:
+            self.agent = agent.replace()
+            self.agent.make_deps = deps
+        self.agents = {one.name: one for one in (self.agent, *others)}
         self.scope = scope if scope is not None else agent.scope
         self.database = database or local_database(self.scope.workspace)
         self.runs = Runs(self.database)
         self._settings = worker
+        self._drain = drain
+        self._worker: Worker | None = None
         self._open = AsyncExitStack()
         self._is_open = False
 
+    @classmethod
+    async def serve(
+        cls,
+        agents: Sequence[Agent[Any, Any]],
+        database: str = "",
+        *,
+        drain: float = GRACE,
+        **worker: Unpack[WorkerSettings],
+    ) -> None:
+        """Works on the stored runs of these agents until SIGTERM or Ctrl-C, then drains: it takes no more runs, and
+        each run ends its turn, for at most `drain` seconds. A second signal ends it at once.
+        """
+        _check_agents(agents)
+        first, *others = agents
+        async with cls(first, database, others=others, drain=drain, **worker) as durable:
+            await durable._work_until_signal()
+
     async def __aenter__(self) -> Self:
         try:
-            await self._open.enter_async_context(self.agent)
-            agent = for_stored_runs(self.agent, self.scope)
-            await self._open.enter_async_context(Worker(self.database, [agent], **self._settings))
+            for agent in self.agents.values():
+                await self._open.enter_async_context(agent)
+            stored = [for_stored_runs(agent, self.scope) for agent in self.agents.values()]
+            self._worker = await self._open.enter_async_context(Worker(self.database, stored, **self._settings))
         except BaseException:
             await self._open.aclose()
             raise
         self._is_open = True
         return self
 
-    async def __aexit__(self, *exception: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Drains first, unless an exception ends the block: a call under way would be in an unknown state."""
         self._is_open = False
-        await self._open.aclose()
-        await asyncio.to_thread(self.runs.close)
+        try:
+            if kind is None and self._worker is not None and not await self._worker.drain(self._drain):
+                log.warning("runs did not end their turn within %g s: other workers resume them", self._drain)
+        finally:
+            await self._open.aclose()
+            await asyncio.to_thread(self.runs.close)
+
+    async def _work_until_signal(self) -> None:
+        assert self._worker is not None
+        leave, hurry = asyncio.Event(), asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, lambda: (hurry if leave.is_set() else leave).set())
+        try:
+            await _first(leave.wait(), self._worker.broken())
+            await _first(hurry.wait(), self._worker.drain(self._drain))
+        finally:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.remove_signal_handler(number)
+            if hurry.is_set():
+                self._drain = 0.0
 
     async def run(self, prompt: str, **parameters: Unpack[SubmitParameters]) -> DurableResult:
         """Begins a run and follows it until it is over or waits for an answer. Takes the parameters of `submit`."""
@@ -121,18 +208,21 @@ class DurableAgent:
         priority: int = 0,
         version: str = "",
         scope: Mapping[str, Any] | None = None,
+        agent: str = "",
     ) -> RunInfo:
         """Begins a run and leaves it to any worker. The same `run_id` begins only one run.
 
-        `messages` is a conversation that the prompt continues. `scope` names the user, channel and chat.
+        `messages` is a conversation that the prompt continues. `scope` names the user, channel and chat. `agent` is the
+        name of one of `others`; by default it is the first agent's run.
         """
         self._check_open()
         check_messages(messages)
-        said = self.agent.begin(prompt, list(messages), session).messages
+        chosen = self._find_agent(agent)
+        said = await self._begin(chosen, prompt, messages, session, scope or {})
         return await asyncio.to_thread(
             lambda: self.runs.submit(
                 prompt,
-                agent=self.agent.name,
+                agent=chosen.name,
                 run_id=run_id,
                 messages=said,
                 session=session,
@@ -143,6 +233,30 @@ class DurableAgent:
                 scope=scope,
             )
         )
+
+    def _find_agent(self, name: str) -> Agent[Any, Any]:
+        if not name:
+            return self.agent
+        if name not in self.agents:
+            words = f"a run of the agent {brief(name)} was submitted, and this DurableAgent has none of that name"
+            raise ToolError(words, ErrorKind.NOT_FOUND, f"It has {', '.join(self.agents)}.")
+        return self.agents[name]
+
+    async def _begin(
+        self,
+        agent: Agent[Any, Any],
+        prompt: str,
+        messages: Sequence[Message],
+        session: str,
+        given: Mapping[str, Any],
+    ) -> list[Message]:
+        """Returns the messages that a run begins with. Instructions of the run's context are evaluated here, once."""
+        if not is_evaluated_per_run(agent.instructions):
+            return agent.begin(prompt, list(messages), session).messages
+        names: dict[str, Any] = {name: str(given[name]) for name in ("channel", "chat_id", "user") if name in given}
+        scope = replace(self.scope, agent=agent.name, session_id=session or self.scope.session_id, **names)
+        text = await evaluate_instructions(agent.instructions, await agent.with_deps(scope))
+        return agent.begin(prompt, list(messages), session, text).shown
 
     async def answer(
         self, run_id: str, answer: Answer | str, question: str | None = None, by: str = ""
@@ -165,7 +279,7 @@ class DurableAgent:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            words = "a DurableAgent is used outside `async with`: no worker of it is up, so nothing would ever happen"
+            words = "a DurableAgent is used outside `async with`: it has no worker, so no run would start"
             way = "Write `async with DurableAgent(agent) as durable:` around it; to submit only, use `Runs(database)`."
             raise ToolError(words, ErrorKind.USER, way)
 
@@ -173,21 +287,47 @@ class DurableAgent:
         messages = self.runs.store.messages(run.id)
         found = run_result(run, messages)
         fields = {name: getattr(found, name) for name in RunResult.__dataclass_fields__}
-        if self.agent.output is not None and found.output is not None:
-            fields["output"] = TypeAdapter(self.agent.output).validate_python(found.output)
+        output = self.agents[run.agent].output if run.agent in self.agents else None
+        if output is not None and found.output is not None:
+            fields["output"] = TypeAdapter(output).validate_python(found.output)
         return DurableResult(**fields, run_id=run.id, waits=run.waits)
+
+    def __repr__(self) -> str:
+        return f"<DurableAgent {self.agent.name}, {'open' if self._is_open else 'closed'}>"
+
+
+async def _first(*waiting: Coroutine[Any, Any, Any]) -> None:
+    """Waits until one of them ends, cancels the others, and raises what it raised."""
+    tasks = [asyncio.ensure_future(one) for one in waiting]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+
+def _check_agents(agents: Sequence[Agent[Any, Any]]) -> None:
+    names = [agent.name for agent in agents]
+    if not names:
+        raise ToolError("DurableAgent was given no agent", ErrorKind.CONFIG, "Give at least one: serve([agent]).")
+    if repeated := {name for name in names if names.count(name) > 1}:
+        words = f"DurableAgent was given several agents named {', '.join(sorted(repeated))}"
+        raise ToolError(words, ErrorKind.CONFIG, 'Give each its own name: Agent(…, name="billing").')
 
 
 def _check_settings(worker: Mapping[str, Any]) -> None:
     for name in ("queues", "offers"):
         names = worker.get(name, ())
         if isinstance(names, str) or not isinstance(names, Sequence) or not all(_is_name(one) for one in names):
-            words = f"a DurableAgent was given {name}={brief(names)}, which is no list of names"
+            words = f"DurableAgent({name}={brief(names)}): expected a list of names"
             raise ToolError(words, ErrorKind.VALIDATION, f'Write {name}=["default"].')
     concurrency = worker.get("concurrency", 1)
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
-        words = f"a DurableAgent was given concurrency={brief(concurrency)}: it would never work on anything"
-        raise ToolError(words, ErrorKind.VALIDATION, "Use a whole number from 1 on: how many runs at a time.")
+        words = f"DurableAgent(concurrency={brief(concurrency)}): the worker would never run anything"
+        raise ToolError(words, ErrorKind.VALIDATION, "Use a whole number of at least 1: the number of concurrent runs.")
 
 
 def _is_name(name: object) -> bool:
@@ -196,4 +336,5 @@ def _is_name(name: object) -> bool:
 
 def local_database(workspace: Path) -> str:
     """Returns the database URL of a workspace, in its `.forge` directory: enough for one machine."""
-    return f"sqlite:///{state_directory(workspace) / 'durable.db'}"
+    given = Path(workspace)  # runs that survive need a place that stays, also in the current directory
+    return f"sqlite:///{state_directory(given) / 'durable.db'}"

@@ -50,15 +50,26 @@ def new_run_id() -> str:
 
 
 class Runs:
-    """The runs of a database. Every method but `follow` and `settled` blocks for as long as the database takes.
+    """The stored runs of a database, for programs that submit, watch and answer them. It needs no agent.
 
-    Methods take whole ids; `find` also takes the beginning of one. Errors are `StoreError`: what was tried, what
-    went wrong, what to do next.
+    Every method but `follow` and `settled` blocks for as long as the database takes. Methods take whole ids; `find`
+    also takes the beginning of one. Errors are `StoreError`: what was tried, what went wrong, what to do next.
+
+    Args:
+        database: the URL of the database.
+
+    Example:
+        >>> with Runs("sqlite:///runs.db") as runs:
+        ...     runs.submit("Hi", agent="main", run_id="r1").status, len(runs.list())
+        ('queued', 1)
     """
 
     def __init__(self, database: str | RunStore) -> None:
         self.store = database if isinstance(database, RunStore) else RunStore(database)
         self._starter = Starter(self.store)
+
+    def __repr__(self) -> str:
+        return "<Runs>"  # the address of a database may hold a password
 
     def __enter__(self) -> Self:
         return self
@@ -199,8 +210,8 @@ class Runs:
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
             said = self.store.question(question.id)
             kind = (said.answer or {}).get("kind", "")
-            words = f"question {question.id} of run {question.run} was answered before: {kind}, by {said.by}"
-            raise StoreError(words, ErrorKind.USER, f"`forge runs show {question.run}` tells how far it is.")
+            words = f"question {question.id} of run {question.run} was already answered: {kind}, by {said.by}"
+            raise StoreError(words, ErrorKind.USER, f"`forge runs show {question.run}` shows its progress.")
 
     def go_on(self, run_id: str) -> RunInfo:
         """Resumes a waiting run if something it waits for has arrived; otherwise does nothing."""
@@ -237,7 +248,7 @@ class Runs:
         """
         check_name(model, "the model", empty=True)
         if say is not None:
-            check_words(say, "what is said to a run")
+            check_words(say, "the message to a run")
         run = self.get(run_id)
         self._check_resumable(run, say)
         if model and model != run.scope.get(MODEL):
@@ -252,13 +263,13 @@ class Runs:
                 self._check_takes_words(run)
         elif not run.is_over:
             if say is not None:
-                words = f"run {run.id} is {run.status}, and cannot be told anything now"
+                words = f"run {run.id} is {run.status}, so it cannot take a message now"
                 raise StoreError(
                     words, ErrorKind.USER, f"Wait until it is over, or stop it: forge runs cancel {run.id}"
                 )
         elif say is None and run.status == "finished" and (run.result or {}).get("reason") in FINE:
-            words = f"run {run.id} is finished: there is nothing to go on with"
-            raise StoreError(words, ErrorKind.USER, f'Say what to do next: forge runs resume {run.id} --say "…"')
+            words = f"run {run.id} is finished: there is nothing to resume"
+            raise StoreError(words, ErrorKind.USER, f'Give it something to do: forge runs resume {run.id} --say "…"')
 
     def migrate(self, run_id: str, version: str) -> RunInfo:
         """Gives a run and its sub-runs to workers of another application version."""
@@ -283,16 +294,20 @@ class Runs:
     def _check_takes_words(self, run: RunInfo) -> None:
         if not any(wait.kind == "question" for wait in run.waits):
             if run.status == "waiting" and self.questions(run.id):
-                problem = f"run {run.id} waits for a yes or a no, and words are neither"
-                raise StoreError(problem, ErrorKind.USER, f"forge runs answer {run.id} --yes, or --no and why.")
+                problem = f"run {run.id} waits for an approval, which a text cannot give"
+                raise StoreError(
+                    problem,
+                    ErrorKind.USER,
+                    f"Approve or deny: forge runs answer {run.id} --yes, or --no with a reason.",
+                )
             raise nothing_asked_error(run)
 
     def _advance(self, run: RunInfo, words: str | None) -> RunInfo:
         say = (Message("user", words),) if words is not None else ()
         queued = self.store.advance(run.id, say=say, from_segment=run.segment, revive=True)
         if queued is None:
-            problem = f"run {run.id} went on meanwhile, and your words were not needed"
-            raise StoreError(problem, ErrorKind.USER, f"`forge runs show {run.id}` tells how far it is.")
+            problem = f"run {run.id} continued in the meantime, so your message was not used"
+            raise StoreError(problem, ErrorKind.USER, f"`forge runs show {run.id}` shows its progress.")
         return self._start(queued)
 
     def _start(self, run: RunInfo) -> RunInfo:

@@ -19,16 +19,16 @@ from forge.workspace.state.store import StoreError
 
 def check_answer_values(answer: object, question: object, by: object) -> None:
     """Checks the types of an answer. Raises `StoreError`, as all functions here do."""
-    check_name(by, "who answers", empty=True)
+    check_name(by, "the name of the person who answers", empty=True)
     if question is not None:
         check_text(question, "the id of a question")
     if isinstance(answer, Answer):
         check_text(answer.feedback, "the feedback of an answer")
-        check_name(answer.by, "who answers", empty=True)
+        check_name(answer.by, "the name of the person who answers", empty=True)
         return
     if not isinstance(answer, str):
-        words = f"an answer is an Answer or words, and {brief(answer)} is neither"
-        raise StoreError(words, ErrorKind.VALIDATION, 'Pass Answer.ONCE, Answer.no("why"), or the words as a str.')
+        words = f"an answer must be an Answer or a text, not {brief(answer)}"
+        raise StoreError(words, ErrorKind.VALIDATION, 'Pass Answer.ONCE, Answer.no("why"), or a str.')
     check_words(answer, "the answer")
 
 
@@ -36,11 +36,11 @@ def check_answer(question: Question, answer: Answer) -> None:
     """Checks an answer against the call that was asked about."""
     shown = question.request
     if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
-        words = f"{question.tool} runs already: its arguments can no longer be changed"
+        words = f"{question.tool} is already running: its arguments can no longer be changed"
         raise StoreError(words, ErrorKind.USER, "Answer with yes or no.")
     if answer.kind == "always" and not shown.get("remember"):
-        words = f"nothing may be remembered about this call of {question.tool}"
-        raise StoreError(words, ErrorKind.USER, "Answer with yes: it counts for this call alone.")
+        words = f"this call of {question.tool} cannot be approved for always"
+        raise StoreError(words, ErrorKind.USER, "Answer with yes, which approves this call only.")
     if answer.arguments is not None and answer.kind != "no" and isinstance(shown.get(TAKES), Mapping):
         _check_fits(question.tool, shown[TAKES], answer.arguments)
 
@@ -52,20 +52,22 @@ def choose_question(run: RunInfo, asked: Sequence[Question], question: str | Non
         return found[0]
     if found:
         names = ", ".join(f"{one.id} ({one.tool})" for one in found)
-        raise StoreError(f"run {run.id} asks for several: {names}", ErrorKind.USER, "Say which with --question ID.")
+        raise StoreError(
+            f"run {run.id} has several open questions: {names}", ErrorKind.USER, "Choose one with --question ID."
+        )
     if question is not None:
-        words = f"run {run.id} asks nothing under the id {brief(question)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows what it asks.")
+        words = f"run {run.id} has no question with the id {brief(question)}"
+        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows its questions.")
     if any(wait.kind == "question" for wait in run.waits):
-        words = f"run {run.id} has a question that is answered in words"
+        words = f"run {run.id} asks a question that needs a text as answer"
         raise StoreError(words, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
     raise nothing_asked_error(run)
 
 
 def nothing_asked_error(run: RunInfo) -> StoreError:
-    state = "waits for nobody" if run.status == "waiting" else f"is {run.status}"
+    state = "does not wait for a person" if run.status == "waiting" else f"is {run.status}"
     words = f"run {run.id} {state}: there is nothing to answer"
-    way = f'To go on with it: forge runs resume {run.id} --say "…"' if run.is_over else "Look again in a moment."
+    way = f'To resume it: forge runs resume {run.id} --say "…"' if run.is_over else "Check again in a moment."
     return StoreError(words, ErrorKind.USER, way)
 
 
@@ -83,5 +85,5 @@ def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any
     try:
         parse(object_of(arguments))
     except ToolError as error:
-        words = f"the arguments do not fit {tool}: {error.message}"
+        words = f"the arguments are not valid for {tool}: {error.message}"
         raise StoreError(words, ErrorKind.VALIDATION, error.suggestion) from error

@@ -116,7 +116,7 @@ def event_from_dict(wire: Mapping[str, Any]) -> Event:
     """Decodes an event that `to_dict` wrote; missing fields get their defaults. Raises ValueError."""
     kind = _kinds().get(wire.get("event", ""))
     if kind is None:
-        raise ValueError(f"event: no event is called {brief(wire.get('event'))}")
+        raise ValueError(f"event: there is no event {brief(wire.get('event'))}")
     given = {one.name: _decode_value(one.name, wire[one.name]) for one in fields(kind) if one.name in wire}
     try:
         return kind(**given, **({"at": wire["ts"]} if "ts" in wire else {}))

@@ -28,7 +28,7 @@ def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
 
 
 def describe_unattended(run: RunInfo) -> str:
-    return f"run {run.id} waits for a worker of version {run.version}, queue {run.queue}, and none is up"
+    return f"run {run.id} waits for a worker of version {run.version} and queue {run.queue}, but none is running"
 
 
 class UnattendedWarning:
@@ -46,6 +46,4 @@ class UnattendedWarning:
         found = find_unattended(self._store, run)
         if found is not None and found.id not in self._warned:
             self._warned.add(found.id)
-            log.warning(
-                "%s: start one, or check the queue and the version it was submitted with", describe_unattended(found)
-            )
+            log.warning("%s: start one, or check the run's queue and version", describe_unattended(found))

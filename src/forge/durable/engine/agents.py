@@ -35,7 +35,7 @@ def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: 
     if base not in agents:
         known = ", ".join(sorted(agents)) or "none"
         words = f"this worker has no agent {base!r}"
-        raise ToolError(words, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project that has it.")
+        raise ToolError(words, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project with this agent.")
     agent = agents[base]
     if model and models is not None:
         agent = agent.replace(model=models(model))

@@ -33,10 +33,11 @@ async def stored_approval(request: PermissionRequest) -> Answer:
         return Answer.no(by="nobody")
     if await asyncio.to_thread(_is_always_allowed, attempt, request):  # first: this stores no question
         return Answer("always", by="always")
-    stored = await asyncio.to_thread(attempt.store.ask, _build_question(attempt, request))
+    question = _build_question(attempt, request)
+    stored = await asyncio.to_thread(attempt.store.ask, question, attempt.run.segment, attempt.context.worker)
     while stored.answer is None:
         if request.editable and request.result is None and not request.question:
-            raise Waiting("it waits for a person's yes", kind="approval", question=stored.id)
+            raise Waiting("it waits for a person's approval", kind="approval", question=stored.id)
         await asyncio.sleep(LOOK)
         stored = await asyncio.to_thread(attempt.store.question, stored.id)
     return answer_from_json(stored.answer, stored.by)

@@ -121,7 +121,7 @@ class Attempt:
 
 
 class Stopped(BaseException):
-    """The run was cancelled. It is no error of the model or a tool, and is not recorded."""
+    """The run was cancelled. It is not an error of the model or a tool, and is not recorded."""
 
 
 def _length(recorded: Any) -> int:

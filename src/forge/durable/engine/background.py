@@ -20,8 +20,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.durable.engine.recorder import key_of
-from forge.durable.store import RunStore
-from forge.durable.store import run_rows as _runs
+from forge.durable.store import RunStore, run_rows
 from forge.durable.store.errors import is_away
 from forge.durable.store.find import find_run
 from forge.durable.store.heartbeats import workers
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 
 LOOK, RARELY = 0.5, 10.0  # seconds between queries of a busy run, which may be busy for days
 MOST = 100  # runs notified in one round
-LOST = """[This is not from the person: the machine that did this run's background work has gone.]
-The state of that work is unknown. Check what is there before you repeat it."""
+LOST = """[This is not from the person: the machine that ran this run's background work was lost.]
+The state of that work is unknown. Check its effects before you repeat it."""
 
 log = logging.getLogger("forge.durable")
 
@@ -89,8 +88,10 @@ def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -
 
 def unknown_result(call: ToolCall, verb: str) -> ToolResult:
     """Builds the result of a call whose worker was lost."""
-    words = f"its state is unknown: the worker that {verb} it was lost while it was under way, and it may have happened"
-    error = ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
+    words = (
+        f"its state is unknown: the worker that {verb} it was lost while it was running, and it may have taken effect"
+    )
+    error = ToolError(words, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
     return ToolResult.failed(error, during=render_call(call)).with_data(state="unknown")
 
 
@@ -107,7 +108,9 @@ async def _watch(context: WorkerContext, run: RunInfo, work: BackgroundWork, ses
         raise
     except Exception as error:  # the run may be deleted
         work.cancel(session)
-        log.error("run %s does not hear of its background work: %s", run.id, text_of(error), exc_info=_trace_of(error))
+        log.error(
+            "run %s could not be notified of its background work: %s", run.id, text_of(error), exc_info=_trace_of(error)
+        )
 
 
 async def _deliver(context: WorkerContext, run_id: str, said: list[Message]) -> bool:
@@ -138,7 +141,7 @@ async def _start_segment(context: WorkerContext, run: RunInfo) -> None:
     try:
         await context.start_segment(run)
     except Exception as error:  # it is stored; housekeeping finds and starts it
-        log.warning("run %s is begun later: %s", run.id, text_of(error))
+        log.warning("run %s starts later: %s", run.id, text_of(error))
 
 
 async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
@@ -150,7 +153,7 @@ async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
         except Exception as error:
             if not is_away(error):
                 raise
-            log.warning("run %s hears of its background work later: %s", run_id, text_of(error))
+            log.warning("run %s is notified of its background work later: %s", run_id, text_of(error))
         await asyncio.sleep(pause)
         pause = min(RARELY, pause * 1.5)
 
@@ -181,7 +184,7 @@ def _queue_lost(connection: sa.Connection, run_id: str) -> RunInfo | None:
     gone = connection.execute(sa.delete(background).where(background.c.run == run.id, _is_lost)).rowcount
     if run.is_over or not gone:
         return None
-    return _runs.advance_run(connection, run.id, [Message("user", LOST)], run.segment, False)
+    return run_rows.advance_run(connection, run.id, [Message("user", LOST)], run.segment, False)
 
 
 def _forget(connection: sa.Connection, run: RunInfo) -> None:

@@ -25,7 +25,7 @@ ONLY = "only_call"  # in a run's scope: it runs its one open call, without a mod
 async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
     """Runs a sub-agent's task as its own run, which may run anywhere and outlives this process."""
     attempt = current.get()
-    assert attempt is not None, "set only while an attempt is at work"
+    assert attempt is not None, "set only while an attempt runs"
     name = f"{attempt.run.agent}/{order.agent_type}"
     child = _child_id(attempt.run.id, ctx.call.id)
     run = await asyncio.to_thread(_find_run, attempt, child)
@@ -59,7 +59,7 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
     stored = (run.result or {}).get("call")
     if stored is None:
         words = f"its run {run.id} on {offer} ended without a result: {run.status}"
-        raise ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it.")
+        raise ToolError(words, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
     return result_from_json(stored)
 
 
@@ -80,9 +80,9 @@ def _find_run(attempt: Attempt, run_id: str) -> RunInfo | None:
 def _load_earlier(attempt: Attempt, task_id: str) -> list[Message]:
     run = attempt.store.get(task_id)
     if run.parent != attempt.run.id:
-        raise ToolError(f"there is no task {task_id!r}", ErrorKind.NOT_FOUND, "Leave task_id out to begin a new one.")
+        raise ToolError(f"there is no task {task_id!r}", ErrorKind.NOT_FOUND, "Omit task_id to start a new task.")
     if not run.is_over:
-        raise ToolError(f"task {run.id} is not over", ErrorKind.USER, "Leave task_id out to begin a new one.")
+        raise ToolError(f"task {run.id} is still running", ErrorKind.USER, "Omit task_id to start a new task.")
     said = attempt.store.messages(run.id)
     words = "not run: the task was stopped while this call waited."
     return [

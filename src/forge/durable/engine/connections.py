@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
 
 from forge.durable.store import RunStore
+from forge.durable.store.database import set_up_connection
 
+HOLDS = 60.0  # seconds that a client may be idle in a transaction
 PATIENCE = 30.0  # seconds to retry while the server is unreachable
 
 _CONNECTING = {
@@ -20,7 +23,6 @@ _CONNECTING = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    "options": "-c idle_in_transaction_session_timeout=60000",
 }
 
 
@@ -40,6 +42,7 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
         hide_parameters=True,
         connect_args=_CONNECTING,
     )
+    sa.event.listen(engine, "connect", partial(set_up_connection, idle=HOLDS))
     sa.event.listen(engine, "handle_error", _mark_disconnect)
 
     def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:

@@ -18,6 +18,7 @@ import sqlalchemy as sa
 from dbos import DBOS, DBOSConfig
 
 from forge.agent.agent import Agent
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools
@@ -83,7 +84,9 @@ class Engine:
     async def __aenter__(self) -> Self:
         global _running
         if _running is not None:
-            raise RuntimeError("an Engine runs in this process already: DBOS is one for the whole process")
+            words = "a worker for stored runs cannot start: this process has one already, and DBOS supports only one"
+            way = "Give all agents to one worker: DurableAgent(first, others=[second]), or DurableAgent.serve([…])."
+            raise ToolError(words, ErrorKind.CONFIG, way)
         _running = self
         on_start.add(self.wake)
         try:

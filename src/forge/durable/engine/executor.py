@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import Context, ContextVar, copy_context
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +15,32 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted
 from forge.core.executor import ToolExecutor, render_call
-from forge.core.messages import ToolCall
+from forge.core.messages import InnerCall, ToolCall
 from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt, is_cancelled_itself
 from forge.durable.engine.background import find_completed, unknown_result
 from forge.durable.engine.children import ONLY, run_call_remotely
 from forge.durable.engine.large_results import is_spilled
+from forge.durable.engine.scripts import StoredJournals
 from forge.durable.store.rows import Wait
 from forge.durable.store.step_json import result_from_json, result_to_json
+from forge.tools.run_code import RunCode
+from forge.tools.run_code.journal import journal_store
 
 log = logging.getLogger("forge.durable")
 
 Done = Callable[[ToolCall, ToolResult], None]
+
+
+_in_script: ContextVar[bool] = ContextVar("in_script", default=False)
+"""True while a script runs whose calls are steps."""
+
+
+def _outside_of_scripts() -> Context:
+    """Returns a copy of the context for a call: what the call does is part of its step."""
+    context = copy_context()
+    context.run(_in_script.set, False)
+    return context
 
 
 class RecordedExecutor(ToolExecutor):
@@ -35,6 +50,8 @@ class RecordedExecutor(ToolExecutor):
         super().__init__(*inherited)
         self.attempt = attempt
         self.waits: list[Wait] = []  # what calls of this segment wait for
+        self._one_inner_call = asyncio.Lock()
+        self._script_error: BaseException | None = None  # why a script could not go on, if it is not the script's fault
 
     async def execute_all(self, calls: Sequence[ToolCall], scope: Scope, done: Done | None = None) -> list[ToolResult]:
         results: dict[str, ToolResult] = {}
@@ -76,7 +93,38 @@ class RecordedExecutor(ToolExecutor):
     async def _token(self) -> Mapping[str, Any]:
         return {"attempt": self.attempt.token}
 
+    async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult:
+        """Makes the calls of a script steps of their own, one after the other, so that every attempt numbers them
+        alike. Calls of other tools are part of their step.
+        """
+        if not _in_script.get():
+            return await super().execute_inner(call, scope)
+        if refused := self._refuse_beyond_budget(call, scope):
+            return refused
+        async with self._one_inner_call:
+            try:
+                return await self._run_recorded(call, scope, await self._record_intent([call]))
+            except BaseException as error:
+                self._script_error = error
+                raise
+
+    async def _run_script(self, call: ToolCall, scope: Scope) -> ToolResult:
+        """Runs a script outside of any step. It is run again by another attempt, with the recorded results."""
+        journals = journal_store.set(StoredJournals(self.attempt))
+        inside = _in_script.set(True)
+        self._script_error = None
+        try:
+            result = await self.execute(call, scope)
+        finally:
+            journal_store.reset(journals)
+            _in_script.reset(inside)
+        if self._script_error is not None:
+            raise self._script_error
+        return result
+
     async def _run_recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
+        if isinstance(self.registry.find(call.name), RunCode):
+            return await self._run_script(call, scope)
         is_replayed = True
 
         async def perform() -> Mapping[str, Any]:
@@ -101,7 +149,7 @@ class RecordedExecutor(ToolExecutor):
     async def _perform_in_task(self, call: ToolCall, scope: Scope) -> Mapping[str, Any]:
         """Performs a call in its own task: a tool that cancels its task fails, and the segment continues."""
         try:
-            return await asyncio.create_task(self._perform_call(call, scope))
+            return await asyncio.create_task(self._perform_call(call, scope), context=_outside_of_scripts())
         except asyncio.CancelledError:
             if is_cancelled_itself():
                 raise
@@ -164,4 +212,4 @@ class RecordedExecutor(ToolExecutor):
         try:
             self.attempt.store.put_file(self.attempt.run.id, path.name, path.read_bytes())
         except (OSError, ToolError) as error:  # the call itself succeeded
-            log.warning("run %s: %s is kept on this worker alone: %s", self.attempt.run.id, path.name, error)
+            log.warning("run %s: %s is stored on this worker only: %s", self.attempt.run.id, path.name, error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from forge.durable.engine.attempt import Attempt
+from forge.durable.engine.scripts import PREFIX
 from forge.workspace.state import state_directory, write_private
 
 
@@ -12,7 +13,7 @@ def restore_spilled(attempt: Attempt, workspace: Path) -> None:
     """Writes the run's files that are missing here. Raises `OSError`."""
     for name, _ in attempt.store.files(attempt.run.id):
         path = state_directory(workspace, "spill") / name
-        if is_spilled(path, workspace) and not path.exists():
+        if is_spilled(path, workspace) and not path.exists() and not name.startswith(PREFIX):
             write_private(path, attempt.store.file(attempt.run.id, name).decode("utf-8", "replace"))
 
 

@@ -11,10 +11,9 @@ from typing import Any
 from forge.agent.loop import with_unique_ids
 from forge.agent.message_json import export_message, import_message
 from forge.core.errors import ErrorKind
-from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
-from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.durable.engine.attempt import Attempt
 from forge.durable.engine.tracing import chat_span
 from forge.models.http.errors import BrokeOff, PromptTooLong
@@ -36,8 +35,8 @@ class RecordedProvider:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._provider, name)  # such as its window
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
-        parts: asyncio.Queue[TextDelta | None] = asyncio.Queue()
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
+        parts: asyncio.Queue[StreamPart | None] = asyncio.Queue()
         name = "model" if request.tools else "model alone"  # distinguishes a summary from a turn
         asking = asyncio.ensure_future(self._attempt.step(name, lambda: self._ask_traced(request, parts)))
         asking.add_done_callback(lambda _: parts.put_nowait(None))
@@ -53,13 +52,13 @@ class RecordedProvider:
             raise _decode_error(answer["error"])
         yield import_message(answer["message"])
 
-    async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+    async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
         with chat_span(str(getattr(self._provider, "model", ""))) as tell:
             answer = await self._ask(request, parts)
             tell(answer)
             return answer
 
-    async def _ask(self, request: ModelRequest, parts: asyncio.Queue[TextDelta | None]) -> Mapping[str, Any]:
+    async def _ask(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
         try:
             stream: Any = self._provider.stream(request)
             async with aclosing(stream):

@@ -44,9 +44,9 @@ class Limits:
         for setting in ("concurrency", "calls", "seconds", "per_tenant"):
             value = getattr(limits, setting)
             if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0):
-                raise _limits_error(name, f"has {value!r} as {setting}, which is no number above 0")
+                raise _limits_error(name, f"has {value!r} as {setting}, which is not a number above 0")
         if limits.concurrency and limits.per_tenant and limits.per_tenant > limits.concurrency:
-            raise _limits_error(name, "allows one tenant more runs than it has for all")
+            raise _limits_error(name, "allows more runs per tenant than in total")
         return limits
 
 
@@ -54,7 +54,7 @@ def _limits_error(name: str, what: str) -> ToolError:
     return ToolError(
         f"durable.queues: the queue {name} {what}",
         ErrorKind.CONFIG,
-        "Write {concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}; every part may be left out.",
+        "Write {concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}; every part is optional.",
     )
 
 

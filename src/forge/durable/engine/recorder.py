@@ -5,7 +5,15 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from forge.core.events import Event, TextDelta, ToolOutput, ToolProgress
+from forge.core.events import (
+    Event,
+    ReasoningDelta,
+    Retrying,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolOutput,
+    ToolProgress,
+)
 from forge.durable.engine.attempt import Attempt
 
 PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
@@ -15,7 +23,9 @@ REST = 0.25  # seconds between writes of other events: each write costs as much 
 
 Row = tuple[str | None, dict[str, Any]]
 
-_READ_AS_IT_COMES = (TextDelta, ToolOutput, ToolProgress)
+_PIECES = (TextDelta, ReasoningDelta, ToolArgumentsDelta, ToolOutput)
+_PIECE_TYPES = tuple(kind.type for kind in _PIECES)
+_READ_AS_IT_COMES = (*_PIECES, ToolProgress, Retrying)
 
 
 class Recorder:
@@ -34,7 +44,7 @@ class Recorder:
         listeners.
         """
         wire = event.to_dict()
-        if isinstance(event, TextDelta | ToolOutput):
+        if isinstance(event, _PIECES):
             if self._held + len(event.text) > MOST:
                 return
             self._held += len(event.text)
@@ -77,7 +87,7 @@ class Recorder:
 
     def _join_to_last(self, wire: dict[str, Any]) -> bool:
         """Joins a piece of text to the one before it; returns True if it did."""
-        if wire["event"] not in (TextDelta.type, ToolOutput.type) or not self._rows:
+        if wire["event"] not in _PIECE_TYPES or not self._rows:
             return False
         last = self._rows[-1][1]
         same = all(last.get(key) == wire.get(key) for key in ("event", "agent", "session", "call"))

@@ -15,6 +15,7 @@ from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
 from forge.agent.loop import find_waiting
 from forge.agent.output import Structured
+from forge.agent.prices import price_for
 from forge.agent.result import RunResult
 from forge.agent.run import LoopSettings
 from forge.agent.subagent import task_delegate
@@ -112,9 +113,11 @@ def _failure(run: RunInfo, error: Exception) -> Failure:
     again = f"forge runs resume {run.id} tries again."
     if isinstance(error, ToolError):  # such as an unknown agent or model
         log.warning("run %s, segment %d: %s", run.id, run.segment, error.message)
-        return Failure(f"the run could not go on: {error.message}", error.kind, f"{error.suggestion} {again}".strip())
+        return Failure(
+            f"the run could not continue: {error.message}", error.kind, f"{error.suggestion} {again}".strip()
+        )
     log.error("run %s, segment %d", run.id, run.segment, exc_info=error)
-    return Failure(f"the run could not go on: {text_of(error)}", suggestion=again)
+    return Failure(f"the run could not continue: {text_of(error)}", suggestion=again)
 
 
 class SegmentRun:
@@ -138,6 +141,8 @@ class SegmentRun:
             turns=spent.get("turns", 0),
             calls=spent.get("calls", 0),
             usage=Usage(**spent.get("usage", {})),
+            priced=Usage(**spent.get("priced", {})),
+            priced_cost=spent.get("priced_cost", 0.0),
             started=time.monotonic() - spent.get("seconds", 0.0),
         )
         given = self.run.scope
@@ -160,6 +165,7 @@ class SegmentRun:
 
     async def outcome(self) -> Outcome:
         """Drives the segment to its end."""
+        self.scope = await self.agent.with_deps(self.scope)
         executor = self._executor()
         if self.run.segment == 1:
             self._emit(RunStarted(self.run.prompt))
@@ -179,7 +185,11 @@ class SegmentRun:
         if outcome.status not in ("waiting", "go_on"):
             error = result.error.text() if result.error is not None else ""
             usage = result.usage._asdict()
-            self._emit(RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
+            self._emit(
+                RunFinished(
+                    result.text, result.reason, result.turns, usage, result.calls, result.cost, error, self.run.id
+                )
+            )
         return outcome
 
     async def _loop(self, executor: RecordedExecutor) -> RunResult:
@@ -211,7 +221,9 @@ class SegmentRun:
         """Returns the limits, counted from the last resume: a new message grants the full limits again."""
         limits, before = self.agent.limits, self.before
         usage = Usage(**before.get("usage", {}))
-        price = limits.price.of(usage) if limits.price is not None else 0.0
+        priced = Usage(**before.get("priced", {}))
+        earlier = Spent(usage=usage, priced=priced, priced_cost=before.get("priced_cost", 0.0))
+        price = earlier.cost(price_for(limits, self.agent.provider), Usage()) or 0.0
         return replace(
             limits,
             turns=limits.turns + before.get("turns", 0),
@@ -271,6 +283,8 @@ class SegmentRun:
             "turns": self.spent.turns,
             "calls": self.spent.calls,
             "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
+            "priced": self.spent.priced._asdict(),
+            "priced_cost": self.spent.priced_cost,
             "seconds": round(self.spent.seconds, 3),
             "meta": self.meta,
             BEFORE: self.before,

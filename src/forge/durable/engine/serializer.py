@@ -45,4 +45,6 @@ def allow_pickles() -> None:
 
 
 def _refuse_pickle(serialized_data: str) -> Any:
-    raise TypeError("a pickle in the durable database was not loaded: Forge writes none, and one could run any code")
+    raise TypeError(
+        "a pickle in the durable database was not loaded: Forge never writes pickles, and a pickle could run any code"
+    )

@@ -34,16 +34,20 @@ _HOW = 'Write "2026-12-24T18:00" or "18:00" (the next one) in the given timezone
 )
 async def wait(
     ctx: ToolContext,
-    seconds: Annotated[Annotated[float, Limits(gt=0, le=LONGEST)] | None, "How long; or give until."] = None,
+    seconds: Annotated[
+        Annotated[float, Limits(gt=0, le=LONGEST)] | None, "How many seconds to wait; alternative to until."
+    ] = None,
     until: Annotated[str, 'A time such as "2026-12-24T18:00" or "18:00".'] = "",
-    timezone: Annotated[str, "Of until: a name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
-    reason: Annotated[str, "What for; people see it."] = "",
+    timezone: Annotated[str, "Time zone of until: a name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
+    reason: Annotated[str, "The reason for waiting, shown to people."] = "",
 ) -> ToolResult:
-    """Let time pass before you go on: seconds, or until a time, at most a year. Nothing is lost meanwhile."""
+    """Wait before you continue: for seconds, or until a time, at most a year. The run is stored meanwhile."""
     attempt = current.get()
     if attempt is None:
         raise ToolError(
-            "this run is not stored, so it cannot wait", ErrorKind.CONFIG, "Run it with --durable, or go on now."
+            "this run is not stored, so it cannot wait",
+            ErrorKind.CONFIG,
+            "Run it with --durable, or continue without waiting.",
         )
     zone = zone_of(zone_name(timezone))
     now = await asyncio.to_thread(attempt.store.now)  # the clock that all machines share
@@ -54,7 +58,7 @@ async def wait(
         why = {"reason": clip_bytes(reason, LONGEST_REASON)} if reason.strip() else {}
         raise Waiting(words, kind="time", until=end, since=since, key=ctx.key, **why)
     return ToolResult(
-        for_llm=f"It is now {_format_moment(now, zone)}; you waited since {_format_moment(since, zone)}.",
+        for_llm=f"It is now {_format_moment(now, zone)}; the wait began at {_format_moment(since, zone)}.",
         title=f"waited {_format_duration(now - since)}",
         data={"now": _format_moment(now, zone), "since": _format_moment(since, zone), "seconds": round(now - since, 1)},
     )
@@ -68,16 +72,16 @@ def remember_waits(details: list[dict[str, Any]]) -> dict[str, tuple[float, floa
 def _end_of_wait(now: float, seconds: float | None, until: str, zone: tzinfo) -> float:
     if (seconds is None) == (not until.strip()):
         what = "neither seconds nor until was given" if seconds is None else "seconds and until were both given"
-        raise ToolError(what, ErrorKind.VALIDATION, "Give one of them.")
+        raise ToolError(what, ErrorKind.VALIDATION, "Pass exactly one of them.")
     if seconds is not None:
         return now + seconds
     end = _parse_moment(now, until.strip(), zone)
     if end <= now:
-        words = f"{brief(until)} is past: it is {_format_moment(now, zone)}"
-        raise ToolError(words, ErrorKind.VALIDATION, "Go on without waiting, or name a later time.")
+        words = f"{brief(until)} is in the past: the time is {_format_moment(now, zone)}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Continue without waiting, or use a later time.")
     if end > now + LONGEST:
         words = f"{brief(until)} is more than {LONGEST / 86_400:g} days away"
-        raise ToolError(words, ErrorKind.VALIDATION, "Wait for an earlier time, and then again.")
+        raise ToolError(words, ErrorKind.VALIDATION, "Wait until an earlier time, then wait again.")
     return end
 
 
@@ -89,7 +93,7 @@ def _parse_moment(now: float, text: str, zone: tzinfo) -> float:
         named = datetime.fromisoformat(text)
         return (named if named.tzinfo is not None else named.replace(tzinfo=zone)).timestamp()
     except (ValueError, OverflowError):
-        raise ToolError(f"{brief(text)} is no time", ErrorKind.VALIDATION, _HOW) from None
+        raise ToolError(f"{brief(text)} is not a time", ErrorKind.VALIDATION, _HOW) from None
 
 
 def _next_time(now: float, zone: tzinfo, hour: int, minute: int, second: int) -> float:

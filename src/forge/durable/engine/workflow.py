@@ -35,7 +35,9 @@ async def segment(run_id: str, number: int) -> str:
     except Exception as error:
         if not is_away(error):
             raise
-        log.warning("run %s, segment %d: left for later, the database is away: %s", run_id, number, text_of(error))
+        log.warning(
+            "run %s, segment %d: postponed, because the database is unreachable: %s", run_id, number, text_of(error)
+        )
         # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
         raise asyncio.CancelledError from error
 

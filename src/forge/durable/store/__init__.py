@@ -12,10 +12,8 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input as _check
+from forge.durable.store import check_input, questions, run_rows
 from forge.durable.store import find as _find
-from forge.durable.store import questions as _questions
-from forge.durable.store import run_rows as _runs
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.migrate import prepare, refuse_newer, update
 from forge.durable.store.remove import remove_run
@@ -84,17 +82,17 @@ class RunStore:
 
     def create(self, run: NewRun) -> RunInfo:
         """Stores a run, queued for its first segment. The same id again returns the existing run."""
-        _check.check_new(run)
-        return self.database.write(lambda connection: _runs.make_run(connection, run))
+        check_input.check_new(run)
+        return self.database.write(lambda connection: run_rows.make_run(connection, run))
 
     def get(self, run_id: str) -> RunInfo:
         """Returns the run of exactly this id."""
-        _check.check_lookup(run_id)
+        check_input.check_lookup(run_id)
         return self.database.read(lambda connection: _find.find_run(connection, run_id))
 
     def find(self, beginning: str) -> RunInfo:
         """Returns the run of this id, or the only one whose id begins so: for people, never for programs."""
-        _check.check_lookup(beginning)
+        check_input.check_lookup(beginning)
         return self.database.read(lambda connection: _find.find_by_prefix(connection, beginning))
 
     def list(
@@ -132,7 +130,7 @@ class RunStore:
 
     def begin(self, run_id: str, segment: int, worker: str) -> RunInfo | None:
         """Marks the segment as running on this worker. None: the run is over, waits, or has another segment."""
-        return self.database.write(lambda connection: _runs.begin_segment(connection, run_id, segment, worker))
+        return self.database.write(lambda connection: run_rows.begin_segment(connection, run_id, segment, worker))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.
@@ -141,7 +139,7 @@ class RunStore:
         an
         approval that was given meanwhile; instead of either it is cancelled, if that was requested.
         """
-        return self.database.write(lambda connection: _runs.close_segment(connection, run_id, segment, outcome))
+        return self.database.write(lambda connection: run_rows.close_segment(connection, run_id, segment, outcome))
 
     def advance(
         self,
@@ -156,18 +154,20 @@ class RunStore:
 
         None: another caller did so, it is running, or `from_segment` is not its current segment.
         """
-        _check.check_lookup(run_id)
-        _check.check_messages(say)
-        return self.database.write(lambda connection: _runs.advance_run(connection, run_id, say, from_segment, revive))
+        check_input.check_lookup(run_id)
+        check_input.check_messages(say)
+        return self.database.write(
+            lambda connection: run_rows.advance_run(connection, run_id, say, from_segment, revive)
+        )
 
     def request_cancel(self, run_id: str) -> RunInfo:
         """Cancels a queued or waiting run; marks a running one for its worker to stop.
 
         Does so for its sub-runs, too.
         """
-        _check.check_lookup(run_id)
+        check_input.check_lookup(run_id)
         self.update()
-        return self.database.write(lambda connection: _runs.cancel_run(connection, run_id))
+        return self.database.write(lambda connection: run_rows.cancel_run(connection, run_id))
 
     def find_cancelled(self, run_ids: Collection[str]) -> set[str]:
         """Returns the ids of runs that are cancelled or being cancelled."""
@@ -179,13 +179,13 @@ class RunStore:
 
     def set_version(self, run_id: str, version: str) -> RunInfo:
         """Gives a run to workers of another application version."""
-        _check.check_lookup(run_id)
-        _check.check_name(version, "the version")
-        return self.database.write(lambda connection: _runs.update_run(connection, run_id, version=version))
+        check_input.check_lookup(run_id)
+        check_input.check_name(version, "the version")
+        return self.database.write(lambda connection: run_rows.update_run(connection, run_id, version=version))
 
     def set_scope(self, run_id: str, scope: Mapping[str, Any]) -> RunInfo:
         """Sets the scope of its next segment."""
-        return self.database.write(lambda connection: _runs.update_run(connection, run_id, scope=dict(scope)))
+        return self.database.write(lambda connection: run_rows.update_run(connection, run_id, scope=dict(scope)))
 
     def due(self, now: float, limit: int = 100) -> Infos:
         """Lists runs whose wait has ended, and runs that were answered but not resumed."""
@@ -197,29 +197,41 @@ class RunStore:
         Each is given to one caller, and again after `older` seconds, later ever more rarely: asking often is cheap, and
         a long queue is not scanned by every worker all the time.
         """
-        return self.database.write(lambda connection: _runs.claim_stranded(connection, older, limit), lasting=False)
+        return self.database.write(lambda connection: run_rows.claim_stranded(connection, older, limit), lasting=False)
 
     def delete(self, run_id: str) -> None:
         """Removes a run that is over, with all its data and its sub-runs."""
-        _check.check_lookup(run_id)
+        check_input.check_lookup(run_id)
         self.update()
         self.database.write(lambda connection: remove_run(connection, run_id))
         self.database.checkpoint()
 
-    def ask(self, question: Question) -> Question:
-        """Stores a question; the same id again returns the stored one, which may be answered."""
-        return self.database.write(lambda connection: _questions.add_question(connection, question))
+    def ask(self, question: Question, segment: int = 0, worker: str = "") -> Question:
+        """Stores a question; the same id again returns the stored one, which may be answered.
+
+        With `segment` and `worker`, raises `StoreError` unless that worker still works on that segment.
+        """
+        return self.database.write(lambda connection: questions.add_question(connection, question, segment, worker))
 
     def always(self, run_id: str) -> set[str]:
         """Returns the digests that a person allowed for the rest of this run."""
-        return self.database.read(lambda connection: _questions.always_of(connection, run_id))
+        return self.database.read(lambda connection: questions.always_of(connection, run_id))
 
     def question(self, id: str) -> Question:
-        return self.database.read(lambda connection: _questions.question_of(connection, id))
+        return self.database.read(lambda connection: questions.question_of(connection, id))
 
-    def questions(self, run_id: str | None = None, *, open: bool = True) -> Questions:
-        """Lists questions, the oldest first. `open`: only unanswered ones that a run still waits for."""
-        return self.database.read(lambda connection: _questions.questions_of(connection, run_id, open))
+    def questions(
+        self, run_id: str | None = None, *, open: bool = True, limit: int | None = None, after: str = ""
+    ) -> Questions:
+        """Lists questions, the oldest first. `open`: only unanswered ones that a run still waits for.
+
+        There may be very many: `limit` is how many are read, and `after` the id of the last one before them.
+        """
+        return self.database.read(lambda connection: questions.questions_of(connection, run_id, open, limit, after))
+
+    def count_questions(self) -> int:
+        """Counts the questions that runs wait for."""
+        return self.database.read(questions.count_open)
 
     def answer(self, id: str, answer: Mapping[str, Any], by: str) -> bool:
         """Stores the first answer; returns False if there was one. `advance` then resumes the run.
@@ -227,7 +239,7 @@ class RunStore:
         If the answering process dies before that, the run is `due` some seconds later.
         """
         self.update()
-        return self.database.write(lambda connection: _questions.answer_question(connection, id, answer, by))
+        return self.database.write(lambda connection: questions.answer_question(connection, id, answer, by))
 
     def add_events(self, run_id: str, events: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
         """Appends events in their wire form. One with a key is stored once per run.
@@ -235,19 +247,19 @@ class RunStore:
         (One without may be stored twice, if the connection is lost just after the commit.)
         """
         if events:
-            self.database.write(lambda connection: _questions.add_events(connection, run_id, events), lasting=False)
+            self.database.write(lambda connection: questions.add_events(connection, run_id, events), lasting=False)
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Numbered:
         """Returns events numbered above `after`, ascending. No lower number appears later."""
-        return self.database.read(lambda connection: _questions.events_of(connection, run_id, after, limit))
+        return self.database.read(lambda connection: questions.events_of(connection, run_id, after, limit))
 
     def put_file(self, run_id: str, name: str, data: bytes) -> None:
         """Stores a file of a run; replaces one of the same name."""
-        self.database.write(lambda connection: _questions.put_file(connection, run_id, name, data))
+        self.database.write(lambda connection: questions.put_file(connection, run_id, name, data))
 
     def files(self, run_id: str) -> Files:
         """Returns names and sizes."""
-        return self.database.read(lambda connection: _questions.files_of(connection, run_id))
+        return self.database.read(lambda connection: questions.files_of(connection, run_id))
 
     def file(self, run_id: str, name: str) -> bytes:
-        return self.database.read(lambda connection: _questions.file_of(connection, run_id, name))
+        return self.database.read(lambda connection: questions.file_of(connection, run_id, name))

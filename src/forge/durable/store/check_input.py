@@ -33,7 +33,7 @@ def check_new(run: NewRun) -> None:
     for name in ("scope", "carrier"):
         if not isinstance(getattr(run, name), Mapping):
             raise _input_error(
-                f"the {name} of run {run.id}", getattr(run, name), "is no mapping", "Pass values by their names."
+                f"the {name} of run {run.id}", getattr(run, name), "is not a mapping", "Pass a dict with names as keys."
             )
     check_messages(run.messages)
     _check_priority(run)
@@ -60,50 +60,50 @@ def check_name(name: object, what: str, *, empty: bool = False) -> None:
     check_text(name, what)
     text = str(name)
     if not text and not empty:
-        raise StoreError(f"{what} is empty", ErrorKind.VALIDATION, "Give it a name.")
+        raise StoreError(f"{what} is empty", ErrorKind.VALIDATION, "Pass a non-empty name.")
     if len(text) > LONGEST_NAME:
         raise StoreError(f"{what} has {len(text)} characters", ErrorKind.VALIDATION, f"Use at most {LONGEST_NAME}.")
     if "\0" in text or not is_sendable(text):
-        raise _input_error(what, text, "has characters that no database takes", "Leave out NUL and lone surrogates.")
+        raise _input_error(what, text, "has characters that a database cannot store", "Remove NUL and lone surrogates.")
 
 
 def check_words(words: object, what: str) -> None:
     """Checks a message for a model."""
     check_text(words, what)
     if not str(words).strip():
-        raise StoreError(f"{what} is empty", ErrorKind.VALIDATION, "Say what the model is to hear.")
+        raise StoreError(f"{what} is empty", ErrorKind.VALIDATION, "Write the message for the model.")
 
 
 def check_text(text: object, what: str) -> None:
     if not isinstance(text, str):
-        raise _input_error(what, text, "is no text", "Pass a str.")
+        raise _input_error(what, text, "is not a string", "Pass a str.")
 
 
 def check_messages(messages: object) -> None:
     if isinstance(messages, str | bytes) or not isinstance(messages, Sequence):
-        raise _input_error("messages", messages, "is no list of messages", 'Pass [Message("user", "…")].')
+        raise _input_error("messages", messages, "is not a list of messages", 'Pass [Message("user", "…")].')
     for position, message in enumerate(messages):
         problem = _problem_of(message)
         if problem:
             what = f"message {position + 1} of {len(messages)}"
             raise _input_error(
-                what, message, problem, 'Pass Message("user", "…") of forge, or one that Forge gave you.'
+                what, message, problem, 'Pass Message("user", "…") of forge, or a Message that Forge returned.'
             )
 
 
 def _problem_of(message: Any) -> str:
     """Returns the problem with a message; empty if there is none."""
     if not isinstance(message, Message):
-        return "is no Message"
+        return "is not a Message"
     if not isinstance(message.role, str) or message.role not in _ROLES:
-        return f"has a role that is none of {', '.join(sorted(_ROLES))}"
+        return f"has a role that is not one of {', '.join(sorted(_ROLES))}"
     if not isinstance(message.text, str) or not isinstance(message.call_id, str):
-        return "has something else than text as its text or its call_id"
+        return "has a text or a call_id that is not a string"
     if not _are_all(message.tool_calls, _is_call):
-        return "has a call that is no ToolCall of texts"
+        return "has a call that is not a valid ToolCall"
     if not _are_all(message.attachments, _is_attachment):
-        return "has an attachment that is none"
-    return "" if isinstance(message.extra, Mapping) else "has an extra that is no mapping"
+        return "has an attachment that is not an Attachment"
+    return "" if isinstance(message.extra, Mapping) else "has an extra that is not a mapping"
 
 
 def _are_all(found: Any, is_right: Callable[[Any], bool]) -> bool:
@@ -128,7 +128,7 @@ def _check_priority(run: NewRun) -> None:
     is_whole = isinstance(run.priority, int) and not isinstance(run.priority, bool)
     if not is_whole or not LOWEST <= run.priority <= HIGHEST:
         words = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"
-        raise StoreError(words, ErrorKind.VALIDATION, "Use a whole number from -10 to 10; higher ones go first.")
+        raise StoreError(words, ErrorKind.VALIDATION, "Use a whole number from -10 to 10; higher numbers run first.")
 
 
 def _input_error(what: str, value: object, problem: str, way: str) -> StoreError:

@@ -117,9 +117,9 @@ class Database:
             try:
                 return self._run_transaction(work, kind)
             except (ValueError, OverflowError) as error:  # not JSON, or a number too large for a column
-                words = f"{self.label}: something cannot be stored, or what is stored cannot be read: {text_of(error)}"
+                words = f"{self.label}: data cannot be stored, or stored data cannot be read: {text_of(error)}"
                 raise StoreError(
-                    words, ErrorKind.SYSTEM, "If it was stored by another Forge, update this one."
+                    words, ErrorKind.SYSTEM, "If a newer Forge wrote it, update Forge on this machine."
                 ) from error
             except SQLAlchemyError as error:
                 again = not self.is_sqlite and self._was_there and is_passing(error)
@@ -170,7 +170,7 @@ class Database:
                 hide_parameters=True,  # messages of people stay out of logs
                 connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEEPALIVES},
             )
-            sa.event.listen(engine, "connect", _set_idle_timeout)
+            sa.event.listen(engine, "connect", set_up_connection)
             return engine
         path = Path(str(self._url.database))
         if self._looking.allowed and not os.path.lexists(path):
@@ -190,22 +190,24 @@ _KEEPALIVES = {
 def parse_url(url: str) -> sa.URL:
     """Parses the URL of a database. Raises StoreError, without what may be its password."""
     if not isinstance(url, str):
-        words = f"the durable database is named by its URL, which is a text: {brief(url)} is none"
+        words = f"the URL of the durable database must be a string, not {brief(url)}"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     if "\0" in url or not _is_encodable(url):
-        words = "the URL of the durable database has characters that no path and no server takes"
+        words = "the URL of the durable database has characters that are not allowed in a path or a host name"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     if url.startswith("postgres://"):
         url = f"postgresql://{url.removeprefix('postgres://')}"
     scheme = url.partition("://")[0]
     if "://" not in url or scheme not in ("sqlite", "postgresql", "postgresql+psycopg"):
         what = f"a {scheme.partition('+')[0]} database" if "://" in url else "something else"
-        words = f"the durable database must be SQLite or Postgres, and its URL names {what}"
+        words = f"the durable database must be SQLite or Postgres, but its URL names {what}"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     if scheme == "sqlite":
         return _sqlite_url(url)
     if url.partition("?")[0].count("@") > 1:
-        words = "the URL of the durable database has more than one @, so that its host cannot be told from its password"
+        words = (
+            "the URL of the durable database has more than one @, so Forge cannot separate the password from the host"
+        )
         raise StoreError(words, ErrorKind.CONFIG, "Write an @ in the password as %40, a / as %2F and a : as %3A.")
     try:
         found = sa.make_url(url).set(drivername="postgresql+psycopg")
@@ -213,7 +215,7 @@ def parse_url(url: str) -> sa.URL:
         words = "the URL of the durable database cannot be read"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES) from None  # its message may hold the password
     if not found.database:
-        words = f"the URL of the durable database names a server ({label_of(found)}), and no database on it"
+        words = f"the URL of the durable database names a server ({label_of(found)}), but no database on it"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     return found
 
@@ -229,7 +231,7 @@ def _sqlite_url(url: str) -> sa.URL:
         found = sa.URL.create("sqlite")
     path = found.database or ""
     if not path or path == ":memory:" or path.startswith("file:") or found.host or "\0" in path:
-        words = f"the durable database needs the path of a file, and {url} names none"
+        words = f"the durable database needs the path of a file, but {url} has none"
         raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
     return sa.URL.create("sqlite", database=str(Path(path).expanduser().absolute()))
 
@@ -254,9 +256,18 @@ def _texts(query: Any) -> list[str]:
     return [str(value) for name, value in query.items() if "pass" in name]
 
 
-def _set_idle_timeout(connection: Any, _record: object) -> None:
-    connection.execute(f"SET idle_in_transaction_session_timeout = {HOLDS * 1_000:.0f}")
+def set_up_connection(connection: Any, _record: object = None, idle: float | None = None) -> None:
+    """Limits the seconds that a new connection to Postgres may be idle in a transaction. This is a statement, not a
+    start-up option, which PgBouncer would refuse.
+
+    Behind a pooler such as PgBouncer the next transaction may run on another connection of the server, which does not
+    know the statements that were prepared before: then none is prepared.
+    """
+    connection.execute(f"SET idle_in_transaction_session_timeout = {(idle or HOLDS) * 1_000:.0f}")
+    (server,) = connection.execute("SELECT pg_backend_pid()").fetchone()
     connection.commit()  # otherwise it is rolled back when the connection returns to its pool
+    if server != connection.info.backend_pid:  # a pooler answers with a number of its own
+        connection.prepare_threshold = None
 
 
 _databases: WeakSet[Database] = WeakSet()

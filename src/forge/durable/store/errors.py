@@ -67,22 +67,22 @@ def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     if code in _BUSY:
         text = f"{label} has been locked by another process for too long"
-        return StoreError(text, ErrorKind.SYSTEM, "Wait for it to end, and try again.", passing=True)
+        return StoreError(text, ErrorKind.SYSTEM, "Wait until that process ends, then try again.", passing=True)
     if code in _FULL:
         text = f"{label} could not be written: {words} (is the disk full?)"
-        return StoreError(
-            text, ErrorKind.SYSTEM, "Free some space and try again; what was saved earlier is still there."
-        )
+        return StoreError(text, ErrorKind.SYSTEM, "Free some space and try again; earlier data is safe.")
     if code in _SHUT:
         text = f"{label} cannot be opened or written: {words}"
-        return StoreError(text, ErrorKind.CONFIG, "Check its permissions and those of its directory.")
+        return StoreError(text, ErrorKind.CONFIG, "Check the permissions of the file and of its directory.")
     if code in _DAMAGED:
-        text = f"{label} is damaged, or no SQLite database: {words}"
-        suggestion = f'Move it away to start a new one. To get back what is readable: sqlite3 "{label}" .recover'
+        text = f"{label} is damaged, or not a SQLite database: {words}"
+        suggestion = f'Move it away to start a new one. To recover the readable data: sqlite3 "{label}" .recover'
         return StoreError(text, ErrorKind.SYSTEM, suggestion)
     if "no such table" in words:
         return _no_tables_error(label)
-    return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "If it stays so, move the file away to start a new one.")
+    return StoreError(
+        f"{label}: {words}", ErrorKind.SYSTEM, "If the error stays, move the file away to start a new one."
+    )
 
 
 def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreError:
@@ -90,22 +90,20 @@ def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreErro
         return _no_tables_error(label)
     if state == "3D000" or _NO_DATABASE.search(words):  # a failed connection has no state
         text = f"{label} does not exist: its server has no such database"
-        way = "Check the name in its URL. A worker or a run makes it, where its user may make databases."
+        way = "Check the name in its URL. A worker or a run creates the database if the URL's user is allowed to."
         return StoreError(text, ErrorKind.CONFIG, way)
     if state.startswith("28") or state == "42501" or "authentication failed" in words:
-        text = f"{label} refused us: {words}"
-        return StoreError(text, ErrorKind.CONFIG, "Check user and password of its URL, and what that user may do.")
+        text = f"{label} denied access: {words}"
+        return StoreError(text, ErrorKind.CONFIG, "Check the user and password in its URL, and the user's rights.")
     if state.startswith("53") and state != "53300":
         text = f"{label} could not be written: {words}"
-        return StoreError(
-            text, ErrorKind.SYSTEM, "Free some space on its server; what was saved earlier is still there."
-        )
+        return StoreError(text, ErrorKind.SYSTEM, "Free some space on its server; earlier data is safe.")
     if passing:
         text = f"{label} cannot be reached: {words}"
         return StoreError(
-            text, ErrorKind.SYSTEM, "Check its URL, and that the server is up; then try again.", passing=True
+            text, ErrorKind.SYSTEM, "Check its URL, and that the server is running; then try again.", passing=True
         )
-    return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "The database's log says more.")
+    return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "See the database's log.")
 
 
 def no_file_error(label: str) -> StoreError:
@@ -113,5 +111,7 @@ def no_file_error(label: str) -> StoreError:
 
 
 def _no_tables_error(label: str, why: str = "") -> StoreError:
-    text = f"{label} has no tables of Forge yet{why}"
-    return StoreError(text, ErrorKind.CONFIG, "Start a worker or a run on it, which makes them; or check the URL.")
+    text = f"{label} does not contain Forge's tables yet{why}"
+    return StoreError(
+        text, ErrorKind.CONFIG, "Start a worker or a run with this database to create them, or check the URL."
+    )

@@ -58,17 +58,17 @@ def find_by_prefix(connection: sa.Connection, beginning: str) -> RunInfo:
     if len(begun) == 1:
         return find_run(connection, begun[0])
     if begun:
-        words = f"several runs begin with {brief(beginning)}: {', '.join(begun)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, "Give more of the id.")
+        words = f"several run ids begin with {brief(beginning)}: {', '.join(begun)}"
+        raise StoreError(words, ErrorKind.NOT_FOUND, "Use a longer part of the id.")
     raise missing_error(connection, beginning)
 
 
 def missing_error(connection: sa.Connection, run_id: str) -> StoreError:
-    from rapidfuzz import process  # only for a mistyped id
+    from difflib import get_close_matches  # only for a mistyped id
 
     begun = _find_prefixed(connection, run_id)[:3]
     newest = connection.execute(sa.select(runs.c.id).order_by(runs.c.created.desc()).limit(_NEAR)).scalars()
-    near = begun or [one[0] for one in process.extract(run_id, list(newest), limit=3, score_cutoff=70)]
+    near = begun or get_close_matches(run_id, list(newest), n=3, cutoff=0.7)
     find_by_prefix = f"Did you mean {' or '.join(near)}?" if near else "`forge runs list` shows all runs."
     return StoreError(f"there is no run {brief(run_id)}", ErrorKind.NOT_FOUND, find_by_prefix)
 

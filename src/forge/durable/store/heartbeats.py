@@ -268,7 +268,7 @@ class Heartbeat:
             except Exception as error:  # usually an unreachable database: the next heartbeat retries
                 self._steady = None
                 if not isinstance(error, StoreError):
-                    log.exception("a beat of worker %s failed", self.worker)
+                    log.exception("a heartbeat of worker %s failed", self.worker)
 
     def _has_ended_here(self, worker: str) -> bool:
         c = workers.c

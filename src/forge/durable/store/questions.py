@@ -23,13 +23,20 @@ _LAST = 2**62  # above every number
 _SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
 
 
-def add_question(connection: sa.Connection, question: Question) -> Question:
+def add_question(connection: sa.Connection, question: Question, segment: int = 0, worker: str = "") -> Question:
+    """Stores a question. With `segment` and `worker`: only if that worker still works on that segment."""
     if not 0 < len(question.id) <= LONGEST_NAME:
         words = f"{brief(question.id)} cannot be the id of a question"
         raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
+    run = find_run(connection, question.run, lock=True)
+    if segment and (run.segment, run.worker, run.status) != (segment, worker, "running"):
+        words = f"the question of {question.tool} in run {run.id} is not stored: the run is {run.status}"
+        raise StoreError(
+            f"{words}, or another worker runs it", ErrorKind.CANCELLED, "The other worker asks, if need be."
+        )
     values = {
         "id": question.id,
-        "run": find_run(connection, question.run, lock=True).id,
+        "run": run.id,
         "call": question.call,
         "tool": question.tool,
         "digest": question.digest,
@@ -47,18 +54,35 @@ def question_of(connection: sa.Connection, question_id: str) -> Question:
     row = connection.execute(sa.select(*_SHOWN).where(questions.c.id == question_id)).first()
     if row is None:
         words = f"there is no question {brief(question_id)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, "`forge runs list --status waiting` shows what waits.")
+        raise StoreError(words, ErrorKind.NOT_FOUND, "`forge runs list --status waiting` shows the waiting runs.")
     return _question(row)
 
 
-def questions_of(connection: sa.Connection, run_id: str | None, open: bool) -> list[Question]:
+def questions_of(
+    connection: sa.Connection, run_id: str | None, open: bool, limit: int | None = None, after: str = ""
+) -> list[Question]:
+    """`after`: the id of the last question that is known; the next ones are returned."""
     query = sa.select(*_SHOWN).order_by(questions.c.asked, questions.c.id)
     if run_id is not None:
         query = query.where(questions.c.run == find_run(connection, run_id).id)
     if open:
-        query = query.join(runs, runs.c.id == questions.c.run)
-        query = query.where(questions.c.answered.is_(None), runs.c.status.not_in(OVER))
-    return [_question(row) for row in connection.execute(query)]
+        query = _only_open(query)
+    if after:
+        asked = connection.execute(sa.select(questions.c.asked).where(questions.c.id == after)).scalar()
+        if asked is not None:
+            is_later = sa.and_(questions.c.asked == asked, questions.c.id > after)
+            query = query.where(questions.c.asked >= asked, sa.or_(questions.c.asked > asked, is_later))
+    return [_question(row) for row in connection.execute(query.limit(limit))]
+
+
+def count_open(connection: sa.Connection) -> int:
+    """Counts the questions that runs wait for."""
+    return int(connection.execute(_only_open(sa.select(sa.func.count()).select_from(questions))).scalar_one())
+
+
+def _only_open(query: sa.Select[Any]) -> sa.Select[Any]:
+    query = query.join(runs, runs.c.id == questions.c.run)
+    return query.where(questions.c.answered.is_(None), runs.c.status.not_in(OVER))
 
 
 def answer_question(connection: sa.Connection, question_id: str, answer: Mapping[str, Any], by: str) -> bool:
@@ -119,7 +143,7 @@ def _short(key: str | None) -> str | None:
 def put_file(connection: sa.Connection, run_id: str, name: str, data: bytes) -> None:
     if len(data) > LARGEST_FILE:
         words = f"file {brief(name)} of a run may have {LARGEST_FILE} bytes, and has {len(data)}"
-        raise StoreError(words, ErrorKind.VALIDATION, "Keep the beginning, and say where the rest is.")
+        raise StoreError(words, ErrorKind.VALIDATION, "Store only the beginning, and note where the rest is.")
     if not name or len(name) > LONGEST_NAME:
         words = f"{brief(name)} cannot be the name of a file"
         raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
@@ -143,7 +167,7 @@ def file_of(connection: sa.Connection, run_id: str, name: str) -> bytes:
     data = connection.execute(query).scalar()
     if data is None:
         words = f"run {run.id} has no file {brief(name)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs files {run.id}` shows those it has.")
+        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs files {run.id}` lists its files.")
     return bytes(data)
 
 

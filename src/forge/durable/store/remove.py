@@ -46,7 +46,7 @@ def files_of(connection: sa.Connection, family: Family) -> list[str]:
 
 
 def _not_over_error(run_id: str, status: str) -> StoreError:
-    words = f"run {run_id} is {status}, and only what is over can be deleted"
+    words = f"run {run_id} is {status}, and only runs that have ended can be deleted"
     return StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run_id}")
 
 
@@ -62,14 +62,19 @@ def find_old(connection: sa.Connection, before: float, after: str, limit: int) -
 
 def filter_old_families(connection: sa.Connection, roots: Family, before: float) -> Family:
     """Returns the runs whose whole family has been over for as long."""
-    return [root for root in roots if not _has_young(connection, root, before)]
-
-
-def _has_young(connection: sa.Connection, root: tuple[str, int], before: float) -> bool:
-    others = [name for name, _ in family_of(connection, [root])[1:]]
-    young = sa.or_(runs.c.status.not_in(OVER), runs.c.updated >= before)
-    queries = (sa.select(runs.c.id).where(runs.c.id.in_(some), young).limit(1) for some in _portions(others))
-    return any(connection.execute(query).first() for query in queries)
+    root_of = {name: name for name, _ in roots}
+    latest = list(root_of)
+    young = set[str]()  # roots
+    while latest:
+        columns = (runs.c.id, runs.c.parent, runs.c.status, runs.c.updated)
+        queries = [sa.select(*columns).where(runs.c.parent.in_(some), HAS_PARENT) for some in _portions(latest)]
+        found = [row for query in queries for row in connection.execute(query) if row.id not in root_of]
+        for row in found:
+            root_of[row.id] = root_of[row.parent]
+            if row.status not in OVER or row.updated >= before:
+                young.add(root_of[row.id])
+        latest = [row.id for row in found]
+    return [root for root in roots if root[0] not in young]
 
 
 def family_of(connection: sa.Connection, roots: Family) -> Family:

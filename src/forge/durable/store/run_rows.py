@@ -58,8 +58,8 @@ def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
         return run_info(new)
     old = find_run(connection, run.id)
     if (old.agent, old.prompt) != (run.agent, run.prompt):
-        words = f"run {run.id} exists already, and was asked something else ({brief(old.prompt)})"
-        raise StoreError(words, ErrorKind.VALIDATION, "Give the new run another id, or none.")
+        words = f"run {run.id} already exists with another prompt ({brief(old.prompt)})"
+        raise StoreError(words, ErrorKind.VALIDATION, "Use another id for the new run, or omit it.")
     return old
 
 
@@ -121,14 +121,15 @@ def advance_run(
 
 
 def _spent_so_far(spent: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: spent[name] for name in ("turns", "calls", "usage", "seconds") if name in spent}
+    names = ("turns", "calls", "usage", "priced", "priced_cost", "seconds")
+    return {name: spent[name] for name in names if name in spent}
 
 
 def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:
     """Returns results for calls that still waited when a new message came: nothing may stand between call and
     result.
     """
-    words = "not run: the run was told something else while this call waited."
+    words = "not run: the run got a new message while this call waited."
     waited = unanswered_calls(last_turn(connection, run_id))
     theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
     no = {"answer": {"kind": "no", "feedback": words}, "answered": now(connection), "by": "forge"}

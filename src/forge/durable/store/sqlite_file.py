@@ -30,7 +30,7 @@ def make_file(path: Path) -> None:
         raise StoreError(
             f"{path} cannot be opened: {error.strerror or error}",
             ErrorKind.CONFIG,
-            "It must be a file of your own, in a directory that is there and that you may write.",
+            "It must be your own file, in an existing directory that you can write to.",
         ) from error
 
 

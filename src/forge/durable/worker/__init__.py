@@ -16,8 +16,7 @@ from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.durable.engine import background, workflow
-from forge.durable.engine import background_programs as programs
+from forge.durable.engine import background, background_programs, workflow
 from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.engine import Engine, new_worker_id
@@ -106,7 +105,7 @@ class Worker:
             await asyncio.wait([self._ticking])
         if self._is_here.is_set():
             await self._leave(in_good_order=True)
-        programs.end_all()
+        background_programs.end_all()
         self.store.close()
 
     async def broken(self) -> NoReturn:
@@ -115,7 +114,7 @@ class Worker:
         await asyncio.wait([self._ticking])
         error = None if self._ticking.cancelled() else self._ticking.exception()
         why = f": {text_of(error)}" if error is not None else ""
-        raise ToolError(f"worker {self.id} cannot go on{why}", ErrorKind.SYSTEM, "Its log says more. Start it again.")
+        raise ToolError(f"worker {self.id} cannot continue{why}", ErrorKind.SYSTEM, "See its log, then start it again.")
 
     async def drain(self, grace: float = GRACE) -> bool:
         """Takes no more runs, and waits until active runs end their turn and background work ends; False: not all did
@@ -165,13 +164,15 @@ class Worker:
         try:
             await asyncio.wait_for(in_thread(lambda: self.engine.hand_back(self.id, counts=counts)), 5)
         except Exception as error:  # such as an unreachable database: others requeue the runs when we are silent
-            log.warning("what worker %s had begun could not be handed back: %s", self.id, error)
+            log.warning("the runs of worker %s could not be returned to the queue: %s", self.id, error)
             return False
         return True
 
     async def _come_back(self) -> None:
         """Drops all runs and starts again under a new id: others declared this worker dead and took its runs."""
-        log.warning("worker %s was silent for too long: others go on with what it had, and it begins anew", self.id)
+        log.warning(
+            "worker %s sent no heartbeat for too long: other workers took over its runs, and it restarts", self.id
+        )
         await self._leave(in_good_order=False)
         pause, logged_at = self._every, -SPEAKS
         while True:
@@ -181,7 +182,7 @@ class Worker:
             except (StoreError, engine_error.DBOSException) as error:
                 if time.monotonic() - logged_at >= SPEAKS:
                     logged_at = time.monotonic()
-                    log.warning("the worker cannot come back yet, and tries on: %s", text_of(error))
+                    log.warning("the worker cannot reconnect yet, and keeps trying: %s", text_of(error))
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, pause * 1.5)
 
@@ -199,7 +200,7 @@ class Worker:
 
     def _log_end(self, ticking: asyncio.Task[None]) -> None:
         if not ticking.cancelled() and (error := ticking.exception()) is not None:
-            log.critical("worker %s cannot go on: %s", self.id, text_of(error), exc_info=error)
+            log.critical("worker %s cannot continue: %s", self.id, text_of(error), exc_info=error)
 
     async def _look_after_own(self) -> None:
         looked = time.monotonic()
@@ -209,7 +210,7 @@ class Worker:
                 await self._come_back()
             await self._run_guarded(self._stop_cancelled)
             await self._run_guarded(
-                lambda: programs.end_finished(self.store, keep_conversations=self._keep_conversations)
+                lambda: background_programs.end_finished(self.store, keep_conversations=self._keep_conversations)
             )
             if time.monotonic() - looked > FORGOTTEN * self._every:
                 looked = time.monotonic()
@@ -236,7 +237,7 @@ class Worker:
 
     async def _requeue_forgotten(self) -> None:
         for one in await in_thread(self.engine.requeue_forgotten):
-            log.warning("worker %s had taken %s and did not run it: it is queued again", self.id, one)
+            log.warning("worker %s claimed %s but did not run it: it is queued again", self.id, one)
 
     async def _stop_cancelled(self) -> None:
         under_way = {*ATTEMPTS, *background.list_held()}

@@ -67,13 +67,15 @@ class Housekeeping:
         for worker in await in_thread(self._beats.find_unhanded):
             workflows = await in_thread(_bind(self._engine.hand_back, worker))
             await in_thread(_bind(self._beats.mark_handed, worker))
-            log.warning("worker %s has gone: %d of its runs are queued again", worker, len(workflows))
+            log.warning("worker %s is gone: %d of its runs are queued again", worker, len(workflows))
 
     async def hand_back_late_ones(self) -> None:
-        """Requeues runs that workers claimed after they were declared dead: they were paused and did not know."""
+        """Requeues runs that workers claimed after they were declared dead: they were paused and did not notice."""
         for worker in await in_thread(self._find_late):
             workflows = await in_thread(_bind(self._engine.hand_back, worker))
-            log.warning("worker %s took %d runs after it had gone: they are queued again", worker, len(workflows))
+            log.warning(
+                "worker %s claimed %d runs after it was declared dead: they are queued again", worker, len(workflows)
+            )
 
     def _find_late(self) -> list[str]:
         database = self._store.database
@@ -132,10 +134,11 @@ class Housekeeping:
         words = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"
         if status == TOO_OFTEN:
             words = (
-                f"segment {run.segment} of run {run.id} was begun {MOST_TRIES} times and its worker was lost each time"
+                f"segment {run.segment} of run {run.id} was started {MOST_TRIES} times, and its worker was lost each"
+                " time"
             )
             words += f", the last one was {run.worker}" if run.worker else ""
-        advice = "That worker's log says more. What was said until then is kept: `forge runs resume` goes on from it."
+        advice = "See that worker's log. The messages up to then are stored: `forge runs resume` continues from there."
         failure = Failure(words, ErrorKind.SYSTEM, advice)
         result = result_of(RunResult(text="", reason="error", turns=0, messages=[], error=failure))
         history = await in_thread(lambda: self._store.messages(run.id, run.segment))
@@ -159,12 +162,12 @@ def _filter_ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tu
 
 def lost_messages(history: Sequence[Message]) -> list[Message]:
     """Returns messages for a model that resumes after a lost segment: calls in it may have happened."""
-    words = "its state is unknown: it may have happened. Check what is there before you repeat it."
+    words = "its state is unknown: it may have taken effect. Check its effects before you repeat it."
     results = [
         Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in unanswered_calls(history)
     ]
-    note = "[This is not from the person: the worker was lost, and with it all that you said and did since then.]\n\
-The state of that work is unknown. Check what is there before you repeat it."
+    note = "[This is not from the person: the worker was lost, with everything that you wrote and did since then.]\n\
+The state of that work is unknown. Check its effects before you repeat it."
     return [*results, Message("user", note)]
 
 

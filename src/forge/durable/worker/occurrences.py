@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 import sqlalchemy as sa
 
-from forge.durable.store import RunStore
-from forge.durable.store import run_rows as _runs
+from forge.durable.store import RunStore, run_rows
 from forge.durable.store.database import Database
 from forge.durable.store.find import insert_into
 from forge.durable.store.find import now as database_now
@@ -87,7 +86,7 @@ class StoredOccurrences:
             return refusal
         if due.schedule.channel:
             deliveries.add(connection, new.id, due.schedule.channel, due.schedule.channel_target)
-        return _runs.make_run(connection, new)
+        return run_rows.make_run(connection, new)
 
 
 class ProcessOccurrences:
@@ -197,7 +196,9 @@ def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> Re
         return Refusal.ELSEWHERE
     holder = _holder(connection, schedule.id)
     if status.get(row.run) in OPEN or holder:
-        log.warning("schedule %s: %s is left out, since %s is not over", schedule.id, stored or run, holder or row.run)
+        log.warning(
+            "schedule %s: %s is skipped, because %s is still running", schedule.id, stored or run, holder or row.run
+        )
         return Refusal.ACTIVE
     connection.execute(sa.update(_rows).where(*mine).values(run=run))
     return None

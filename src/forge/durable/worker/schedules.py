@@ -74,7 +74,7 @@ class Schedules:
         words = error.message if isinstance(error, ToolError) else text_of(error)
         if (schedule.id, words) not in self._logged:
             self._logged.add((schedule.id, words))
-            log.error("schedule %s is left out: %s", schedule.id, words)
+            log.error("schedule %s is skipped: %s", schedule.id, words)
 
     @property
     def is_resting(self) -> bool:

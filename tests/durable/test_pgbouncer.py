@@ -1,0 +1,84 @@
+"""A real PgBouncer in transaction mode between a worker and Postgres, as docs/scale.md describes it."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from forge.agent.agent import Agent
+from forge.core.messages import ToolCall
+from forge.core.tool import tool
+from tests.durable.working import begun, ended, script, told, working
+
+PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
+
+
+@tool(permissions={"read"})
+def look(name: str) -> str:
+    """Look at something."""
+    return f"saw {name}"
+
+
+@pytest.fixture
+def pooled(postgres: str, tmp_path: Path) -> Iterator[str]:
+    """The URL of the same database through PgBouncer."""
+    if PROGRAM is None:
+        pytest.skip("PGBOUNCER IS NOT TESTED: install the Debian package pgbouncer")
+    url = sa.make_url(postgres)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    host = url.host or url.query.get("host", "127.0.0.1")
+    where = f"host={host} port={url.port or 5432} user={url.username or 'postgres'}"
+    where += f" password={url.password}" if url.password else ""
+    (tmp_path / "users.txt").write_text(f'"{url.username or "postgres"}" "{url.password or ""}"\n')
+    (tmp_path / "pgbouncer.ini").write_text(
+        f"[databases]\n{url.database} = {where}\n[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\n"
+        f"auth_type = any\nauth_file = {tmp_path}/users.txt\npool_mode = transaction\ndefault_pool_size = 5\n"
+        f"unix_socket_dir =\nlogfile = {tmp_path}/pgbouncer.log\npidfile = {tmp_path}/pgbouncer.pid\n"
+    )
+    command = [PROGRAM, "-q", str(tmp_path / "pgbouncer.ini")]
+    if os.geteuid() == 0:  # it refuses to run as root, and needs to reach the server's socket
+        owner = pwd.getpwuid(Path(str(host)).stat().st_uid if str(host).startswith("/") else 65534).pw_name
+        command[1:1] = ["-u", owner if owner != "root" else "nobody"]
+        tmp_path.chmod(0o777)
+        for folder in tmp_path.parents[:2]:
+            folder.chmod(0o711)
+    with subprocess.Popen(command) as bouncer:
+        try:
+            _await_port(port)
+            yield f"postgresql://{url.username or 'postgres'}@127.0.0.1:{port}/{url.database}"
+        finally:
+            bouncer.terminate()
+
+
+def _await_port(port: int) -> None:
+    until = time.monotonic() + 20
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+async def test_a_worker_runs_behind_a_pooler_in_transaction_mode(pooled: str, tmp_path: Path) -> None:
+    calls = [ToolCall("look", {"name": str(number)}, f"c{number}") for number in range(12)]
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    async with working(pooled, Agent(script(*calls, "done"), tools=[look]), workspace) as worker:
+        await begun(worker)
+        run = await ended(worker)
+        assert run.status == "finished"
+        assert told(worker) == [f"saw {number}" for number in range(12)]
