@@ -10,11 +10,14 @@ from forge import (
     Message,
     Price,
     ProviderError,
+    ReasoningDelta,
+    Retrying,
     RunFinished,
     Scope,
     Scripted,
     TextDelta,
     Tool,
+    ToolArgumentsDelta,
     ToolCall,
     ToolContext,
     ToolError,
@@ -33,6 +36,7 @@ from forge import (
     tool,
 )
 from forge.agent.message_json import export_message, import_message
+from forge.models.http.errors import BrokeOff
 
 
 @tool
@@ -225,9 +229,18 @@ async def test_time_is_limited_while_the_model_speaks():
     assert result.reason == "max_time"
 
 
-def test_a_cost_without_a_price_is_refused():
-    with pytest.raises(ValueError, match="price"):
-        Limits(cost=1.0)
+def test_reading_from_and_writing_to_the_cache_have_their_own_prices():
+    used = Usage(input=1_000_000, output=0, cached=600_000, cache_writes=300_000)
+    assert Price(input=3, output=15).of(used) == 3
+    assert Price(input=3, output=15, cached=0.3, cache_writes=3.75).of(used) == pytest.approx(0.3 + 0.18 + 1.125)
+
+
+async def test_a_cost_limit_without_a_known_price_is_refused():
+    result = await run("never", limits=Limits(cost=1.0))
+    assert (result.reason, result.turns) == ("error", 0)
+    assert result.error is not None
+    assert "the price of the model Scripted is unknown" in result.error.text()
+    assert "Limits(price=" in result.error.text()
 
 
 async def test_a_call_cut_by_length_is_not_run_and_the_second_time_is_the_end():
@@ -458,6 +471,17 @@ async def test_tokens_of_summaries_and_sub_agents_count():
     assert (result.reason, result.usage.input) == ("max_tokens", 10_000)
 
 
+async def test_a_summary_is_counted_by_one_run_only():
+    from forge.agent.conversation import Conversation
+
+    conversation = Conversation([Message("user", "x")])
+    conversation.paid = Usage(10_000, 0)
+    first = await run_loop(Scripted("one"), executor_of(), conversation)
+    conversation.say(Message("user", "y"))
+    second = await run_loop(Scripted("two"), executor_of(), conversation)
+    assert first.usage.input > 10_000 > second.usage.input > 0
+
+
 async def test_the_end_tells_calls_cost_and_the_error():
     executor = executor_of(add)
     seen: list = []
@@ -469,3 +493,61 @@ async def test_the_end_tells_calls_cost_and_the_error():
     [end] = seen
     assert (end.calls, end.error) == (1, "boom")
     assert end.cost is not None
+
+
+async def test_an_answer_that_breaks_off_is_asked_for_again_and_said():
+    seen: list = []
+    executor = executor_of()
+    executor.activity.subscribe(seen.append, TextDelta, Retrying)
+    provider = Scripted(["half", BrokeOff("the connection broke", passing=True)], "whole")
+    result = await run_loop(provider, executor, [Message("user", "x")])
+    assert (result.text, result.turns) == ("whole", 1)
+    assert [event.type for event in seen] == ["text_delta", "retrying", "text_delta"]
+    assert (seen[1].reason, seen[1].attempt) == ("the connection broke", 1)
+
+
+async def test_reasoning_and_arguments_of_a_model_are_events_and_no_text():
+    seen: list = []
+    executor = executor_of()
+    executor.activity.subscribe(seen.append, ReasoningDelta, ToolArgumentsDelta)
+    written = ToolArgumentsDelta(ToolCall("add", id="c1"), '{"a": 1')
+    result = await run_loop(Scripted([ReasoningDelta("hm"), written, "done"]), executor, [Message("user", "x")])
+    assert result.text == "done"
+    assert [event.text for event in seen] == ["hm", '{"a": 1']
+
+
+def test_usage_of_an_earlier_version_is_read():
+    old = {"role": "assistant", "text": "x", "usage": {"input": 5, "output": 2, "cached": 1}}
+    assert import_message(old).usage == Usage(5, 2, 1)
+    new = Message("assistant", usage=Usage(5, 2, 1, 3, 1))
+    assert import_message(export_message(new)).usage == new.usage
+
+
+async def test_the_model_reads_in_one_line_what_was_repaired_and_the_result_is_unchanged():
+    heard: list = []
+    executor = executor_of(add, fails)
+    executor.activity.subscribe(heard.append, ToolFinished)
+    provider = Scripted(
+        [call("add", '{"A": "1", "b": 2,}'), call("fails", {"Why": "no"}), call("add", {"a": 1, "b": 2})], "done"
+    )
+    result = await run_loop(provider, executor, [Message("user", "go")], Scope())
+    repaired, failed, right = tool_texts(result)
+    assert repaired.splitlines() == [
+        "3",
+        '[arguments repaired: removed a comma after the last item; A → a; a: "1" → 1]',
+    ]
+    assert failed.splitlines()[-1] == "[arguments repaired: Why → why]"
+    assert right == "3"
+    assert heard[0].result.for_llm == "3"
+
+
+async def test_the_line_about_repairs_stays_short_and_on_one_line():
+    names = {f"name_{number}" * 8: {"type": "integer"} for number in range(40)}
+    schema = {"type": "object", "properties": {"content": {"type": "string"}, **names}, "required": ["content"]}
+    made = Tool.from_schema("take", "Take.", schema, lambda content, **_: content)
+    sent = {"conten\nt": "a", **dict.fromkeys(names, "5")}
+    (text,) = tool_texts(await run([call("take", sent)], "done", tools=(made,)))
+    first, second = text.split("\n")
+    assert first == "a"
+    assert second.startswith("[arguments repaired: conten t → content; ")
+    assert len(second) < 300

@@ -20,12 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forge
-from forge.agent import session_rows as _rows
+from forge.agent import session_rows
 from forge.agent.session import SessionStore, StoreError
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.workspace.state import store as module
+from tests import programs
 
 PNG = Attachment("image/png", bytes(range(256)) * 10, "picture.png")
 EVERYTHING = [
@@ -361,7 +362,7 @@ def test_small_values_belong_to_a_session(store, path):
 def python(code, *arguments, **options):
     environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])}
     command = [sys.executable, "-c", "import sys\n" + PREAMBLE + code, *map(str, arguments)]
-    return subprocess.Popen(
+    return programs.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
     )
 
@@ -764,8 +765,8 @@ def test_an_older_file_is_migrated_once_and_keeps_its_messages(path, monkeypatch
         ran.append(1)
         connection.execute("ALTER TABLE sessions ADD COLUMN colour TEXT")
 
-    monkeypatch.setattr(_rows, "MIGRATIONS", [*_rows.MIGRATIONS, add_column])
-    monkeypatch.setattr("forge.agent.session.MIGRATIONS", _rows.MIGRATIONS)
+    monkeypatch.setattr(session_rows, "MIGRATIONS", [*session_rows.MIGRATIONS, add_column])
+    monkeypatch.setattr("forge.agent.session.MIGRATIONS", session_rows.MIGRATIONS)
     for _ in range(2):
         with SessionStore(path) as store:
             assert len(store.open("session 0").messages) == 17
@@ -780,7 +781,7 @@ def test_a_migration_that_fails_leaves_everything_as_it_was(path, monkeypatch):
         connection.execute("no SQL at all")
 
     with monkeypatch.context() as patch:
-        patch.setattr("forge.agent.session.MIGRATIONS", [*_rows.MIGRATIONS, half])
+        patch.setattr("forge.agent.session.MIGRATIONS", [*session_rows.MIGRATIONS, half])
         with SessionStore(path) as store, pytest.raises(StoreError):
             store.list()
     assert len(again(path, "session 0")) == 17

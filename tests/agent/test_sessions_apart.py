@@ -153,7 +153,7 @@ async def test_todo_lists_are_apart():
     agent.provider = Scripted(*repeated(3, ToolCall("todo_read"), "done"))
     seen = [results(await agent.run("go", session=session))[0] for session in ("ada", "bob", "")]
     assert "the plan of ada" in seen[0]
-    assert seen[1] == seen[2] == "Nothing is planned."
+    assert seen[1] == seen[2] == "The to-do list is empty."
 
 
 async def test_background_results_reach_only_their_own_user():

@@ -71,7 +71,7 @@ def test_classes_wire_names_and_a_star_choose_what_is_heard():
 
 
 def test_a_wire_name_that_nobody_has_is_refused():
-    with pytest.raises(ValueError, match=r"there are .*tool_call_start"):
+    with pytest.raises(ValueError, match=r"known names: .*tool_call_start"):
         ActivityStream().subscribe(print, "tool_call_strat")
 
 

@@ -42,6 +42,8 @@ def takes(
 
 TYPED = tool(takes)
 RAW = Tool.from_schema("raw", "Take.", TYPED.spec.parameters, takes)
+WRITES: list[Tool] = [tool(name="takes_writes", permissions={"write"})(takes)]
+WRITES.append(Tool.from_schema("raw_writes", "Take.", TYPED.spec.parameters, takes, permissions={"write"}))
 NAMES = [*TYPED.spec.parameters["properties"], "Text", "numbr", "unknown"]
 
 LEAVES = (
@@ -78,7 +80,7 @@ def runner() -> Iterator[asyncio.Runner]:
 
 def send(runner: asyncio.Runner, name: str, arguments: Any) -> ToolResult:
     heard = Heard()
-    runs = executor(TYPED, RAW, heard=heard)
+    runs = executor(TYPED, RAW, *WRITES, heard=heard)
     result = runner.run(runs.execute(ToolCall(name, arguments), SCOPE))
     runner.run(all_told(runs))
     assert heard.balanced
@@ -115,10 +117,17 @@ def test_any_text_ends_in_a_result(runner, text):
 
 @many
 @given(arguments=ARGUMENTS, cut=some.integers(1, 30))
-def test_a_text_that_was_cut_off_is_refused(runner, arguments, cut):
+def test_a_text_that_was_cut_off_is_refused_unless_only_a_brace_is_missing_and_the_tool_only_reads(
+    runner, arguments, cut
+):
     text = json.dumps({"text": "a", **arguments})
+    short = text[: max(1, len(text) - cut)]
     for name in ("takes", "raw"):
-        assert send(runner, name, text[: max(1, len(text) - cut)]).is_error
+        assert send(runner, f"{name}_writes", short).is_error
+        completed = send(runner, name, short)
+        if completed.success:
+            assert completed.data["repaired"][0] == "added the missing closing brace"
+            assert isinstance(json.loads(short + "}"), dict)
 
 
 @many

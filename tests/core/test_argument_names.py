@@ -211,7 +211,7 @@ def test_a_strict_tool_renames_nothing():
 def test_a_function_that_cannot_take_a_key_never_gets_it():
     schema = {**OBJECT, "properties": {"a": {}}}
     made = Tool.from_schema("take", "Take.", schema, lambda a=1: f"took {a}")
-    assert "zzz: unknown argument; known are a" in refusal(call(made, {"a": 2, "zzz": 3}))
+    assert "zzz: unknown argument; known: a" in refusal(call(made, {"a": 2, "zzz": 3}))
     assert call(made, {"a": 2}).for_llm == "took 2"
 
 

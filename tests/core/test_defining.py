@@ -62,7 +62,7 @@ def test_a_property_named_like_the_context_is_an_argument():
     def both(ctx: ToolContext) -> str:
         return "never"
 
-    with pytest.raises(DefinitionError, match="'ctx' is a property of its schema and takes the ToolContext"):
+    with pytest.raises(DefinitionError, match="'ctx' is a property of its schema and also takes the ToolContext"):
         Tool.from_schema("say", "Say it.", schema, both)
 
 
@@ -101,7 +101,7 @@ def test_a_function_may_take_the_model_or_a_dictionary():
     [
         (lambda town: town, "its schema requires 'city', which its function does not take"),
         (lambda city, land: city, "its function needs 'land', which its schema does not have"),
-        ("not a function", "str is nothing that can be called; pass the function itself"),
+        ("not a function", "str is not callable; pass the function itself"),
     ],
 )
 def test_a_function_that_could_never_be_called_is_refused(function, words):
@@ -135,7 +135,7 @@ def test_a_class_with_a_spec_and_an_invoke_is_a_tool():
 
 
 def test_an_invoke_without_the_context_is_refused():
-    with pytest.raises(DefinitionError, match=r"class Short: `invoke` has to take \(self, arguments, ctx\)"):
+    with pytest.raises(DefinitionError, match=r"class Short: `invoke` must take \(self, arguments, ctx\)"):
 
         class Short(Tool):
             async def invoke(self, arguments):  # type: ignore[override]
@@ -248,7 +248,7 @@ def test_a_name_that_would_be_ignored_is_refused():
     class Elsewhere(Brings):
         name = "elsewhere"
 
-    with pytest.raises(DefinitionError, match="tool 'brings': an attribute says that its name is 'elsewhere'"):
+    with pytest.raises(DefinitionError, match="tool 'brings': an attribute gives it the name 'elsewhere'"):
         ToolRegistry([Elsewhere()])
     assert list(ToolRegistry([Elsewhere("elsewhere")])) == ["elsewhere"]
 
@@ -276,7 +276,7 @@ def test_attributes_of_ones_own_are_nobodys_business(written):
 
 
 def test_an_option_that_only_an_object_could_tell_is_refused():
-    with pytest.raises(DefinitionError, match="class Asks: `requires_confirmation` has to be known before"):
+    with pytest.raises(DefinitionError, match="class Asks: `requires_confirmation` must be known before"):
 
         class Asks(Tool):
             """Ask."""
@@ -354,11 +354,11 @@ def test_a_definition_may_hold_a_model_or_a_typed_function():
         ({"execute": "no"}, "needs `execute`"),
         ({"parameters": CITY, "execute": lambda city: city}, "needs a `description`"),
         ({"description": "A.", "parameters": 5, "execute": lambda city: city}, "not a JSON Schema object"),
-        ({"descripton": "A.", "execute": lambda city: city}, "'descripton' of its definition; did you mean 'descrip"),
+        ({"descripton": "A.", "execute": lambda city: city}, "'descripton' in its definition; did you mean 'descrip"),
         ({"description": "A.", "parameters": CITY, "execute": lambda: 1}, "requires 'city'"),
         ("text", "not str"),
         (lambda needs: needs, "called without arguments"),
-        (Restart(), "is a tool already"),
+        (Restart(), "is already a tool"),
     ],
 )
 def test_a_wrong_definition_is_refused_when_it_is_given(definition, words):
@@ -449,11 +449,11 @@ def test_settings_that_were_changed_afterwards_make_another_tool():
 @pytest.mark.parametrize(
     ("thing", "words"),
     [
-        (Deploy, r"Deploy is the class of a tool; pass an object of it: Deploy\(\)"),
-        (Trip, "Trip is a class, and no tool"),
-        ("bash", "'bash' is no tool and cannot be called; pass a typed function"),
-        (None, "an object of NoneType is no tool"),
-        ([greet], "an object of list is no tool"),
+        (Deploy, r"Deploy is a tool class; pass an instance: Deploy\(\)"),
+        (Trip, "Trip is a class, not a tool"),
+        ("bash", "'bash' is not a tool and not callable; pass a typed function"),
+        (None, "a NoneType object is not a tool"),
+        ([greet], "a list object is not a tool"),
     ],
 )
 def test_what_is_no_tool_is_answered_in_words(thing, words):
@@ -468,7 +468,7 @@ def test_what_is_no_tool_is_answered_in_words(thing, words):
 @pytest.mark.parametrize("thing", [Deploy(), greet, tool(greet), Deploy, "bash", 5])
 def test_one_thing_where_a_list_of_tools_belongs_is_answered_in_words(thing):
     for use in (ToolRegistry, lambda tools: Agent(Scripted("x"), tools=tools)):
-        with pytest.raises(DefinitionError, match=r"stands where a list of tools belongs; put tools in brackets"):
+        with pytest.raises(DefinitionError, match=r"is not a list of tools; put tools in brackets"):
             use(thing)
     assert "greet" in Agent(Scripted("x"), tools=(one for one in [greet])).registry
 
@@ -476,13 +476,13 @@ def test_one_thing_where_a_list_of_tools_belongs_is_answered_in_words(thing):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"permissions": "read"}, r"permissions='read' has to be a set; write permissions=\{'read'\}"),
-        ({"permissions": {"reed"}}, 'permissions holds \'reed\'; possible are "read", "write"'),
-        ({"optional_permissions": "read"}, "optional_permissions='read' has to be a set"),
-        ({"permissions": True}, "permissions=True has to be a set"),
-        ({"groups": "search"}, "groups='search' has to be a set"),
-        ({"aliases": "hi"}, r"aliases='hi' is a text; write aliases=\['hi'\]"),
-        ({"category": "buildin"}, "category holds 'buildin'"),
+        ({"permissions": "read"}, r"permissions='read' must be a set; write permissions=\{'read'\}"),
+        ({"permissions": {"reed"}}, 'unknown value \'reed\' in permissions; known: "read", "write"'),
+        ({"optional_permissions": "read"}, "optional_permissions='read' must be a set"),
+        ({"permissions": True}, "permissions=True must be a set"),
+        ({"groups": "search"}, "groups='search' must be a set"),
+        ({"aliases": "hi"}, r"aliases='hi' is a string; write aliases=\['hi'\]"),
+        ({"category": "buildin"}, "unknown value 'buildin' in category"),
         ({"confirm": "yes"}, "confirm='yes' must be True or False"),
         ({"timeout": "5"}, "timeout='5' must be a number"),
     ],

@@ -44,6 +44,15 @@ def simple(text: str, times: int = 1, labels: list[str] | None = None) -> str:
     return text
 
 
+SHORT = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string"},
+        "times": {"type": "integer", "default": 1},
+        "labels": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}]},
+    },
+    "required": ["text"],
+}
 DIALECTS = ("openai", "openai-strict", "anthropic", "gemini", "mcp")
 
 
@@ -81,14 +90,14 @@ def test_every_dialect_is_plain_json_with_name_and_description(made, dialect):
 
 
 def test_an_unknown_dialect_names_the_known_ones():
-    with pytest.raises(ValueError, match="'cohere'; known are openai, openai-strict, anthropic, gemini, mcp"):
+    with pytest.raises(ValueError, match="'cohere'; known: openai, openai-strict, anthropic, gemini, mcp"):
         ToolRegistry([simple]).definitions("cohere")
 
 
 def test_openai_gets_a_function():
     assert spelled(simple, "openai") == {
         "type": "function",
-        "function": {"name": "simple", "description": "Be simple.", "parameters": tool(simple).spec.parameters},
+        "function": {"name": "simple", "description": "Be simple.", "parameters": SHORT},
     }
 
 
@@ -103,8 +112,34 @@ def test_anthropic_gets_an_input_schema():
     assert spelled(simple, "anthropic") == {
         "name": "simple",
         "description": "Be simple.",
-        "input_schema": tool(simple).spec.parameters,
+        "input_schema": SHORT,
     }
+
+
+def test_parts_that_tell_a_model_nothing_are_left_out_and_calls_are_still_checked():
+    schema = {
+        "type": "object",
+        "properties": {
+            "default": {"type": "string", "default": "", "examples": ["a"]},
+            "examples": {"type": "array", "items": {"enum": [None, ""]}, "default": ["x"]},
+            "inner": {"type": "object", "properties": {"a": {"default": False}}, "additionalProperties": False},
+            "open": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+        "additionalProperties": False,
+    }
+    made = Tool.from_schema("raw", "Raw.", schema, lambda **_: "ran")
+    assert spelled(made, "openai")["function"]["parameters"] == {
+        "type": "object",
+        "properties": {
+            "default": {"type": "string"},
+            "examples": {"type": "array", "items": {"enum": [None, ""]}, "default": ["x"]},
+            "inner": {"type": "object", "properties": {"a": {}}},
+            "open": {"type": "object", "additionalProperties": {"type": "string"}},
+        },
+    }
+    assert spelled(made, "mcp")["inputSchema"] == schema
+    assert call(made, {"other": 1}).is_error
+    assert call(made, {"default": "a"}).success
 
 
 def test_mcp_gets_an_input_schema_and_hints():

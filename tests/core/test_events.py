@@ -8,9 +8,13 @@ import pytest
 
 from forge.core.events import (
     Event,
+    MessageReceived,
     PermissionAnswered,
     PermissionAsked,
+    ReasoningDelta,
+    Retrying,
     TextDelta,
+    ToolArgumentsDelta,
     ToolCompleted,
     ToolFailed,
     ToolFinished,
@@ -53,6 +57,14 @@ EVENTS = [
         {"call": WIRED, "answer": "once", "by": "person"},
     ),
     (TextDelta("hello"), "text_delta", {"text": "hello"}),
+    (MessageReceived("use tabs"), "message_received", {"text": "use tabs"}),
+    (ReasoningDelta("hm"), "reasoning_delta", {"text": "hm"}),
+    (ToolArgumentsDelta(CALL, '{"pa'), "tool_arguments_delta", {"call": WIRED, "text": '{"pa'}),
+    (
+        Retrying("slow down", 2, 1.5, 429),
+        "retrying",
+        {"reason": "slow down", "attempt": 2, "seconds": 1.5, "status": 429},
+    ),
     (TurnFinished(3, {"tokens": 5}), "turn_finished", {"turn": 3, "usage": {"tokens": 5}}),
 ]
 

@@ -873,7 +873,7 @@ def test_start_end_failure_and_background_are_logged_with_durations(caplog):
     for name in ("works", "goes_on"):
         assert any(name in line and " s" in line and "finished" in line for line in text.splitlines())
     assert any("fails" in line and "odd" in line and " s" in line for line in text.splitlines())
-    assert "goes_on goes on in the background" in text
+    assert "goes_on continues in the background" in text
     assert "goes_on completed in the background" in text
 
 

@@ -51,8 +51,8 @@ def test_calls_and_messages_are_frozen_and_can_be_copied_compared_and_sent(one):
 def test_every_field_is_the_one_that_was_given():
     shown = (
         "Message(role='tool', text='text', tool_calls=(ToolCall(name='a', arguments='{\"x\": 1}', id='mine', "
-        "server='far'),), call_id='mine', attachments=(), finish='stop', usage=Usage(input=1, output=2, cached=3), "
-        "extra={'thought': 'deep'}, is_error=True)"
+        "server='far'),), call_id='mine', attachments=(), finish='stop', usage=Usage(input=1, output=2, cached=3, "
+        "cache_writes=0, reasoning=0), extra={'thought': 'deep'}, is_error=True)"
     )
     assert repr(SAID) == shown
     assert replace(CALL, name="b") == ToolCall("b", '{"x": 1}', "mine", "far")

@@ -165,15 +165,15 @@ def test_another_spelling_in_the_chosen_branch_of_a_union_is_renamed():
     [
         ({"order": {"order_state": 5}}, 'order.order_state: unknown argument; did you mean "order_status"?'),
         ({"order": {"oder_status": 5}}, 'did you mean "order_status"?'),  # it has a default: nobody can say
-        ({"order": {"xyz": 5}}, "order.xyz: unknown argument; known are order_status"),
+        ({"order": {"xyz": 5}}, "order.xyz: unknown argument; known: order_status"),
         ({"order": {"orderStatus": 1, "order-status": 2}}, 'did you mean "order_status"?'),
         ({"orders": [{}, {"xyz": 5}]}, "orders[1].xyz: unknown argument"),
         ({"open": {"inner": {"xyz": 1}}}, "open.inner.xyz: unknown argument"),
-        ({"point": {"z": 1}}, "point.z: unknown argument; known are x_value"),
-        ({"row": {"z": 1}}, "row.z: unknown argument; known are y_value"),
-        ({"holder": {"row": {"z": 1}}}, "holder.row.z: unknown argument; known are y_value"),
-        ({"holder": {"point": {"z": 1}}}, "holder.point.z: unknown argument; known are x_value"),
-        ({"holder": {"orders": {"k": {"z": 1}}}}, "holder.orders.k.z: unknown argument; known are order_status"),
+        ({"point": {"z": 1}}, "point.z: unknown argument; known: x_value"),
+        ({"row": {"z": 1}}, "row.z: unknown argument; known: y_value"),
+        ({"holder": {"row": {"z": 1}}}, "holder.row.z: unknown argument; known: y_value"),
+        ({"holder": {"point": {"z": 1}}}, "holder.point.z: unknown argument; known: x_value"),
+        ({"holder": {"orders": {"k": {"z": 1}}}}, "holder.orders.k.z: unknown argument; known: order_status"),
         ({"several": {"z": 4}}, "several.z: "),
         ({"pet": {"kind": "dog", "lives": 4}}, "pet.lives: unknown argument"),
     ],
@@ -229,4 +229,4 @@ def test_a_closed_object_inside_a_raw_schema_is_treated_alike(sent, taken):
         assert got == [{"city_name": "x"}]
         return
     assert not got
-    assert "to.town: unknown argument; known are city_name" in result.for_llm
+    assert "to.town: unknown argument; known: city_name" in result.for_llm

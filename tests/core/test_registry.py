@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
-from forge.core.errors import DefinitionError, DuplicateToolError
+from forge.core.errors import DefinitionError, DuplicateToolError, ToolError
 from forge.core.executor import ToolExecutor
+from forge.core.extras import install_command
 from forge.core.messages import ToolCall
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.spec import Category, ToolSpec
@@ -228,9 +230,9 @@ def test_hidden_tools_are_shown_for_a_few_turns_after_they_were_revealed():
     assert shown(tools) == ["a", "z"]
     assert tools.summaries() == ["- `a` - The tool a.", "- `z` - The tool z."]
     tools.reveal(["h", "a", "no such tool"], turns=2)
-    assert shown(tools) == ["a", "h", "z"]
+    assert shown(tools) == ["a", "z", "h"]
     tools.next_turn()
-    assert shown(tools) == ["a", "h", "z"]
+    assert shown(tools) == ["a", "z", "h"]
     tools.next_turn()
     assert shown(tools) == ["a", "z"]
     tools.next_turn()
@@ -377,3 +379,38 @@ def test_a_thousand_tools_are_listed_without_building_a_schema():
     tools = registry(*(f"tool{n}" for n in range(1_000)))
     assert len(tools.summaries()) == 1_000
     assert [spec.name for spec in tools.specs()][:2] == ["tool0", "tool1"]
+
+
+def test_a_tool_whose_extra_is_missing_is_no_entry_but_is_explained(monkeypatch):
+    @tool(extra="web", aliases=["surf"])
+    def browse() -> str:
+        """Browse."""
+        return "a page"
+
+    assert "browse" in ToolRegistry([browse])
+    assert ToolRegistry([browse]).unavailable == []
+    monkeypatch.setitem(sys.modules, "selectolax", None)
+    registry = ToolRegistry([browse])
+    assert not registry
+    assert not registry.names
+    assert registry.definitions() == []
+    assert registry.unavailable == [browse.spec]
+    assert registry.select(lambda spec: True).unavailable == [browse.spec]
+    for name in ("browse", "surf"):
+        with pytest.raises(ToolError, match="browse cannot be used: the extra 'web' is not installed") as caught:
+            registry.find(name).parse({})
+        assert caught.value.suggestion == f"Install it with: {install_command('web')}"
+
+    @tool(name="browse")
+    def own() -> str:
+        """Browse in another way."""
+        return "another page"
+
+    registry.add(own)
+    assert registry.find("browse") is own
+    assert registry.unavailable == []
+
+
+def test_an_unknown_extra_is_refused():
+    with pytest.raises(DefinitionError, match=r"extra='webs' is no extra of Forge; there are .*web"):
+        named("browse", extra="webs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import math
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from forge import Scope, ToolCall, standard_executor, tool
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment, Failure, ToolResult
 from tests.core.calling import at_most
@@ -139,7 +141,42 @@ def test_any_value_becomes_text_for_the_model(value, text):
 def test_an_object_is_data_for_programs_too():
     assert ToolResult.of({"a": 1}).data == {"a": 1}
     assert ToolResult.of(Person(name="Ada")).data == {"name": "Ada"}
-    assert ToolResult.of([1]).data == {}
+
+
+@pytest.mark.parametrize(
+    ("value", "data"),
+    [
+        (6, 6),
+        (2.5, 2.5),
+        (True, True),
+        ([1, "a", None], [1, "a", None]),
+        ((1, 2), [1, 2]),
+        (Color.RED, "red"),
+        (date(2024, 1, 2), "2024-01-02"),
+        (float("nan"), "NaN"),
+        (10**5000, hex(10**5000)),  # more digits than Python writes
+    ],
+    ids=["int", "float", "bool", "list", "tuple", "enum", "date", "nan", "huge"],
+)
+def test_a_value_that_is_no_object_is_data_under_one_key(value, data):
+    result = ToolResult.of(value)
+    assert result.data == {"result": data}
+    assert json.loads(json.dumps(result.to_dict()))["data"] == {"result": data}
+
+
+@pytest.mark.parametrize("value", ["a text", None, b"bytes"])
+def test_text_and_files_are_not_data(value):
+    assert ToolResult.of(value).data == {}
+
+
+def test_a_program_gets_the_number_of_a_tool_that_returns_one():
+    @tool
+    async def word_count(text: str) -> int:
+        """Count the words in a text."""
+        return len(text.split())
+
+    result = asyncio.run(standard_executor([word_count]).execute(ToolCall("word_count", {"text": "a b"}), Scope()))
+    assert (result.for_llm, result.data) == ("2", {"result": 2})
 
 
 def test_a_result_stays_itself():
@@ -339,7 +376,7 @@ def test_large_attachments_are_named_on_the_wire_and_small_ones_carried():
     assert wire["attachments"][1] == {"name": "a.png", "media_type": "image/png", "data": "eHh4eHh4eHh4eA=="}
     assert wire["attachments"][0]["data"] == ""
     assert wire["attachments"][0]["bytes"] == 9_000_000
-    assert "it is in /f/b.bin" in wire["attachments"][0]["left_out"]
+    assert "the content is in /f/b.bin" in wire["attachments"][0]["left_out"]
     assert len(json.dumps(wire)) < 2_000
     read = ToolResult.from_dict(wire).attachments
     assert [(one.left_out, one.path, len(one.data)) for one in read] == [(9_000_000, "/f/b.bin", 0), (0, "", 10)]

@@ -112,6 +112,12 @@ def test_plain_data_is_masked_at_every_depth():
     assert SECRET in repr(value), "what was given was changed"
 
 
+def test_a_number_with_the_digits_of_a_secret_is_masked():
+    secrets = Secrets(["20261116", "-7654321"])
+    assert secrets.mask_value({"pin": 20261116, "sum": -7654321}) == {"pin": "[secret]", "sum": "[secret]"}
+    assert secrets.mask_value({"other": 20261117, "small": 7}) == {"other": 20261117, "small": 7}
+
+
 def test_a_value_under_a_telling_name_is_masked_whole():
     masked = Secrets().mask_value({"password": "short", "api_key": "abc", "name": "Ada"}, lookalikes=True)
     assert masked == {"password": MASK, "api_key": MASK, "name": "Ada"}

@@ -305,7 +305,7 @@ def test_a_target_must_be_a_parameter():
 
 
 def test_an_argument_alias_must_lead_to_a_parameter():
-    with pytest.raises(DefinitionError, match="'words' names 'txt', which is no parameter"):
+    with pytest.raises(DefinitionError, match="'words' names 'txt', which is not a parameter"):
         tool(argument_aliases={"words": "txt"})(shout.run)
 
 

@@ -104,7 +104,7 @@ async def test_edited_arguments_run_and_the_model_is_told():
     assert ran == ["b"]
     assert done.for_llm.startswith("saved b\n")
     assert "The person approved this and said: a is taken" in done.for_llm
-    assert "it ran with {" in done.for_llm
+    assert "the call ran with {" in done.for_llm
     assert '"path":"b"' in done.for_llm
     assert done.data["edited_arguments"] == {"path": "b", "text": ""}
 

@@ -202,7 +202,7 @@ def test_an_error_is_not_kept_whole_and_keeps_its_own_failure():
 
     results = asyncio.run(main())
     assert [result.data.get("stop") for result in results] == [None] * 4 + ["loop"] * 2
-    assert results[5].data["stop_reason"] == "stopped: the same error came 6 times in a row"
+    assert results[5].data["stop_reason"] == "stopped: the same error occurred 6 times in a row"
     assert results[5].failure.message.startswith("ValueError: xxx")
 
 

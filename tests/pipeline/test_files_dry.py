@@ -13,7 +13,7 @@ from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.track_files import track_files
 from forge.tools.file_read import FileRead
 from forge.tools.file_write import FileWrite
-from forge.workspace.history import seen_files as seen
+from forge.workspace.history import seen_files
 from forge.workspace.history.tracking import SessionState
 from tests.pipeline.calling import call_once, executor_of
 
@@ -163,9 +163,9 @@ def test_a_dry_run_says_what_the_policy_would_say(decision, words):
 
 
 def test_the_ledger_forgets_what_was_seen_longest_ago(tmp_path, monkeypatch):
-    monkeypatch.setattr(seen, "MOST_FILES", 3)
-    monkeypatch.setattr(seen, "_TIDY", 1)
-    ledger = seen.FileLedger()
+    monkeypatch.setattr(seen_files, "MOST_FILES", 3)
+    monkeypatch.setattr(seen_files, "_TIDY", 1)
+    ledger = seen_files.FileLedger()
     for name in "12134":
         ledger.note("s", name, tmp_path.stat())
     assert list(ledger.files("s")) == ["1", "3", "4"]

@@ -128,6 +128,21 @@ def test_redacted_output_keeps_the_rest():
     assert SECRET not in seen(result, events)
 
 
+def test_a_number_is_redacted_too():
+    @tool
+    def account() -> int:
+        """Return the number of the account."""
+        return 777123
+
+    def call(pattern: str) -> ToolResult:
+        rails = Guardrails.of({"deny_output": [{"pattern": pattern, "action": "redact"}]})
+        executor = ToolExecutor(ToolRegistry([account]), [guard(Fixed(rails))])
+        return asyncio.run(executor.execute(ToolCall("account", {}), Scope()))
+
+    assert call(r"777\d+").to_dict()["data"] == {"result": MARK}
+    assert call(r"888\d+").to_dict()["data"] == {"result": 777123}
+
+
 def test_what_fails_is_screened_too():
     for own in (BLOCK, REDACT):
         call = ToolCall("say", {"text": SECRET, "fail": True})
@@ -149,7 +164,7 @@ def test_blocking_comes_before_redacting():
 def test_nothing_is_streamed_where_something_may_be_blocked():
     result, events = run(BLOCK, ToolCall("stream", {"pieces": ["one\n", "hush-", "12345\n", "two\n"]}))
     texts = [event.text for event in events if event.type == "tool_output_chunk"]
-    assert texts == ["[Its output is shown when all of it was looked at.]\n"]
+    assert texts == ["[Its output is shown after all of it is checked.]\n"]
     assert SECRET not in seen(result, events)
     _, events = run(None, ToolCall("stream", {"pieces": ["one\n", "two\n"]}))
     assert [event.text for event in events if event.type == "tool_output_chunk"] == ["one\n", "two\n"]

@@ -281,7 +281,7 @@ def test_a_file_for_which_there_is_no_room_is_removed(tmp_path):
         capture_output=True,
         text=True,
     )
-    assert "the whole text could not be kept: File too large" in found.stdout, found.stderr
+    assert "the whole text could not be stored: File too large" in found.stdout, found.stderr
     assert list((tmp_path / ".forge" / "spill").iterdir()) == []
 
 

@@ -65,7 +65,7 @@ def test_a_recording_is_replayed_without_running(tmp_path):
     executor = executor_of([roll], replay(path))
     results = [asyncio.run(executor.execute(ToolCall("roll", {"sides": 6}), Scope())) for _ in range(3)]
     assert [result.for_llm for result in results[:2]] == ["1", "2"]
-    assert "no (further) answer" in results[2].for_llm
+    assert "no more results" in results[2].for_llm
     assert len(runs) == 2
 
 
@@ -130,7 +130,7 @@ async def test_a_completion_never_answers_a_call(tmp_path):
     executor = executor_of([later], replay(path))
     again = await run(executor, *[ToolCall("later", {"number": 1}) for _ in range(2)])
     assert again[0][0] == "started 1"
-    assert "no (further) answer" in again[0][1]
+    assert "no more results" in again[0][1]
     assert again[1] == ["finished 1"]
 
 

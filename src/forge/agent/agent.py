@@ -4,95 +4,114 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from contextlib import AbstractAsyncContextManager
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from inspect import isawaitable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
 from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_denied
+from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import run_loop
 from forge.agent.output import Structured
 from forge.agent.result import OutputT, RunResult
 from forge.agent.run import LoopSettings
+from forge.agent.run_checks import DeclaredDeps, OpenAgent, check_no_loop, check_session
 from forge.agent.subagent import AgentType, Task
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed
 from forge.core.context import Scope, new_session
 from forge.core.errors import DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
-from forge.core.execution.background import BackgroundWork
-from forge.core.execution.session_end import end_started
 from forge.core.executor import Step, ToolExecutor
+from forge.core.lazy_log import LazyLog
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.mount_source import mount_source
 from forge.core.provider import Provider, window_of
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
-from forge.core.tool import Tool
+from forge.core.tool import Tool, explain_unavailable
 from forge.models.names import provider_for
 from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.permissions.policy import Policy
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
 from forge.tools.conversation import ask_question, converse, task_completion
+from forge.tools.run_code import enter_code_mode
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
 else:
     TypeForm = type
 
+log = LazyLog(__name__)
+
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
 Prompt = str | list[Message] | Conversation
 """A question, or a history to resume from."""
 
 
-class StreamParameters(TypedDict, total=False):
-    """Parameters that `Agent.run` takes besides the prompt and the stream of events."""
+class Agent(Generic[OutputT, DepsT]):
+    """A model, its tools and its rules: everything that a run needs. One agent may serve many users at once.
 
-    history: list[Message] | Conversation | None
-    session: str
-    scope: Scope | None
-    limits: Limits | None
-    options: Mapping[str, Any] | None
-    prepare: Prepare | None
-    wait_for_background: bool | None
+    `run` runs to the end, `stream` yields every event, `run_sync` is for programs without an event loop. A session
+    holds what belongs to one user: remembered answers, files read, the todo list, jobs, background results. A run that
+    names no session has its own, which ends with the run; `run(prompt, session="alice")` continues Alice's session.
 
+    Args:
+        model: a name such as `anthropic:claude-sonnet-5` or `ollama:qwen3`, or a provider. None: the agent only calls
+            tools with `call`, and never runs.
+        tools: functions, tools and sources of tools, in one list; or a registry. An agent with sources, such as MCP
+            servers, is used inside `async with agent:`, which opens them.
+        instructions: the system prompt; or a function, plain or async. A function of a `RunContext` is called at the
+            start of each run, one without parameters when a conversation begins.
+        policy: what calls may do, such as `rules("allow read")`. By default reading is allowed and the rest asks.
+        approve: answers what the policy asks. By default nobody is there, and the answer is no.
+        limits: the turns, calls, tokens, cost and seconds of one run.
+        options: passed on to the model, such as `{"temperature": 0}`.
+        output: the type of the answer, which `RunResult.output` holds: `Agent(model, output=Weather)` is an
+            `Agent[Weather]`.
+        secrets: values that are masked in results, events and logs.
+        steps: builds the steps that every call passes; `standard_steps` by default.
+        window: the tokens that the model can see. Near the end, older parts become a summary; 0: never.
+        wait_for_background: whether a run waits for background work of its calls.
+        agents: kinds of sub-agents by name. The model gets the tool `task` to use them.
+        name: the agent's name in events and stored runs.
+        scope: the session, user and directories of its runs; by default the current directory.
+        guard: checks prompts and answers, such as a project's guardrails.
+        deps_type: the type of `run(deps=…)`. It is checked at the start of each run, and by type checkers.
+        code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
 
-class RunParameters(StreamParameters, total=False):
-    """Parameters that `Agent.run` takes besides the prompt."""
-
-    activity: ActivityStream | None
-
-
-class Agent(Generic[OutputT]):
-    """A model, its tools and its rules. Only an agent drives runs, and it may serve many users at once.
-
-    What a session holds is its own: remembered answers, files read, todo list, jobs, background results. A run that
-    names no session has a fresh one, which ends with the run. `run(prompt, session="alice")` continues Alice's;
-    `end_session("alice")` or the end of the agent ends it.
-
-    `tools` takes functions, tools and sources alike; an agent with sources is used inside `async with`, which opens
-    them. `model` is a name such as `anthropic:claude-opus-4-6`, or a provider; None for an agent whose tools are called
-    and that never runs by itself. `output` is the type of the answer, which the model has to fit and which
-    `RunResult.output` holds: `Agent(model, output=Weather)` is an `Agent[Weather]`. `instructions` may be a function,
-    which is called when a conversation begins. `scope` says where its runs work. `guard` looks at what is asked and
-    answered. `load_project(path).agent()` makes the agent of a project.
+    Example:
+        >>> @tool
+        ... def word_count(text: str) -> int:
+        ...     "Count the words in a text."
+        ...     return len(text.split())
+        >>> model = Scripted(ToolCall("word_count", {"text": "to be"}), "Two words.")
+        >>> Agent(model, tools=[word_count]).run_sync("Count them.").text
+        'Two words.'
     """
+
+    if not TYPE_CHECKING:  # type checkers know the default of the second parameter
+
+        def __class_getitem__(cls, types: Any) -> Any:
+            given = types if isinstance(types, tuple) else (types,)
+            return super().__class_getitem__((*given, Any) if len(given) == 1 else given)
 
     def __init__(
         self,
         model: str | Provider | None,
         *,
         tools: ToolRegistry | Iterable[Tool | Callable[..., Any] | ToolSource] = (),
-        instructions: str | Callable[[], str] = "",
+        instructions: Instructions[DepsT] = "",
         policy: Policy | None = None,
-        approve: Approver = nobody,
+        approve: Approver | None = nobody,
         limits: Limits | None = None,
         options: Mapping[str, Any] | None = None,
         output: TypeForm[OutputT] | UnionType | None = None,
@@ -104,10 +123,12 @@ class Agent(Generic[OutputT]):
         name: str = "main",
         scope: Scope | None = None,
         guard: Guard | None = None,
+        deps_type: type[DepsT] | UnionType | None = None,
+        code_mode: bool = False,
     ) -> None:
         self.provider: Provider | None = provider_for(model) if isinstance(model, str) else model
         self.model = model if isinstance(model, str) else ""  # its name, where it was given by name
-        self.instructions = instructions
+        self.instructions: Any = instructions
         self.limits = limits if limits is not None else Limits()
         self.options = dict(options or {})
         self.output: Any = output
@@ -122,7 +143,9 @@ class Agent(Generic[OutputT]):
         self.activity = ActivityStream(self.secrets)  # for runs and calls without a stream of their own
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         check_listed(tools)
-        self._opening = _OpenAgent()
+        self._deps = DeclaredDeps(f"the agent {name!r}", deps_type)
+        self.make_deps: Callable[[Scope], Any] | None = None  # set by `DurableAgent(deps=…)`, for stored runs
+        self._opening = OpenAgent()
         self._last: ToolExecutor | None = None
         for item in () if isinstance(tools, ToolRegistry) else tools:
             self.secrets.learn(secrets_of(item))
@@ -130,6 +153,9 @@ class Agent(Generic[OutputT]):
                 self.while_open(partial(mount_source, self.registry, item))
             else:
                 self.registry.add(item)
+        for spec in () if isinstance(tools, ToolRegistry) else self.registry.unavailable:
+            error = explain_unavailable(spec)
+            log.warning("%s. %s", error.message, error.suggestion)
         if agents is not None:
             self.registry.add(Task(lambda: self, agents))
         for one in (task_completion, ask_question, converse):
@@ -139,6 +165,8 @@ class Agent(Generic[OutputT]):
             elif found.spec.origin != one.spec.origin:
                 words = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
                 raise DuplicateToolError(f"{words} that hands over to the person. Give yours another name.")
+        if code_mode:
+            enter_code_mode(self.registry)
 
     @property
     def scope(self) -> Scope:
@@ -193,9 +221,15 @@ class Agent(Generic[OutputT]):
             model=chosen.provider,
             tools=task.tools_of(chosen, self.registry),
             instructions=chosen.prompt,
-            limits=chosen.limits,
+            limits=self._limits_of(chosen),
             output=None,
         )
+
+    def _limits_of(self, chosen: AgentType) -> Limits:
+        """Returns a sub-agent's limits: with the same model, it has the price of this agent."""
+        if chosen.provider is not None or chosen.limits.price is not None:
+            return chosen.limits
+        return replace(chosen.limits, price=self.limits.price)
 
     async def __aenter__(self) -> Self:
         await self._opening.open()
@@ -208,6 +242,7 @@ class Agent(Generic[OutputT]):
         self,
         prompt: Prompt | None = None,
         *,
+        deps: DepsT | None = None,
         history: list[Message] | Conversation | None = None,
         session: str = "",
         scope: Scope | None = None,
@@ -219,6 +254,9 @@ class Agent(Generic[OutputT]):
     ) -> RunResult[OutputT]:
         """Run to the end and return the result.
 
+        `deps` is the object that tools find as `ctx.deps`, such as a database connection of this request. The run
+        raises `ToolError` at its start where a tool declares `ctx: ToolContext[Db]` and `deps` is not a `Db`.
+
         `session` names whose run this is, and continues what that session holds; `Scope(session_id=…)` does the same.
         Without a name the run has a session of its own, whose programs and memory end with it.
 
@@ -228,25 +266,30 @@ class Agent(Generic[OutputT]):
 
         Raises `ToolError` for a prompt that a guardrail denies, and where the history cannot be stored.
         """
-        scope, is_named = self._scope_of(scope, session)
+        scope, is_named = self._scope_of(scope, session, deps)
         stream = activity if activity is not None else self.activity
-        structured = Structured(self.output) if self.output is not None else None
+        structured = Structured(self.output, self.provider) if self.output is not None else None
         executor = await self._prepare_executor(stream, structured)
+        self._deps.check(self.registry, scope.deps)
         if stream.listening:
             started = RunStarted(prompt if isinstance(prompt, str) else "")
             started.session, started.agent = scope.session_id, scope.agent
             stream.emit(started)
         wait = self.wait_for_background if wait_for_background is None else wait_for_background
+        inbox = self._opening.inbox
+        inbox.open(scope.session_id)
         try:
-            conversation = self.begin(prompt, history, scope.session_id)
+            text = await evaluate_instructions(self.instructions, scope)
+            conversation = self.begin(prompt, history, scope.session_id, text)
             result = await self.drive(
                 executor,
                 conversation,
                 scope,
                 LoopSettings(
-                    options=self.options if options is None else options,
+                    options=_add_format(self.options if options is None else options, structured),
                     prepare=prepare if prepare is not None else self._make_shortening(),
                     wait_for_background=wait,
+                    inbox=lambda: inbox.take(scope.session_id),
                 ),
                 limits=limits,
                 structured=structured,
@@ -255,11 +298,24 @@ class Agent(Generic[OutputT]):
             executor.end_work(scope.session_id)
             raise
         finally:
+            inbox.close(scope.session_id)
             if not is_named:
                 executor.end_session(scope.session_id)
             if stream.listening:
                 await stream.drain()
         return result
+
+    def send(self, text: str, session: str = "") -> None:
+        """Sends a message to a run in progress: the model sees it before its next turn. Any thread may call it.
+
+        `session` names the run's session; it can be left out where only one run is in progress. A message that comes
+        after the last turn is part of the history. Raises `ToolError` where there is no such run, and for a text that
+        a guardrail denies.
+        """
+        inbox = self._opening.inbox
+        if self.guard is not None:
+            check_prompt(self.guard, inbox.find(session), text)
+        inbox.put(session, text)
 
     async def drive(
         self,
@@ -290,12 +346,13 @@ class Agent(Generic[OutputT]):
         name: str,
         arguments: Mapping[str, Any] | str,
         *,
+        deps: DepsT | None = None,
         session: str = "",
         scope: Scope | None = None,
         activity: ActivityStream | None = None,
     ) -> ToolResult:
         """Calls one of its tools, through the same steps and rules as a call of the model."""
-        scope, is_named = self._scope_of(scope, session)
+        scope, is_named = self._scope_of(scope, session, deps)
         executor = await self._prepare_executor(activity if activity is not None else self.activity)
         try:
             return await executor.execute(ToolCall(name, arguments), scope)
@@ -309,21 +366,31 @@ class Agent(Generic[OutputT]):
         return self._executor_of(self.registry, self.activity)
 
     def system_prompt(self) -> str:
-        """Returns the instructions for a conversation that begins now."""
-        return self.instructions if isinstance(self.instructions, str) else self.instructions()
+        """Returns the instructions for a conversation that begins now. Raises `ToolError` if they are async."""
+        return check_text(call_instructions(self.instructions, self.scope))
 
     def begin(
-        self, prompt: Prompt | None, history: list[Message] | Conversation | None = None, session: str = ""
+        self,
+        prompt: Prompt | None,
+        history: list[Message] | Conversation | None = None,
+        session: str = "",
+        instructions: str | None = None,
     ) -> Conversation:
-        """Begins a conversation with its instructions and the prompt. Raises `ToolError` if a guardrail denies."""
+        """Begins a conversation with its instructions and the prompt. Raises `ToolError` if a guardrail denies.
+
+        `instructions` are those of this run. They replace earlier ones in what the model sees; the history keeps those.
+        """
         if isinstance(prompt, (list, Conversation)):
             prompt, history = None, prompt
         history = [] if history is None else history
         conversation = history if isinstance(history, Conversation) else Conversation(history)
         if prompt is not None and self.guard is not None:
             check_prompt(self.guard, session, prompt)
-        if not any(message.role == "system" for message in conversation.messages[:1]):
-            text = self.system_prompt()
+        if any(message.role == "system" for message in conversation.messages[:1]):
+            if instructions is not None:
+                _replace_system(conversation, instructions)
+        else:
+            text = self.system_prompt() if instructions is None else instructions
             if text and conversation.messages:
                 conversation.show([Message("system", text), *conversation.shown])
             elif text:
@@ -336,13 +403,37 @@ class Agent(Generic[OutputT]):
             conversation.say(Message("user", prompt))
         return conversation
 
-    def run_sync(self, prompt: Prompt | None = None, **parameters: Unpack[RunParameters]) -> RunResult[OutputT]:
+    def run_sync(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        deps: DepsT | None = None,
+        history: list[Message] | Conversation | None = None,
+        session: str = "",
+        scope: Scope | None = None,
+        activity: ActivityStream | None = None,
+        limits: Limits | None = None,
+        options: Mapping[str, Any] | None = None,
+        prepare: Prepare | None = None,
+        wait_for_background: bool | None = None,
+    ) -> RunResult[OutputT]:
         """`run` for programs without an event loop. Raises `RuntimeError` inside one."""
-        _check_no_loop()
+        check_no_loop()
 
         async def main() -> RunResult[OutputT]:
             async with self:
-                return await self.run(prompt, **parameters)
+                return await self.run(
+                    prompt,
+                    deps=deps,
+                    history=history,
+                    session=session,
+                    scope=scope,
+                    activity=activity,
+                    limits=limits,
+                    options=options,
+                    prepare=prepare,
+                    wait_for_background=wait_for_background,
+                )
 
         return asyncio.run(main())
 
@@ -354,12 +445,38 @@ class Agent(Generic[OutputT]):
         ToolExecutor(self.registry, self.steps, None, self.secrets, self._opening.background).end_session(session)
 
     async def stream(
-        self, prompt: Prompt | None = None, **parameters: Unpack[StreamParameters]
+        self,
+        prompt: Prompt | None = None,
+        *,
+        deps: DepsT | None = None,
+        history: list[Message] | Conversation | None = None,
+        session: str = "",
+        scope: Scope | None = None,
+        limits: Limits | None = None,
+        options: Mapping[str, Any] | None = None,
+        prepare: Prepare | None = None,
+        wait_for_background: bool | None = None,
     ) -> AsyncGenerator[Event | RunResult[OutputT], None]:
-        """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work."""
+        """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work.
+
+        Takes the parameters of `run`.
+        """
         activity, queue = ActivityStream(self.secrets), asyncio.Queue[Event | None]()
         activity.subscribe(queue.put_nowait)
-        running = asyncio.create_task(self.run(prompt, activity=activity, **parameters))
+        running = asyncio.create_task(
+            self.run(
+                prompt,
+                deps=deps,
+                history=history,
+                session=session,
+                scope=scope,
+                activity=activity,
+                limits=limits,
+                options=options,
+                prepare=prepare,
+                wait_for_background=wait_for_background,
+            )
+        )
         running.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
@@ -370,15 +487,24 @@ class Agent(Generic[OutputT]):
                 running.cancel()
                 await asyncio.wait([running])
 
-    def _scope_of(self, scope: Scope | None, session: str) -> tuple[Scope, bool]:
+    async def with_deps(self, scope: Scope) -> Scope:
+        """Returns the scope of a stored run with the dependencies that its factory makes. Raises `ToolError`."""
+        if self.make_deps is not None:
+            deps = self.make_deps(scope)
+            scope = replace(scope, deps=await deps if isawaitable(deps) else deps)
+        self._deps.check(self.registry, scope.deps)
+        return scope
+
+    def _scope_of(self, scope: Scope | None, session: str, deps: Any = None) -> tuple[Scope, bool]:
         """Returns the scope of a run, and says whether the caller named its session."""
         self._opening.check()
-        _check_session(session, scope)
+        check_session(session, scope)
         base = scope if scope is not None else self.scope
         name = session or (base.session_id if base.names_session else "")
         if name:
             self._opening.sessions.add(name)
-        return replace(base, session_id=name or new_session(), agent=self.name), bool(name)
+        deps = deps if deps is not None else base.deps
+        return replace(base, session_id=name or new_session(), agent=self.name, deps=deps), bool(name)
 
     async def _prepare_executor(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
         registry = self.registry if structured is None else add_answer_tool(self.registry, structured)
@@ -410,60 +536,31 @@ class Agent(Generic[OutputT]):
     def _make_shortening(self) -> Shortening | None:
         return Shortening(self.provider, self.window) if self.window and self.provider is not None else None
 
+    def __repr__(self) -> str:
+        model = self.model or (type(self.provider).__name__ if self.provider is not None else "no model")
+        return f"<Agent {self.name}: {model}, {len(self.registry)} tools>"
+
+
+def _replace_system(conversation: Conversation, text: str) -> None:
+    """Shows the model other instructions than those that the conversation began with."""
+    before, *rest = conversation.shown
+    if before.role == "system" and before.text != text:
+        conversation.show([Message("system", text), *rest])
+
+
+def _add_format(options: Mapping[str, Any], structured: Structured | None) -> Mapping[str, Any]:
+    """Returns the options with the schema of the answer, where the API holds the model to it."""
+    if structured is None or structured.response_format is None:
+        return options
+    return {**options, "response_format": structured.response_format}
+
 
 def add_answer_tool(registry: ToolRegistry, structured: Structured) -> ToolRegistry:
     """Returns the tools of a run that ends with a structured answer."""
     picked = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
+    if structured.response_format is not None:
+        return picked
     picked.add(structured.tool)
+    if picked.sent is not None:
+        picked.send_only({*picked.sent, structured.tool.spec.name})
     return picked
-
-
-class _OpenAgent:
-    """The resources of an agent in use; copies made by `replace` share them."""
-
-    def __init__(self) -> None:
-        self.contexts: list[Callable[[], AbstractAsyncContextManager[Any]]] = []
-        self.background: BackgroundWork | None = None
-        self.sessions: set[str] = set()  # named sessions: their programs end with the agent
-        self._stack = AsyncExitStack()
-        self._is_open = False
-
-    async def open(self) -> None:
-        try:
-            for make in self.contexts:
-                await self._stack.enter_async_context(make())
-        except BaseException:
-            await self.close()
-            raise
-        self._is_open = True
-
-    async def close(self) -> None:
-        self._is_open = False
-        while self.sessions:
-            end_started(self.sessions.pop())
-        await self._stack.aclose()
-
-    def check(self) -> None:
-        if self.contexts and not self._is_open:
-            raise RuntimeError("this agent mounts tool sources: use it inside `async with agent:`")
-
-
-def _check_session(session: str, scope: Scope | None) -> None:
-    if not isinstance(session, str):
-        raise TypeError(f'Agent.run(session={session!r:.80}): a session is a name, such as session="alice"')
-    if session and scope is not None and scope.names_session and scope.session_id != session:
-        raise ValueError(
-            f"Agent.run was given session={session!r:.80} and a scope of the session {scope.session_id!r:.80}. "
-            "Leave one of them out."
-        )
-
-
-def _check_no_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise RuntimeError(
-        "Agent.run_sync was called where an event loop runs already, as in a notebook or an async function. "
-        "Write `await agent.run(prompt)` there."
-    )

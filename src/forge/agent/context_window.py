@@ -12,8 +12,17 @@ from forge.agent.summary import is_summary, summarise
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of
+from forge.models.known_models import known_of
 
 WINDOW = 128_000  # tokens, where the model's window is not known
+
+
+def find_window(provider: Provider) -> int:
+    """Returns the tokens that a model can see: as its provider says, else as published, else a common size."""
+    known = known_of(provider)
+    return window_of(provider) or (known.window if known is not None else 0) or WINDOW
+
+
 RESERVE = 0.2  # of the window: for the answer, and for what the tools of a turn put out
 RECENT = 0.25  # of the window: the latest messages, which stay as they are
 KEEP_TURNS = 4  # whose outputs stay as they are
@@ -31,7 +40,7 @@ class Shortening:
         self._meta: MutableMapping[str, Any] = {} if meta is None else meta
         self._tally = Tally()
         self._looked_at = 0  # tokens when pruning was last tried
-        self.window = window or window_of(provider) or WINDOW
+        self.window = window or find_window(provider)
 
     async def __call__(self, conversation: Conversation) -> None:
         tokens = self._tally.of(conversation.shown)

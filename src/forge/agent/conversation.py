@@ -8,13 +8,30 @@ from forge.core.messages import Message, Usage
 
 
 class Conversation:
-    """`messages` holds the whole history. `shown` is the same list, until older parts become a summary."""
+    """A history that only grows, and the part of it that the model sees.
+
+    Args:
+        messages: the whole history. `shown` is the same list, until older parts become a summary.
+        store: stores new messages and appends them to `messages`; by default they are only appended.
+
+    Example:
+        >>> conversation = Conversation([])
+        >>> conversation.say(Message("user", "Hello"))
+        >>> [message.text for message in conversation.shown]
+        ['Hello']
+    """
 
     def __init__(self, messages: list[Message], store: Callable[[tuple[Message, ...]], None] | None = None) -> None:
         self.messages = messages
         self.shown = messages
         self.paid = Usage()  # for summaries, beside what the turns cost
+        self.billed = Usage()  # the part of `paid` that is in the usage of a finished run
         self._store = store  # stores messages, and appends them to `messages`
+
+    @property
+    def unbilled(self) -> Usage:
+        """The usage of summaries that no finished run has counted: a conversation may have several runs."""
+        return self.paid.minus(self.billed)
 
     def say(self, *messages: Message) -> None:
         if self._store is not None:
@@ -27,6 +44,9 @@ class Conversation:
     def show(self, messages: Iterable[Message]) -> None:
         """Sets the messages that the model sees instead of the history so far."""
         self.shown = list(messages)
+
+    def __repr__(self) -> str:
+        return f"<Conversation of {len(self.messages)} messages, {len(self.shown)} shown>"
 
 
 Prepare = Callable[[Conversation], Awaitable[None]]

@@ -59,15 +59,15 @@ def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None =
         )
     if not text and error is None:
         text = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
-    price, usage = run.limits.price, run.spent.usage.plus(run.conversation.paid)
+    beside = run.conversation.unbilled
     return RunResult(
         text=text,
         reason=reason,
         turns=run.spent.turns,
         messages=run.conversation.messages,
-        usage=usage,
+        usage=run.spent.usage.plus(beside),
         calls=run.spent.calls,
-        cost=price.of(usage) if price is not None else None,
+        cost=run.spent.cost(run.limits.price, beside),
         output=output,
         error=error,
     )

@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from forge.core.errors import ToolError
-from forge.core.events import TextDelta
+from forge.core.events import ReasoningDelta, Retrying, TextDelta
 from forge.core.messages import Message
-from forge.core.provider import ModelRequest, Provider
+from forge.core.provider import ModelRequest, Provider, StreamPart
 from forge.pipeline.guard import MARK
 
 
@@ -41,12 +41,12 @@ class GuardedProvider:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.provider, name)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
         is_checked = _has_response_rules(self._guard, self._session)
-        held: list[TextDelta | Message] = []
+        held: list[StreamPart] = []
         async with aclosing(cast(Any, self.provider.stream(request))) as parts:
             async for part in parts:
-                if is_checked:
+                if is_checked and not isinstance(part, Retrying):
                     held.append(part)
                 else:
                     yield part
@@ -54,9 +54,12 @@ class GuardedProvider:
             return
         answer = next((part.text for part in held if isinstance(part, Message)), "")
         streamed = "".join(part.text for part in held if isinstance(part, TextDelta))
+        thoughts = "".join(part.text for part in held if isinstance(part, ReasoningDelta))
         if not any(is_denied(self._guard, self._session, text) for text in (answer, streamed)):
+            hides_thoughts = is_denied(self._guard, self._session, thoughts)
             for part in held:
-                yield part
+                if not (hides_thoughts and isinstance(part, ReasoningDelta)):
+                    yield part
             return
         yield TextDelta(MARK)
         for part in held:

@@ -13,21 +13,24 @@ from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation
 from forge.agent.ending import correct_reason, end_run, end_with_error, find_ending
 from forge.agent.limits import Limits, Spent
+from forge.agent.prices import price_for, price_of_name
 from forge.agent.result import Reason, RunResult
 from forge.agent.run import LoopSettings, Run
 from forge.agent.tokens import estimate_messages
 from forge.core.context import Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.events import Event, RunFinished, TextDelta, TurnFinished
-from forge.core.executor import ToolExecutor
+from forge.core.events import Event, MessageReceived, Retrying, RunFinished, TextDelta, TurnFinished
+from forge.core.executor import CallBudget, ToolExecutor, call_budget
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
-from forge.core.plain_values import text_of
-from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
+from forge.core.plain_values import text_of, visible
+from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, expects_calls
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.errors import BrokeOff, PromptTooLong
 
 MOST_RETRIES = 2  # of a turn whose stream broke
+MOST_NOTES = 5  # about repairs of one call
+LONGEST_NOTE = 240  # characters
 MOST_RECOVERIES = 3  # times in a row that a model is asked to call a tool, or to fix its answer
 
 
@@ -40,11 +43,23 @@ async def run_loop(
     settings: LoopSettings | None = None,
     **old: Any,
 ) -> RunResult:
-    """Runs until an answer. The history is appended to; one that ends in open calls resumes with those calls.
-
-    `old`: fields of `LoopSettings`, given as keywords; deprecated.
+    """Runs until an answer, without an `Agent`. A history that ends in open calls resumes with those calls.
 
     Never raises, except to be cancelled: then every open call has its result, so that the history can be run again.
+
+    Args:
+        provider: the model.
+        executor: runs the calls.
+        history: the messages so far; new ones are appended.
+        scope: the session and directories of the calls.
+        limits: the limits of the run.
+        settings: further settings.
+        old: fields of `LoopSettings` as keywords; deprecated.
+
+    Example:
+        >>> history = [Message("user", "Hi")]
+        >>> asyncio.run(run_loop(Scripted("Hello!"), standard_executor([]), history)).text
+        'Hello!'
     """
     conversation = history if isinstance(history, Conversation) else Conversation(history)
     settings = settings if settings is not None else LoopSettings()
@@ -57,11 +72,12 @@ async def run_loop(
         executor=executor,
         conversation=conversation,
         scope=scope if scope is not None else Scope(session_id=new_session()),
-        limits=limits if limits is not None else Limits(),
+        limits=_with_price(limits if limits is not None else Limits(), provider),
         settings=settings,
         spent=settings.spent if settings.spent is not None else Spent(),
         id=settings.id or uuid4().hex[:8],
         first=len(conversation.messages),
+        has_published_price=limits is None or limits.price is None,
     )
     try:
         result = await _run_in_time(run)
@@ -71,6 +87,11 @@ async def run_loop(
         raise
     _announce_end(run, result)
     return result
+
+
+def _with_price(limits: Limits, provider: Provider) -> Limits:
+    price = price_for(limits, provider)
+    return limits if price is limits.price else replace(limits, price=price)
 
 
 async def _run_in_time(run: Run) -> RunResult:
@@ -88,19 +109,26 @@ async def _run_in_time(run: Run) -> RunResult:
         result = end_run(run, "max_time")
     if not unanswered_calls(run.conversation.messages):  # nothing comes between a call and its result
         _receive_background(run)  # results too late for the model are at least in the history
+        _receive_messages(run)  # and so are messages
     return result
 
 
 async def _run_until_end(run: Run) -> RunResult:
+    if run.limits.cost and run.limits.price is None:
+        model = _model_name(run.provider)
+        words = f"limiting the cost to {run.limits.cost:g}: the price of the model {model} is unknown"
+        advice = "Give its price: Limits(price=Price(input=…, output=…)), or limits.price in forge.yaml."
+        return end_run(run, "error", error=Failure(words, ErrorKind.CONFIG, advice))
     open_calls = unanswered_calls(run.conversation.messages)
     if open_calls and (result := await _run_calls(run, open_calls, resumed=True)):
         return result
     while True:
-        if reason := run.spent.reason_to_stop(run.limits, run.conversation.paid):
+        if reason := run.spent.reason_to_stop(run.limits, run.conversation.unbilled):
             return end_run(run, reason)  # type: ignore[arg-type]
         if run.settings.pause is not None and run.settings.pause():
             return end_run(run, "waiting")
         _receive_background(run)
+        _receive_messages(run)
         if run.settings.prepare is not None:
             await run.settings.prepare(run.conversation)
         run.spent.turns += 1
@@ -111,7 +139,7 @@ async def _run_until_end(run: Run) -> RunResult:
         reply = with_unique_ids(reply)
         run.conversation.say(reply)
         run.partial.clear()
-        run.spent.usage = run.spent.usage.plus(reply.usage)
+        run.spent.add(reply.usage, _cost_of_other(run, reply))
         result = await (_run_calls(run, reply.tool_calls) if reply.tool_calls else _finish_or_continue(run, reply))
         if run.executor.activity.listening:
             _emit(run, TurnFinished(run.spent.turns, reply.usage._asdict()))
@@ -120,13 +148,24 @@ async def _run_until_end(run: Run) -> RunResult:
             return result
 
 
+def _model_name(provider: Provider) -> str:
+    return str(getattr(provider, "model", "") or type(provider).__name__)[:100]
+
+
+def _cost_of_other(run: Run, reply: Message) -> float | None:
+    """Returns the cost of a reply of another model than the first, at that model's price."""
+    name = reply.extra.get("answered_by")
+    price = price_of_name(name) if name and run.has_published_price else None
+    return price.of(reply.usage) if price is not None else None
+
+
 async def _retry_turn(run: Run) -> Message:
     """Retries an answer that broke off, or one whose history was too long, once the history is shorter."""
-    for _ in range(MOST_RETRIES):
+    for attempt in range(1, MOST_RETRIES + 1):
         try:
             return await _ask(run)
-        except BrokeOff:
-            _emit(run, TextDelta("\n[the connection was lost; asking again]\n"))
+        except BrokeOff as error:
+            _emit(run, Retrying(error.message, attempt, status=error.status))
         except PromptTooLong:
             if not await shorten(run.conversation, run.provider, estimate_messages(run.conversation.shown) // 3):
                 raise
@@ -158,11 +197,12 @@ async def _ask(run: Run) -> Message:
                 pass
 
 
-async def _receive_reply(run: Run, stream: AsyncIterator[TextDelta | Message]) -> Message:
+async def _receive_reply(run: Run, stream: AsyncIterator[StreamPart]) -> Message:
     async for part in stream:
         if isinstance(part, Message):
             return part
-        run.partial.append(part.text)
+        if isinstance(part, TextDelta):
+            run.partial.append(part.text)
         _emit(run, part)
     raise ProviderError(
         "the provider ended its stream without a message", suggestion="Its last item must be a Message."
@@ -191,11 +231,16 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
     def done(call: ToolCall, result: ToolResult) -> None:
         results[call.id] = result
         if call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
-            run.spent.usage = run.spent.usage.plus(Usage(**used))  # a sub-agent's tokens are the run's
+            cost = result.data.get("cost")
+            run.spent.add(Usage(**used), cost if isinstance(cost, float | int) else None)  # they are the run's
 
+    budget = CallBudget(max(0, run.limits.calls - run.spent.calls) if run.limits.calls else None)
+    before = call_budget.set(budget)
     try:
         await run.executor.execute_all(runnable, scope, done)
     finally:  # also when we are cancelled: what is finished is not lost
+        call_budget.reset(before)
+        run.spent.calls += budget.made  # calls that tools made are the run's, too
         waits = {key for key, one in results.items() if one.failure is not None and find_waiting(one) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
         _append_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)
@@ -269,10 +314,18 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
     messages = []
     for call in calls:
         result = results.get(call.id) or _make_refusal(call, "cancelled before it ended.", "")
-        messages.append(
-            Message("tool", result.for_llm, (), call.id, result.attachments, is_error=result.failure is not None)
-        )
+        text = _add_repairs(result) if "repaired" in result.data else result.for_llm
+        messages.append(Message("tool", text, (), call.id, result.attachments, is_error=result.failure is not None))
     run.conversation.say(*messages)
+
+
+def _add_repairs(result: ToolResult) -> str:
+    """Returns the text for the model, and one line about the repairs: so the model learns the right form."""
+    notes = result.data["repaired"]
+    if not isinstance(notes, list) or not notes:
+        return result.for_llm
+    line = visible(" ".join("; ".join(map(str, notes[:MOST_NOTES])).split()))
+    return f"{result.for_llm}\n[arguments repaired: {line[:LONGEST_NOTE]}{'…' if len(line) > LONGEST_NOTE else ''}]"
 
 
 def with_unique_ids(reply: Message) -> Message:
@@ -304,6 +357,8 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
         return end_run(run, "waiting", reply.text)  # it is received when the run resumes
     if run.settings.wait_for_background and await _wait_for_background(run):
         return None  # new messages are received before the next turn
+    if _receive_messages(run):
+        return None  # a person spoke meanwhile: the model answers that, too
     reason: Reason = "max_tokens" if reply.finish == "length" else correct_reason(run, "answer")
     return end_run(run, reason, reply.text)
 
@@ -317,6 +372,15 @@ def _receive_background(run: Run) -> None:
     """Appends completed background work to the conversation, each result once."""
     for call, result in run.executor.background.take_completed(run.scope.session_id):
         run.conversation.say(make_completion_message(call, result))
+
+
+def _receive_messages(run: Run) -> bool:
+    """Appends what a person has said meanwhile; returns whether there was anything."""
+    texts = run.settings.inbox() if run.settings.inbox is not None else ()
+    for text in texts:
+        run.conversation.say(Message("user", text))
+        _emit(run, MessageReceived(text))
+    return bool(texts)
 
 
 def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
@@ -340,6 +404,7 @@ def _announce_end(run: Run, result: RunResult) -> None:
         error = result.error.text() if result.error is not None else ""
         usage = result.usage._asdict()
         _emit(run, RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
+    run.conversation.billed = run.conversation.paid
 
 
 def _emit(run: Run, event: Event) -> None:

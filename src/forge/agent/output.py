@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from forge.core.arguments.provider_dialects import DIALECTS
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
@@ -14,9 +15,12 @@ NAME = "final_answer"
 
 
 class Structured:
-    """The answer type of `Agent(output=Model)`. `tool` ends the run; `accept` reads an answer that came as text."""
+    """The answer type of `Agent(output=Model)`. `tool` ends the run; `accept` reads an answer that came as text.
 
-    def __init__(self, wanted: Any) -> None:
+    Where the API itself can hold a model to a schema, `response_format` is sent instead of the tool.
+    """
+
+    def __init__(self, wanted: Any, provider: Any = None) -> None:
         from pydantic import TypeAdapter  # heavy: only where an output is asked for
 
         self._adapter: Any = TypeAdapter(wanted)
@@ -36,6 +40,15 @@ class Structured:
             self._finish,
         )
         self.found: Any = None
+        self.response_format = self._write_format() if getattr(provider, "native_output", False) else None
+
+    def _write_format(self) -> dict[str, Any] | None:
+        """Returns the schema as an option of the model; None if its rules cannot express it."""
+        function = DIALECTS["openai-strict"](self.tool.spec)["function"]
+        if not function.get("strict"):
+            return None
+        inner = {"name": NAME, "schema": function["parameters"], "strict": True}
+        return {"type": "json_schema", "json_schema": inner}
 
     async def _finish(self, **arguments: Any) -> ToolResult:
         self.found = self._validate(arguments)
@@ -46,7 +59,9 @@ class Structured:
         """Accepts an answer as text, since some models write the object instead of calling the tool."""
         if not self._is_object:
             try:
-                self.found = self._validate(self.tool.parse({"value": json.loads(text)}))
+                value = json.loads(text)
+                wrapped = value if self.response_format is not None and isinstance(value, dict) else {"value": value}
+                self.found = self._validate(self.tool.parse(wrapped))
                 return ""
             except (ValueError, RecursionError, ToolError):
                 pass
@@ -61,8 +76,14 @@ class Structured:
             except (ValueError, RecursionError):
                 pass
             except ToolError as error:
-                return f"Your answer does not fit: {error.message}. Call {NAME} with the right shape."
-        return f"Your answer must have a shape: call {NAME}."
+                return f"Your answer does not fit: {error.message}. {self._advice}"
+        return f"Your answer must have a shape. {self._advice}"
+
+    @property
+    def _advice(self) -> str:
+        if self.response_format is not None:
+            return "Answer with JSON alone, as the schema says."
+        return f"Call {NAME} with the right shape."
 
     def _validate(self, arguments: Any) -> Any:
         from pydantic import ValidationError

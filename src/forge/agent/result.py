@@ -38,10 +38,24 @@ ENDINGS: dict[str, Reason] = {"task_completion": "task_completion", "ask_questio
 
 @dataclass(slots=True, kw_only=True)
 class RunResult(Generic[OutputT]):
-    """The result of a run. To continue the run, run again with `messages`.
+    """The result of a run. To continue the conversation, run again with `history=result.messages`.
 
-    `output` is the structured answer of `Agent(output=…)`. It is None where none was asked for, and where the run ended
-    without one: look at `error` and `reason` first.
+    Args:
+        text: the answer, or the text so far.
+        reason: how the run ended, such as "answer", "question", "max_turns" or "error".
+        turns: how often the model was asked.
+        messages: the whole conversation.
+        usage: the tokens.
+        calls: how many tools were called.
+        cost: the cost; None where the price of tokens is unknown.
+        output: the structured answer of `Agent(output=…)`. It is None where the run ended without one: look at `error`
+            and `reason` first.
+        error: why the run failed; None where it did not.
+
+    Example:
+        >>> result = Agent(Scripted("Hello!")).run_sync("Hi")
+        >>> result.text, result.reason, result.turns
+        ('Hello!', 'answer', 1)
     """
 
     text: str
@@ -65,3 +79,10 @@ class RunResult(Generic[OutputT]):
     @property
     def iterations(self) -> int:
         return self.turns
+
+    def __repr__(self) -> str:
+        text = self.text if len(self.text) <= 60 else f"{self.text[:60]}…"
+        output = "" if self.output is None else f", output={type(self.output).__name__}"
+        error = "" if self.error is None else f", error={self.error.message[:60]!r}"
+        name = type(self).__name__
+        return f"{name}({text!r}, reason={self.reason!r}, turns={self.turns}, calls={self.calls}{output}{error})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,24 @@ Accept = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """Settings of a run, besides the model, the tools and the limits."""
+    """Settings of a run, besides the model, the tools and the limits. `run_loop` takes them.
+
+    Args:
+        options: passed on to the model.
+        accept: checks a final answer; returns the problem in words for the model, or an empty text.
+        prepare: called before every turn; may shorten what the model is shown.
+        not_started: ids of open calls that never ran.
+        wait_for_background: whether the run waits for background work.
+        pause: called before every turn; True ends the run as waiting, to be run again.
+        announce: whether the end of the run is an event; False for a sub-agent.
+        inbox: called before every turn; returns what a person has said meanwhile.
+        spent: what earlier parts of the run used; it is added to.
+        id: the id of the run; by default a new one.
+
+    Example:
+        >>> LoopSettings(options={"temperature": 0}).wait_for_background
+        False
+    """
 
     options: Mapping[str, Any] = field(default_factory=dict)  # for the model
     accept: Accept | None = None
@@ -26,6 +43,7 @@ class LoopSettings:
     not_started: Collection[str] = ()  # ids of open calls that never ran
     wait_for_background: bool = False
     pause: Callable[[], bool] | None = None  # called before every turn: True ends the run as waiting, to be run again
+    inbox: Callable[[], Sequence[str]] | None = None  # called before every turn: what a person has said meanwhile
     announce: bool = True  # False for a sub-agent: only the run as a whole is announced
     spent: Spent | None = None  # what earlier parts of the run used; it is added to
     id: str = ""  # by default a new one
@@ -44,6 +62,7 @@ class Run:
     spent: Spent
     id: str
     first: int  # where this run begins in the history
+    has_published_price: bool = False  # the price is not one that a person has set
     partial: list[str] = field(default_factory=list)  # the text so far of an unfinished answer
     is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
     recoveries: int = 0

@@ -11,6 +11,7 @@ from typing import Any, Self
 from forge.agent.message_json import export_message, import_message
 from forge.agent.session_rows import (
     MIGRATIONS,
+    TITLED_BY,
     SessionInfo,
     check_name,
     copy_session,
@@ -21,7 +22,9 @@ from forge.agent.session_rows import (
     list_infos,
     read_messages,
     remove_session,
+    rename_session,
 )
+from forge.agent.session_title import clean_title
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief
@@ -41,8 +44,17 @@ Exported = list[dict[str, Any]]
 class SessionStore:
     """All sessions of a project. Every method is one transaction; a failed one changes nothing.
 
-    The calls are synchronous: opening a session takes as long as reading its history, everything else well under a
-    millisecond, unless another process holds the file just then. Open long histories in a thread.
+    The methods are synchronous. Opening a session takes as long as reading its history, everything else well under a
+    millisecond, unless another process holds the file. Open long histories in a thread.
+
+    Args:
+        path: the file of the store. `SessionStore.of(workspace)` uses the file of a project.
+
+    Example:
+        >>> with SessionStore("sessions.db") as store:
+        ...     store.open("alice").append(Message("user", "Hello"))
+        ...     [session.name for session in store.list()]
+        ['alice']
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -114,6 +126,15 @@ class SessionStore:
             insert(connection, create_session(connection, name), read)
             return self._load(connection, name)
 
+    def rename(self, name: str, title: str) -> str:
+        """Gives a session a title. Returns the title as it is stored: on one line, of at most 60 characters."""
+        if not (cleaned := clean_title(title)):
+            words = f"{brief(title)} cannot be the title of a session"
+            raise StoreError(words, ErrorKind.VALIDATION, "Write a few words.")
+        with self._store.write_transaction() as connection:
+            rename_session(connection, name, cleaned, "person")
+        return cleaned
+
     def delete(self, name: str) -> None:
         """Removes a session for good, with the attachments that no other session has."""
         with self._store.write_transaction() as connection:
@@ -123,6 +144,9 @@ class SessionStore:
     def _load(self, connection: sqlite3.Connection, name: str) -> Session:
         session, info = find_session(connection, name)
         return Session(self._store, session, info, read_messages(connection, session))
+
+    def __repr__(self) -> str:
+        return f"<SessionStore {self.path}>"
 
 
 class Session:
@@ -171,6 +195,17 @@ class Session:
         self._saved += len(new)
         return len(new)
 
+    @property
+    def has_given_title(self) -> bool:
+        """True if a person or the model gave the session its title; otherwise it is its first message."""
+        return TITLED_BY in self.meta
+
+    def suggest_title(self, title: str) -> None:
+        """Sets the model's title, unless the session has a given one."""
+        with self._store.write_transaction() as connection:
+            self._read_info(connection)
+            rename_session(connection, self.name, clean_title(title), "model")
+
     def refresh(self) -> bool:
         """Adds messages that other processes appended to the same list. Returns whether there were any."""
         with self._store.read_transaction() as connection:
@@ -186,6 +221,9 @@ class Session:
             words = f"session {brief(self.name)} was deleted by another process, and a new one has its name"
             raise StoreError(words, ErrorKind.NOT_FOUND, "Open the session again.")
         return info
+
+    def __repr__(self) -> str:
+        return f"<Session {self.name}: {len(self.messages)} messages>"
 
 
 class Meta(MutableMapping[str, Any]):

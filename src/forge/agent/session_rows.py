@@ -17,7 +17,8 @@ from forge.core.result import Attachment
 from forge.workspace.state.store import Migration, StoreError
 
 LONGEST_NAME = 200
-LONGEST_TITLE = 80
+LONGEST_TITLE = 80  # characters of a title that is the beginning of a message
+TITLED_BY = "titled by"  # the key in a session's `meta` of who gave it its title: person or model
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,17 @@ def remove_session(connection: sqlite3.Connection, name: str) -> None:
     for table in ("session_messages", "session_attached", "session_meta"):
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608
     connection.execute("DELETE FROM sessions WHERE id = ?", (session,))
+
+
+def rename_session(connection: sqlite3.Connection, name: str, title: str, by: str) -> None:
+    """Sets the title. The model's title (`by` is "model") replaces neither a person's nor an earlier one of its own."""
+    session, _ = find_session(connection, name)
+    key = (session, TITLED_BY)
+    before = connection.execute("SELECT 1 FROM session_meta WHERE session = ? AND key = ?", key).fetchone()
+    if before is not None and by == "model":
+        return
+    connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session))
+    connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", (*key, f'"{by}"'))
 
 
 def check_name(name: str) -> None:

@@ -31,7 +31,18 @@ BUDGET = Limits(turns=30, calls=100, seconds=1_800)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentType:
-    """A kind of sub-agent. `tools` are names or groups of the parent's; empty means all that only read."""
+    """A kind of sub-agent, for `Agent(agents={"researcher": AgentType(…)})`.
+
+    Args:
+        prompt: the sub-agent's instructions.
+        tools: names or groups of the parent's tools; by default all that only read.
+        provider: another model than the parent's.
+        limits: the limits of one task.
+
+    Example:
+        >>> AgentType(prompt="Look things up.", tools=("web_search",)).limits.turns
+        30
+    """
 
     prompt: str = "You work on one task for another agent. Do it, then call task_completion with what you found out."
     tools: tuple[str, ...] = ()
@@ -139,6 +150,8 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             )
         )
         picked.add(task_completion)
+        if wanted:
+            picked.defer(())  # the tools of an agent type are listed: all of them are sent
         return picked
 
     def _keep(self, key: tuple[str, str], history: list[Message]) -> None:
@@ -154,6 +167,7 @@ def make_report(result: RunResult, task_id: str, description: str) -> ToolResult
         "reason": result.reason,
         "turns": result.turns,
         "usage": result.usage._asdict(),
+        "cost": result.cost,
     }
     error = result.error.text() if result.error is not None else ""
     text = "\n".join(filter(None, (result.text, error, f"\n[task_id: {task_id}]")))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
+from forge.agent.ask_once import ask_once
 from forge.agent.tokens import estimate
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import sendable, text_of
@@ -71,17 +70,7 @@ async def _ask_model(provider: Provider, old: Sequence[Message], most_tokens: in
         messages=[Message("system", INSTRUCTIONS), Message("user", prompt)],
         options={"max_tokens": MOST_WORDS * 8},  # some models think first, and pay for it out of the same purse
     )
-    stream = provider.stream(request)
-    try:
-        async with asyncio.timeout(PATIENCE):
-            async for part in stream:
-                if isinstance(part, Message):
-                    return part
-    finally:
-        if close := getattr(stream, "aclose", None):
-            with suppress(Exception):
-                await close()
-    raise ProviderError("the provider ended its stream without a message")
+    return await ask_once(provider, request, PATIENCE)
 
 
 def _transcript(old: Sequence[Message], most_tokens: int) -> str:

@@ -27,9 +27,20 @@ BACKLOG = 10_000  # events kept for a listener that does not keep up; older ones
 
 
 class ActivityStream:
-    """Delivers events: plain handlers run at once on the event loop's thread, async ones in a task of their own.
+    """Delivers events to listeners. A plain handler runs at once on the event loop's thread, an async one in its own
+    task.
 
-    Secrets, and what looks like one, are masked before anyone sees an event.
+    Secrets, and texts that look like one, are masked before anyone sees an event.
+
+    Args:
+        secrets: further values to mask.
+
+    Example:
+        >>> activity, texts = ActivityStream(), []
+        >>> stop = activity.subscribe(lambda event: texts.append(event.text), TextDelta)
+        >>> _ = asyncio.run(Agent(Scripted("Hello!")).run("Hi", activity=activity))
+        >>> texts
+        ['Hello!']
     """
 
     def __init__(self, secrets: Secrets | None = None) -> None:
@@ -124,13 +135,16 @@ class ActivityStream:
         try:
             event = event.masked(self.secrets.mask_everything)
         except Exception:  # custom arguments that cannot be read
-            log.exception("an event of type %s could not be masked and is not told", event.type)
+            log.exception("an event of type %s could not be masked and was not delivered", event.type)
             return
         with self._lock:
             self._seq += 1
             event.seq = self._seq
         for listener in self._listeners:
             listener.take(event)
+
+    def __repr__(self) -> str:
+        return f"<ActivityStream, {'heard' if self.listening else 'without listeners'}>"
 
 
 class _Listener:
@@ -207,7 +221,7 @@ class _Listener:
             log.exception("listener %s failed on %s", self.title, event.type)
 
     def _move_to_thread(self) -> None:
-        log.warning("listener %s takes over %d ms; it goes on in a thread of its own", self.title, SLOW * 1000)
+        log.warning("listener %s takes over %d ms; it now runs in its own thread", self.title, SLOW * 1000)
         waiting = self._thread_queue = queue.Queue(BACKLOG)
 
         def work() -> None:
@@ -260,4 +274,4 @@ def _check_wire_name(name: str) -> None:
         known.add(kind.type)
         waiting += kind.__subclasses__()
     if name not in known:
-        raise ValueError(f"subscribe({name!r}): no event is called that; there are {', '.join(sorted(known))}")
+        raise ValueError(f"subscribe({name!r}): no event has this name; known names: {', '.join(sorted(known))}")

@@ -19,17 +19,15 @@ _RESULT = frozenset({"title", "output", "metadata", "attachments"})
 def check_function(function: Any, tool_class: type) -> None:
     """Raises `DefinitionError` for an object that no tool can be made of."""
     if isinstance(function, type) and issubclass(function, tool_class):
-        raise DefinitionError(
-            f"{function.__name__} is the class of a tool; pass an object of it: {function.__name__}()"
-        )
+        raise DefinitionError(f"{function.__name__} is a tool class; pass an instance: {function.__name__}()")
     if isinstance(function, type):
         raise DefinitionError(
-            f"{function.__name__} is a class, and no tool; pass a typed function, or an object of a Tool class"
+            f"{function.__name__} is a class, not a tool; pass a typed function, or an instance of a Tool class"
         )
     if not callable(function):
-        shown = repr(function) if isinstance(function, str | int | float) else f"an object of {type(function).__name__}"
+        shown = repr(function) if isinstance(function, str | int | float) else f"a {type(function).__name__} object"
         raise DefinitionError(
-            f"{shown[:80]} is no tool and cannot be called; pass a typed function, or an object of a Tool class"
+            f"{shown[:80]} is not a tool and not callable; pass a typed function, or an instance of a Tool class"
         )
 
 
@@ -37,13 +35,13 @@ def check_listed(tools: Any) -> None:
     """Raises `DefinitionError` for one tool where a list of tools belongs."""
     if isinstance(tools, str) or not isinstance(tools, Iterable):
         shown = getattr(tools, "__name__", "") or repr(tools)
-        raise DefinitionError(f"{shown[:80]} stands where a list of tools belongs; put tools in brackets: tools=[…]")
+        raise DefinitionError(f"{shown[:80]} is not a list of tools; put tools in brackets: tools=[…]")
 
 
 def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:
     """Raises `DefinitionError` for an object that cannot be called to build a tool."""
     if isinstance(initialise, tool_class):
-        raise DefinitionError(f"Tool.define({name!r}, …): {initialise!r} is a tool already; use it as it is")
+        raise DefinitionError(f"Tool.define({name!r}, …): {initialise!r} is already a tool; use it directly")
     if not callable(initialise):
         raise DefinitionError(
             f"Tool.define({name!r}, …): pass a function that builds the tool, or a dictionary of description, "
@@ -65,8 +63,8 @@ def check_definition(name: str, definition: Mapping[str, Any]) -> None:
     for key in definition:
         if key not in _DEFINITION and key not in OPTIONS:
             hint = near(str(key), [*_DEFINITION, *sorted(OPTIONS)], 1)
-            advice = f"did you mean {hint[0]!r}?" if hint else f"it has {', '.join(_DEFINITION)} and options"
-            raise DefinitionError(f"tool {name!r}: unknown entry {key!r} of its definition; {advice}")
+            advice = f"did you mean {hint[0]!r}?" if hint else f"known entries: {', '.join(_DEFINITION)} and options"
+            raise DefinitionError(f"tool {name!r}: unknown entry {key!r} in its definition; {advice}")
     if not callable(definition.get("execute")):
         raise DefinitionError(f"tool {name!r}: its definition needs `execute`, the function that does the work")
     if definition.get("name", name) != name:
@@ -75,7 +73,7 @@ def check_definition(name: str, definition: Mapping[str, Any]) -> None:
         return  # they are those of `execute`
     description = definition.get("description")
     if not isinstance(description, str) or not description.strip():
-        raise DefinitionError(f"tool {name!r}: its definition needs a `description`: it is what the model reads")
+        raise DefinitionError(f"tool {name!r}: its definition needs a `description`, which the model reads")
 
 
 def merge_options(who: str, stated: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
@@ -95,7 +93,7 @@ def wrap_invoke(name: str, invoke: Any) -> Any:
     try:
         inspect.signature(invoke).bind(None, {}, None)
     except TypeError:
-        raise DefinitionError(f"class {name}: `invoke` has to take (self, arguments, ctx)") from None
+        raise DefinitionError(f"class {name}: `invoke` must take (self, arguments, ctx)") from None
     is_coroutine = inspect.iscoroutinefunction(invoke)
     if is_coroutine and invoke.__annotations__.get("return") in (ToolResult, "ToolResult"):
         return invoke

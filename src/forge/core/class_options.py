@@ -16,8 +16,8 @@ _DEFAULT = ToolSpec(name="default", description="", parameters={})
 _SAFETY = ("requires_confirmation", "confirm", "permissions", "isolate", "timeout", "description", "strict")
 _SHORTEST_MISSPELT = 6  # characters
 _NEVER = {
-    "parameters": "they are the parameters of `run`; for a schema of your own use Tool.from_schema",
-    "schema": "it is made of the parameters of `run`; for one of your own use Tool.from_schema",
+    "parameters": "they are the parameters of `run`; for your own schema use Tool.from_schema",
+    "schema": "it is made from the parameters of `run`; for your own schema use Tool.from_schema",
 }
 
 
@@ -51,7 +51,7 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
             if not is_tool:
                 continue
             raise DefinitionError(
-                f"class {owner.__name__}: `{key}` has to be known before an object exists; write it as a value, "
+                f"class {owner.__name__}: `{key}` must be known before an object exists; write it as a value, "
                 f"{key} = …, or give the object a spec: self.spec = self.spec.changed({option}=…)"
             )
         found[option] = not value if key in _OPPOSITES else value
@@ -72,7 +72,7 @@ def with_attributes(spec: ToolSpec, stated: Mapping[str, Any], own: Mapping[str,
     """
     name = own.get("name", stated.get("name"))
     if isinstance(name, str) and name != spec.name:
-        raise DefinitionError(f"tool {spec.name!r}: an attribute says that its name is {name!r}; keep one of the two")
+        raise DefinitionError(f"tool {spec.name!r}: an attribute gives it the name {name!r}; keep one of the two")
     changes: dict[str, Any] = {}
     for key in stated.keys() - {"name", "description", "description_file"}:
         if key in ("permissions", "optional_permissions"):

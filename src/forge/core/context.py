@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from operator import attrgetter
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
+from forge.core.client import CallClient, LogLevel, current_client
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import HeldDirectory, hold
 from forge.core.result import ToolResult
@@ -19,7 +20,16 @@ from forge.core.spec import Permission, PermissionName, ToolSpec
 if TYPE_CHECKING:  # every tool imports this module, and listing tools needs neither calls nor events
     from forge.core.activity import ActivityStream
     from forge.core.events import Event
-    from forge.core.messages import ToolCall
+    from forge.core.messages import InnerCall, ToolCall
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    DepsT = TypeVar("DepsT", covariant=True, default=Any)  # `ToolContext` alone stays a valid annotation
+else:
+    from typing import TypeVar
+
+    DepsT = TypeVar("DepsT", covariant=True)
 
 LOCAL = "local"
 """The session of a scope that names none: one for the whole executor. A run of an agent never shares it."""
@@ -35,8 +45,21 @@ def new_session() -> str:
 _HERE = Path()  # the directory that is current when it is used: not one, so it is not held
 
 
+class CurrentDirectory(PosixPath):
+    """The workspace of a scope that was given none: the current directory. No `.forge/` is made there."""
+
+
 class Root(NamedTuple):
-    """A directory outside the workspace that tools may reach too."""
+    """A directory outside the workspace that tools may reach too.
+
+    Args:
+        path: the directory.
+        writable: whether tools may change files in it.
+
+    Example:
+        >>> Scope(workspace=Path("/"), roots=(Root(Path("/tmp"), writable=True),)).roots[0].writable
+        True
+    """
 
     path: Path
     writable: bool = False
@@ -53,7 +76,25 @@ class _HeldDirectories:
 class Scope(_HeldDirectories):
     """The session, agent, user and directories of a call. It is equal for every call of a turn.
 
-    The workspace and the roots are held open from here on: a later replacement is not reached.
+    The workspace and the roots are held open from here on: a later replacement is not reached. Without a workspace,
+    tools work in the current directory, and what Forge stores is in a private temporary directory.
+
+    Args:
+        session_id: whose answers, jobs and files these are. Name one for each user that is served.
+        message_id: the turn; calls of one model message share it.
+        agent: the agent's name.
+        channel: where the conversation takes place.
+        chat_id: the conversation in that channel.
+        workspace: the directory that tools work in.
+        user: the user's name.
+        roots: directories beside the workspace.
+        writes: False: no file may be changed.
+        skills: folders of skills, which are protected; relative ones belong to the workspace.
+        deps: the run's dependencies, `ctx.deps` in tools.
+
+    Example:
+        >>> Scope(session_id="alice", user="Alice").names_session
+        True
     """
 
     session_id: str = LOCAL  # whose answers, jobs and files these are: name one for each user that is served
@@ -61,11 +102,12 @@ class Scope(_HeldDirectories):
     agent: str = "main"
     channel: str = ""
     chat_id: str = ""
-    workspace: Path = field(default_factory=Path.cwd)
+    workspace: Path = field(default_factory=CurrentDirectory.cwd)
     user: str = ""
     roots: tuple[Root, ...] = ()  # beside the workspace
     writes: bool = True  # False: no file may be changed
     skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
+    deps: Any = field(default=None, compare=False, repr=False)  # the run's dependencies: `ctx.deps` in tools
 
     def __post_init__(self) -> None:
         directories = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
@@ -99,6 +141,12 @@ class Gate(Protocol):
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None: ...
 
 
+class FormGate(Gate, Protocol):
+    """A gate that can also put a form to a person."""
+
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None: ...
+
+
 class ClosedGate:
     """Refuses everything: the default, so that nothing is permitted by accident."""
 
@@ -125,8 +173,16 @@ Work = Awaitable[object] | Callable[[], Awaitable[object]]
 class Background(Protocol):
     """Runs work after its call returned. The executor provides it."""
 
+    gate: Any  # asks the person for tools that need no permission; None: there is no one to ask
+
     def start(self, ctx: ToolContext, work: Work) -> None: ...
     def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
+
+
+class InnerExecutor(Protocol):
+    """Runs the calls that a tool makes while it runs. The executor provides it."""
+
+    async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult: ...
 
 
 @cache
@@ -137,25 +193,83 @@ def _silent_stream() -> ActivityStream:
     return ActivityStream()
 
 
+_ANSWER: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"answer": {"type": "string"}},
+    "required": ["answer"],
+}
 _NO_ARGUMENTS: Mapping[str, Any] = {}
 _CLOSED = ClosedGate()
 _NOWHERE = Scope(workspace=Path())
 
 
-class ToolContext:
-    """One call on its way through the steps into the tool. Each call has its own, so nothing in it is shared."""
+class RunContext(Generic[DepsT]):
+    """The context of a run: a function of `Agent(instructions=…)` receives one. A `ToolContext` is one, too.
+
+    Args:
+        scope: the session, user and directories of the run. `deps` is the object that `run(deps=…)` was given.
+
+    Example:
+        >>> def greet(ctx: RunContext[str]) -> str:
+        ...     return f"You help {ctx.deps}."
+        >>> Agent(Scripted("Hi!"), instructions=greet).run_sync("Hello", deps="Ada").messages[0].text
+        'You help Ada.'
+    """
+
+    __slots__ = ("scope",)
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    @property
+    def deps(self) -> DepsT:
+        """The dependencies of the run, such as a database connection; None where the run has none."""
+        deps: DepsT = self.scope.deps
+        return deps
+
+    def __repr__(self) -> str:
+        deps = type(self.deps).__name__ if self.deps is not None else "no deps"
+        return f"<RunContext of {self.scope.session_id}: {deps}>"
+
+
+class ToolContext(RunContext[DepsT]):
+    """The context of one call: a parameter annotated `ToolContext` receives it, and the model does not see it.
+
+    Each call has its own context, so nothing in it is shared. A tool that declares `ctx: ToolContext[Db]` runs only
+    where `ctx.deps` is a `Db`.
+
+    Args:
+        call: the call as the model sent it.
+        tool: the tool.
+        arguments: the validated arguments.
+        scope: the session, user and directories.
+        activity: receives the events of the call.
+        background: runs work after the call returned.
+        executor: runs calls that the tool makes with `run_tool`.
+
+    Example:
+        >>> @tool
+        ... def greet(ctx: ToolContext[str]) -> str:
+        ...     "Greet the user."
+        ...     ctx.progress("Greeting")
+        ...     return f"Hello, {ctx.deps}!"
+        >>> asyncio.run(Agent(None, tools=[greet]).call("greet", {}, deps="Ada")).for_llm
+        'Hello, Ada!'
+    """
 
     __slots__ = (
         "_asking",
+        "_asks",
         "_background",
         "_excused",
+        "_executor",
+        "_inner_calls",
         "activity",
         "arguments",
         "call",
         "cancelled",
         "gate",
         "outcome",
-        "scope",
         "spec",
         "tool",
     )
@@ -171,6 +285,7 @@ class ToolContext:
         scope: Scope = _NOWHERE,
         activity: ActivityStream | None = None,
         background: Background | None = None,
+        executor: InnerExecutor | None = None,
     ) -> None:
         self.call = call
         self.tool = tool
@@ -181,13 +296,18 @@ class ToolContext:
         self.gate: Gate = _CLOSED
         self.cancelled = False
         self.outcome = None
-        self._asking = 0.0  # since when a person is asked
+        self._asking = 0.0  # since when the tool's clock stands still
+        self._asks = 0  # how many wait for something that is not the tool's time
         self._excused = 0.0
         self._background = background
+        self._executor = executor
+        self._inner_calls = 0
 
     def replace(self, **fields: Any) -> ToolContext:
         """Returns a changed copy, for a step to pass on."""
-        copy = ToolContext(self.call, self.tool, self.arguments, self.scope, self.activity, self._background)
+        copy = ToolContext(
+            self.call, self.tool, self.arguments, self.scope, self.activity, self._background, self._executor
+        )
         for name, value in {"gate": self.gate, **fields}.items():
             setattr(copy, name, value)
         return copy
@@ -215,20 +335,81 @@ class ToolContext:
 
             self.emit(ToolProgress(self.call, title, data))
 
+    def log(self, text: str, level: LogLevel = "info") -> None:
+        """Writes a line to the log of the call's client. Without a client the line is output."""
+        client = current_client.get()
+        if client is not None:
+            client.log(level, text)
+        self.output(f"{text}\n")
+
+    @property
+    def client(self) -> CallClient | None:
+        """The client that made this call from outside, such as an MCP client; None in a run of an agent."""
+        return current_client.get()
+
+    async def ask(self, message: str, form: Mapping[str, Any] | None = None, *, key: str = "") -> dict[str, Any] | None:
+        """Asks the person while the tool runs. Returns the filled-in form; None if the person declined.
+
+        Args:
+            message: the question.
+            form: the JSON Schema of a flat object: texts, numbers, booleans and choices. By default one text, `answer`.
+            key: a name for the question, which an MCP client sees.
+        """
+        asked = form if form is not None else _ANSWER
+        with self.asking():
+            client = current_client.get()
+            if client is not None:
+                filled = await client.ask(message, asked, key=key)
+            else:
+                filled = await self._form_gate().fill_form(self, message, asked)
+        return None if filled is None else dict(filled)
+
+    def _form_gate(self) -> FormGate:
+        gate: Any = self.gate if hasattr(self.gate, "fill_form") else getattr(self._background, "gate", None)
+        if not hasattr(gate, "fill_form"):
+            raise ToolError(
+                "the person cannot be asked: nothing guards this call",
+                ErrorKind.PERMISSION,
+                "Run it through an executor whose steps include authorize(gate).",
+            )
+        return gate  # type: ignore[no-any-return]
+
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
         """Asks for a permission that the arguments did not reveal. Raises `ToolError` if refused."""
         with self.asking():
             await self.gate.require(self, Permission(permission), target)
 
+    async def run_tool(
+        self, name: str, arguments: Mapping[str, Any] | None = None, *, number: int | None = None
+    ) -> ToolResult:
+        """Calls another tool of the same agent. The call passes all steps: checks, rules, approvals, limits, events.
+
+        A refused or failed call is a result with a `failure`; nothing is raised. The time of the inner call does not
+        count as the time of this one. `number`: where the call has one of its own in the tool, which stays the same
+        when the tool runs again; by default the calls are counted.
+        """
+        if self._executor is None:
+            raise RuntimeError("a tool can call other tools only where an executor runs it; this context has none")
+        from forge.core.messages import InnerCall
+
+        self._inner_calls = number if number is not None else self._inner_calls + 1
+        call = InnerCall(name, arguments or {}, f"{self.call.id}.{self._inner_calls}", parent=self.call.id)
+        with self.asking():
+            return await self._executor.execute_inner(call, self.scope)
+
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Stops the tool's clock while a person is asked."""
-        started = self._asking = time.monotonic()
+        """Stops the tool's clock while a person is asked, or another tool runs."""
+        if not self._asks:
+            self._asking = time.monotonic()
+        self._asks += 1
         try:
             yield
         finally:
-            self._asking = 0.0
-            self._excused += time.monotonic() - started
+            self._asks -= 1
+            if not self._asks:
+                self._excused += time.monotonic() - self._asking
+                self._asking = 0.0
 
     @property
     def excused(self) -> float:
@@ -237,6 +418,9 @@ class ToolContext:
 
     def background(self, work: Work, note: str) -> ToolResult:
         """Runs `work` after the tool returned; its result arrives once, as `ToolCompleted`."""
+        client = current_client.get()
+        if client is not None:
+            client.detach()
         self._owner().start(self, work)
         return ToolResult(for_llm=note, pending=True)
 
@@ -253,3 +437,6 @@ class ToolContext:
         if self._background is None:
             raise RuntimeError("background work needs an executor; this context has none")
         return self._background
+
+    def __repr__(self) -> str:
+        return f"<ToolContext of {self.call.name} in {self.scope.session_id}>"

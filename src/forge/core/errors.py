@@ -1,8 +1,8 @@
 """Errors that tools raise, in words a model can act on.
 
 ToolError                 raise it inside a tool; it reaches the model as written
-  Waiting                 not now: the call is run again when what it waits for is there
-DefinitionError           a tool that cannot be defined: said once, where it is defined
+  Waiting                 not yet: the call runs again when the event it waits for has happened
+DefinitionError           a tool cannot be defined; raised where it is defined
   DuplicateToolError      two tools want the same name
 """
 
@@ -13,7 +13,12 @@ from typing import Any
 
 
 class ErrorKind(StrEnum):
-    """Says who has to act on a failure: the caller, the person, or the tool's author."""
+    """The kind of a failure: it says who has to act, the caller, the person or the tool's author.
+
+    Example:
+        >>> ErrorKind.PERMISSION == "permission_error"
+        True
+    """
 
     VALIDATION = "validation_error"
     USER = "user_error"
@@ -28,9 +33,22 @@ class ErrorKind(StrEnum):
 
 
 class ToolError(Exception):
-    """Raise this inside a tool to report a failure the model can recover from.
+    """Raise this inside a tool to report a failure that the model can recover from.
 
-    `passing=True` says that nothing happened and the same call may work in a moment: only such failures are retried.
+    Args:
+        message: what went wrong. The model reads it.
+        kind: who has to act.
+        suggestion: what to do next. The model reads it too.
+        passing: True: nothing happened, and the same call may work in a moment. Only such failures are retried.
+
+    Example:
+        >>> @tool
+        ... def find_user(number: int) -> str:
+        ...     "Find a user."
+        ...     raise ToolError(f"there is no user {number}", ErrorKind.NOT_FOUND, "List the users first.")
+        >>> print(asyncio.run(Agent(None, tools=[find_user]).call("find_user", {"number": 7})).for_llm)
+        find_user(number=7): there is no user 7
+        List the users first.
     """
 
     def __init__(
@@ -53,19 +71,46 @@ class ToolError(Exception):
 
 
 class Waiting(ToolError):
-    """The call needs an event outside before it can continue: its run may be stored, and the call runs again later.
+    """A call needs an event outside before it can continue: its run may be stored, and the call runs again later.
 
-    `what` describes the event as data. Nothing happened yet, and the model sees nothing.
+    Nothing happened yet, and the model sees nothing.
+
+    Args:
+        message: what the call waits for.
+        what: the event as data.
+
+    Example:
+        >>> Waiting("it waits for the payment", kind="payment", order=7).what
+        {'kind': 'payment', 'order': 7}
     """
 
     def __init__(self, message: str, **what: Any) -> None:
-        super().__init__(message, ErrorKind.USER, "The run goes on once it is there.")
+        super().__init__(message, ErrorKind.USER, "The run continues when it is available.")
         self.what = what
 
 
 class DefinitionError(TypeError):
-    """A tool cannot be made of this; the message says what to write instead."""
+    """A tool cannot be made of this; the message says what to write instead.
+
+    Example:
+        >>> @tool
+        ... def greet(name):
+        ...     "Greet somebody."
+        Traceback (most recent call last):
+        forge.core.errors.DefinitionError: tool 'greet': parameter 'name' has no type; write for example `name: str`
+    """
 
 
 class DuplicateToolError(DefinitionError):
-    """Two tools want the same name."""
+    """Two tools want the same name. `registry.add(tool, replace=True)` replaces the first.
+
+    Example:
+        >>> @tool(name="task_completion")
+        ... def finish(text: str) -> str:
+        ...     "Finish."
+        ...     return text
+        >>> Agent(None, tools=[finish])
+        Traceback (most recent call last):
+        ...
+        forge.core.errors.DuplicateToolError: ...
+    """

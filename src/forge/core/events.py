@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar, Self
 
-from forge.core.messages import ToolCall
+from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import plain, sendable, short_name
 from forge.core.result import ToolResult
 
@@ -16,9 +16,19 @@ LARGEST_ATTACHED = 128 * 1024  # bytes of a result's attachments in an event; wh
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Event:
-    """Base of all events. `type` is the name on the wire; the stream fills in `seq`, the scope the rest.
+    """Base of all events. `type` is the name on the wire, and `to_dict()` is the event as JSON.
 
     (Not frozen: a dozen frozen classes would cost every start of the program five milliseconds.)
+
+    Args:
+        at: the time, in seconds since 1970.
+        seq: the number of the event in its stream, which fills it in.
+        session: the session of the run.
+        agent: the name of the agent.
+
+    Example:
+        >>> TextDelta("Hello").to_dict()["event"]
+        'text_delta'
     """
 
     type: ClassVar[str] = "event"
@@ -48,7 +58,15 @@ class Event:
 
 @dataclass(slots=True, eq=False)
 class ToolStarted(Event):
-    """A call begins: it has a name and arguments, and nothing is decided yet."""
+    """A call begins: it has a name and arguments, and nothing is decided yet.
+
+    Args:
+        call: the call.
+
+    Example:
+        >>> ToolStarted(ToolCall("add", {"a": 1})).call.name
+        'add'
+    """
 
     type: ClassVar[str] = "tool_call_start"
     call: ToolCall
@@ -56,7 +74,16 @@ class ToolStarted(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolOutput(Event):
-    """A piece of output while the tool still runs."""
+    """A piece of output while the tool still runs.
+
+    Args:
+        call: the call.
+        text: the piece.
+
+    Example:
+        >>> ToolOutput(ToolCall("bash"), "3 tests passed").text
+        '3 tests passed'
+    """
 
     type: ClassVar[str] = "tool_output_chunk"
     call: ToolCall
@@ -65,7 +92,17 @@ class ToolOutput(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolProgress(Event):
-    """A tool reports its progress while it runs."""
+    """A tool reports its progress while it runs.
+
+    Args:
+        call: the call.
+        title: one line for the person.
+        data: details for programs.
+
+    Example:
+        >>> ToolProgress(ToolCall("index"), "Indexing", {"done": 3}).data["done"]
+        3
+    """
 
     type: ClassVar[str] = "tool_progress"
     call: ToolCall
@@ -75,7 +112,17 @@ class ToolProgress(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolFailed(Event):
-    """The call failed; its `ToolFinished` follows at once."""
+    """The call failed; its `ToolFinished` follows at once.
+
+    Args:
+        call: the call.
+        error: what went wrong.
+        error_type: the kind of the error, such as "timeout".
+
+    Example:
+        >>> ToolFailed(ToolCall("deploy"), "timed out after 30 s", "timeout").error_type
+        'timeout'
+    """
 
     type: ClassVar[str] = "error"
     call: ToolCall
@@ -85,7 +132,18 @@ class ToolFailed(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolFinished(Event):
-    """The call has its result, good or bad. Each `ToolStarted` has exactly one."""
+    """The call has its result, good or bad. Each `ToolStarted` has exactly one.
+
+    Args:
+        call: the call.
+        success: whether it succeeded.
+        result: the result.
+        seconds: how long it took.
+
+    Example:
+        >>> ToolFinished(ToolCall("add"), True, ToolResult.text("3")).result.for_llm
+        '3'
+    """
 
     type: ClassVar[str] = "tool_call_end"
     call: ToolCall
@@ -96,7 +154,16 @@ class ToolFinished(Event):
 
 @dataclass(slots=True, eq=False)
 class ToolCompleted(Event):
-    """Background work of an earlier call is over."""
+    """Background work of an earlier call is over.
+
+    Args:
+        call: the call that started it.
+        result: the result of the work.
+
+    Example:
+        >>> ToolCompleted(ToolCall("index"), ToolResult.text("42 files")).result.for_llm
+        '42 files'
+    """
 
     type: ClassVar[str] = "tool_completed"
     call: ToolCall
@@ -105,7 +172,19 @@ class ToolCompleted(Event):
 
 @dataclass(slots=True, eq=False)
 class PermissionAsked(Event):
-    """A person, or an approver in their place, is asked whether a call may run."""
+    """A person, or an approver in their place, is asked whether a call may run.
+
+    Args:
+        call: the call.
+        permission: the permission that it needs.
+        target: what it is about, such as a path or a command.
+        rule: the rule that asks.
+        others: further permissions and targets of the same question.
+
+    Example:
+        >>> PermissionAsked(ToolCall("deploy"), "execute", "web").target
+        'web'
+    """
 
     type: ClassVar[str] = "permission_asked"
     call: ToolCall
@@ -117,7 +196,17 @@ class PermissionAsked(Event):
 
 @dataclass(slots=True, eq=False)
 class PermissionAnswered(Event):
-    """The answer, and who gave it."""
+    """An approver answered.
+
+    Args:
+        call: the call that asked.
+        answer: "once", "always" or "no".
+        by: who answered.
+
+    Example:
+        >>> PermissionAnswered(ToolCall("deploy"), "once", by="Ada").answer
+        'once'
+    """
 
     type: ClassVar[str] = "permission_answered"
     call: ToolCall
@@ -127,15 +216,104 @@ class PermissionAnswered(Event):
 
 @dataclass(slots=True, eq=False)
 class TextDelta(Event):
-    """A piece of the model's text."""
+    """A piece of the model's text.
+
+    Args:
+        text: the piece.
+
+    Example:
+        >>> TextDelta("Hello").text
+        'Hello'
+    """
 
     type: ClassVar[str] = "text_delta"
     text: str
 
 
 @dataclass(slots=True, eq=False)
+class ReasoningDelta(Event):
+    """A piece of the model's reasoning, or of its summary. It is not part of the answer.
+
+    Args:
+        text: the piece.
+
+    Example:
+        >>> ReasoningDelta("First I count the words.").to_dict()["event"]
+        'reasoning_delta'
+    """
+
+    type: ClassVar[str] = "reasoning_delta"
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class ToolArgumentsDelta(Event):
+    """A piece of the arguments of a call that the model is still writing. The `ToolStarted` of the call follows.
+
+    Args:
+        call: the call, without its arguments.
+        text: the piece of JSON.
+
+    Example:
+        >>> ToolArgumentsDelta(ToolCall("file_write", id="c1"), '{"path": ').call.name
+        'file_write'
+    """
+
+    type: ClassVar[str] = "tool_arguments_delta"
+    call: ToolCall
+    text: str
+
+
+@dataclass(slots=True, eq=False)
+class Retrying(Event):
+    """The model could not be asked, or its answer broke off: it is asked again after a wait.
+
+    Args:
+        reason: what went wrong.
+        attempt: how often the model was asked so far.
+        seconds: the wait before the next try.
+        status: the HTTP status, such as 429 for a rate limit; 0 where there is none.
+
+    Example:
+        >>> Retrying("HTTP 429: slow down", attempt=1, seconds=2.5, status=429).seconds
+        2.5
+    """
+
+    type: ClassVar[str] = "retrying"
+    reason: str
+    attempt: int = 1
+    seconds: float = 0.0
+    status: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class MessageReceived(Event):
+    """A message that a person sent to the run in progress is part of the conversation now.
+
+    Args:
+        text: the message.
+
+    Example:
+        >>> MessageReceived("Use tabs, please.").to_dict()["event"]
+        'message_received'
+    """
+
+    type: ClassVar[str] = "message_received"
+    text: str
+
+
+@dataclass(slots=True, eq=False)
 class TurnFinished(Event):
-    """The model answered and its calls have results."""
+    """The model answered and its calls have results.
+
+    Args:
+        turn: the number of the turn.
+        usage: the tokens of the turn.
+
+    Example:
+        >>> TurnFinished(1, {"input": 100, "output": 10}).turn
+        1
+    """
 
     type: ClassVar[str] = "turn_finished"
     turn: int
@@ -144,7 +322,15 @@ class TurnFinished(Event):
 
 @dataclass(slots=True, eq=False)
 class RunStarted(Event):
-    """An agent begins to work on a prompt."""
+    """An agent begins to work on a prompt.
+
+    Args:
+        prompt: the prompt.
+
+    Example:
+        >>> RunStarted("Count the words.").prompt
+        'Count the words.'
+    """
 
     type: ClassVar[str] = "run_started"
     prompt: str = ""
@@ -152,7 +338,23 @@ class RunStarted(Event):
 
 @dataclass(slots=True, eq=False)
 class RunFinished(Event):
-    """The last event of a run, however it ended."""
+    """The last event of a run, however it ended.
+
+    Args:
+        text: the answer, or the text so far.
+        reason: how the run ended.
+        turns: how often the model was asked.
+        usage: the tokens.
+        calls: how many tools were called.
+        cost: the cost; None where the price is unknown.
+        error: why the run failed; empty where it did not.
+        run: the id of a durable run. Such a run may end several times: it waits, and it is resumed. Its figures are
+            then those of the whole run so far.
+
+    Example:
+        >>> RunFinished("Hello!", "answer", 1).reason
+        'answer'
+    """
 
     type: ClassVar[str] = "run_finished"
     text: str
@@ -162,6 +364,27 @@ class RunFinished(Event):
     calls: int = 0
     cost: float | None = None
     error: str = ""
+    run: str = ""
+
+
+@dataclass(slots=True, eq=False)
+class SessionTitled(Event):
+    """The model gave a session its title.
+
+    Args:
+        title: the title.
+        usage: the tokens that it cost.
+        cost: the cost; None where the price is unknown.
+
+    Example:
+        >>> SessionTitled("Refund of order 7").title
+        'Refund of order 7'
+    """
+
+    type: ClassVar[str] = "session_titled"
+    title: str
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    cost: float | None = None
 
 
 _COMMON = frozenset(f.name for f in fields(Event))
@@ -179,7 +402,8 @@ def _mask_part(value: Any, mask: Callable[[Any], Any]) -> Any:
 def _to_wire(value: Any, call: ToolCall | None) -> Any:
     if isinstance(value, ToolCall):
         name, id = short_name(sendable(value.name)), short_name(sendable(value.id))
-        return {"id": id, "name": name, "arguments": plain(value.arguments)}
+        parent = {"parent": short_name(sendable(value.parent))} if isinstance(value, InnerCall) else {}
+        return {"id": id, "name": name, "arguments": plain(value.arguments), **parent}
     if isinstance(value, ToolResult):
         return value.to_dict(id=call.id, name=call.name) if call is not None else value.to_dict()
     return sendable(value) if isinstance(value, str) else plain(value)

@@ -6,7 +6,8 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from itertools import islice
 from traceback import format_exception
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from forge.core.execution.background import BackgroundWork
 from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.execution.session_end import end_started
 from forge.core.interrupts import is_interrupt
-from forge.core.messages import ToolCall
+from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import brief, clip_bytes, text_of
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
@@ -35,16 +36,50 @@ _LONGEST_NAME = 80  # characters of a tool's name in the log
 _NOT_YET: Mapping[str, Any] = {}  # the arguments before they are parsed
 
 Next = Callable[[ToolContext], Coroutine[Any, Any, ToolResult]]
+"""The rest of the chain that a step calls: `await proceed(ctx)` returns the result.
+
+Example:
+    >>> async def quiet(ctx: ToolContext, proceed: Next) -> ToolResult:
+    ...     return await proceed(ctx)
+"""
 Look = Callable[[ToolContext, ToolResult], ToolResult | Coroutine[Any, Any, ToolResult]]
-"""The function of a step that only looks at the result. Returns the result, another one, or a coroutine for one."""
+"""The function of a step that only looks at the result. Returns a result, or a coroutine that returns one."""
 Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
 """One concern around every call: look, change the context, call `proceed`, look at the result.
 
-A step may carry `applies(spec) -> bool`, asked once a tool; `screens = True`, when it also wants the results that did
-not come from running the tool (refusals, background work); `look`, where it does nothing else but look at the result,
-which is called in its place; `clear_turn(session_id)`, `clear_state(session_id)`; and
-`end_session(session_id)`, where the end of a session forgets more than `clear_state` does.
+A step may have these attributes:
+
+- `applies(spec) -> bool`: called once per tool; False leaves the step out.
+- `screens = True`: the step also gets results that did not come from running the tool (refusals, background work).
+- `look`: called instead of the step, if the step only looks at the result.
+- `clear_turn(session_id)` and `clear_state(session_id)`: forget a turn, or a session.
+- `end_session(session_id)`: called at the end of a session, if that forgets more than `clear_state`.
+
+Example:
+    >>> async def shout(ctx: ToolContext, proceed: Next) -> ToolResult:
+    ...     result = await proceed(ctx)
+    ...     return ToolResult.text(result.for_llm.upper())
+    >>> step: Step = shout
 """
+
+
+@dataclass(slots=True)
+class CallBudget:
+    """Counts the calls that the tools of a turn make themselves, up to a limit."""
+
+    left: int | None  # None: any number
+    made: int = 0
+
+    def take(self) -> bool:
+        """Counts a call; returns False where none is left."""
+        if self.left is not None and self.made >= self.left:
+            return False
+        self.made += 1
+        return True
+
+
+call_budget: ContextVar[CallBudget | None] = ContextVar("call_budget", default=None)
+"""The budget of the current turn; None outside of runs."""
 
 
 class _ToolChain(NamedTuple):
@@ -55,9 +90,23 @@ class _ToolChain(NamedTuple):
 
 
 class ToolExecutor:
-    """Runs every call. Never raises, except to be cancelled.
+    """Runs every call through the steps. Never raises, except to be cancelled.
 
-    `steps` has no default: leaving out `authorize` is a decision. `secrets` are masked in the log.
+    Args:
+        registry: the tools.
+        steps: the steps. They have no default: leaving out `authorize` is a decision.
+        activity: receives the events.
+        secrets: values that are masked in the log.
+        background: runs background work; by default the executor's own.
+
+    Example:
+        >>> @tool
+        ... def today() -> str:
+        ...     "Return the day of the week."
+        ...     return "Monday"
+        >>> executor = ToolExecutor(ToolRegistry([today]), steps=[])
+        >>> asyncio.run(executor.execute(ToolCall("today"), Scope())).for_llm
+        'Monday'
     """
 
     def __init__(
@@ -74,6 +123,8 @@ class ToolExecutor:
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
         self.activity.secrets.include(self.secrets)  # a custom stream shows no secret of these tools
         self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
+        if self.background.gate is None:
+            self.background.gate = next((step.gate for step in self.steps if hasattr(step, "gate")), None)
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -87,7 +138,7 @@ class ToolExecutor:
             entry = None
         if entry is None or self._version != self.registry.version:
             entry = self._find_chain(call.name)
-        ctx = ToolContext(call, entry[0], _NOT_YET, scope, self.activity, self.background)
+        ctx = ToolContext(call, entry[0], _NOT_YET, scope, self.activity, self.background, self)
         watched = self.activity.listening or log.isEnabledFor(logging.INFO)
         started = self._begin_call(ctx) if watched else 0.0
         try:
@@ -140,6 +191,19 @@ class ToolExecutor:
                 await asyncio.gather(*map(run, batch))
         return [results[index] for index in range(len(calls))]
 
+    async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult:
+        """Runs a call that a tool makes while it runs, as any other call."""
+        return self._refuse_beyond_budget(call, scope) or await self.execute(call, scope)
+
+    def _refuse_beyond_budget(self, call: InnerCall, scope: Scope) -> ToolResult | None:
+        budget = call_budget.get()
+        if budget is None or budget.take():
+            return None
+        words = "the run has made all the calls that its limit allows"
+        result = ToolResult.failed(ToolError(words, ErrorKind.USER, "Go on without it."), during=render_call(call))
+        self.refuse(call, scope, result)
+        return result
+
     def refuse(self, call: ToolCall, scope: Scope, result: ToolResult) -> None:
         """Emits the events of a call that is not run: a start, an error and an end."""
         if self.activity.listening or log.isEnabledFor(logging.INFO):
@@ -154,7 +218,7 @@ class ToolExecutor:
     def end_session(self, session_id: str) -> None:
         """Ends a session: its programs end, and nothing of it is remembered.
 
-        Background work is no program: it continues to its end, which is still an event. `end_work` cancels it.
+        Background work is not a program: it continues to its end, which is still an event. `end_work` cancels it.
         """
         end_started(session_id)
         self.background.forget(session_id, lambda: self._forget(session_id))
@@ -219,7 +283,9 @@ class ToolExecutor:
                 raise
             log.error("a step failed while it screened a result of %s: %s", _name_for_log(ctx), type(broken).__name__)
             kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
-            return ToolResult.error(f"{ctx.call.name}: its result is withheld, a step failed: {text_of(broken)}", kind)
+            return ToolResult.error(
+                f"{ctx.call.name}: its result is withheld, because a step failed: {text_of(broken)}", kind
+            )
         finally:
             ctx.outcome = None
 
@@ -258,6 +324,9 @@ class ToolExecutor:
                 batches.append([index])
                 open_batch = spec.parallel
         return batches + last
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {len(self.registry)} tools, {len(self.steps)} steps>"
 
 
 def render_call(call: ToolCall) -> str:

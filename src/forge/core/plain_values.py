@@ -119,6 +119,9 @@ def _slots(kind: type) -> tuple[str, ...]:
     return (slots,) if isinstance(slots, str) else tuple(slots)
 
 
+_SHORT_NUMBER = 10**18
+
+
 def brief(value: Any, depth: int = 0) -> str:
     """Renders a value as a person would write it, in a few words however large it is."""
     if type(value) is str:
@@ -126,6 +129,8 @@ def brief(value: Any, depth: int = 0) -> str:
         if short.isprintable() and '"' not in short and "\\" not in short:
             return f'"{short}"'
         return quote_json(sendable(short))
+    if type(value) is int and -_SHORT_NUMBER < value < _SHORT_NUMBER:
+        return str(value)
     if isinstance(value, Mapping):
         inside = ", ".join(
             f"{brief(str(key))}: {brief(item, depth + 1)}" for key, item in _first_items(value.items(), depth)

@@ -10,11 +10,17 @@ from typing import Any, Protocol
 from forge.core.check_definition import check_listed
 from forge.core.class_options import with_attributes
 from forge.core.errors import DefinitionError, DuplicateToolError
+from forge.core.extras import is_installed
 from forge.core.spec import Permission, PermissionName, ToolSpec
-from forge.core.tool import FunctionTool, Tool, are_alike, unknown
+from forge.core.tool import FunctionTool, Tool, UnavailableTool, are_alike, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
-"""Tools that need something kept open: an MCP server, an HTTP client, a watched folder."""
+"""Tools that need something kept open: an MCP server, an HTTP client, a watched folder. `async with` opens them.
+
+Example:
+    >>> isinstance(scripts("tools"), AbstractAsyncContextManager)
+    True
+"""
 
 
 class ReportsProblems(Protocol):
@@ -33,33 +39,47 @@ def problems_of(source: ToolSource | ReportsProblems) -> Sequence[object]:
 MOST_SESSIONS = 1_000  # for which revealed tools are remembered
 
 CONVERSATION = frozenset({"task_completion", "ask_question", "converse"})
-"""Tools that hand over to the person: once registered, they can be neither replaced nor removed."""
+"""Tools that hand over to the person. Once registered, they can be neither replaced nor removed."""
 
 
 class ToolRegistry(Mapping[str, Tool]):
     """A mapping of names to tools. Names are unique; replacing a tool needs `replace=True`.
 
-    Writers copy, so readers never wait and never see half a change; every change counts up `version`.
+    Writers copy, so readers never wait and never see half a change; every change counts up `version`. A tool that needs
+    an extra which is not installed is no entry, so no model sees it: `unavailable` lists it, and `find` explains it.
+
+    Args:
+        tools: tools and functions to begin with.
+
+    Example:
+        >>> registry = ToolRegistry()
+        >>> register_all(registry)
+        >>> registry["math_calculate"].spec.permissions
+        frozenset()
     """
 
     def __init__(self, tools: Iterable[Tool | Callable[..., Any]] = ()) -> None:
         self._lock = threading.RLock()
         self._tools: dict[str, Tool] = {}
         self._names: dict[str, str] = {}  # every name and alias -> canonical name
+        self._unavailable: dict[str, UnavailableTool] = {}  # by every name and alias
         self._revealed: dict[str, dict[str, int]] = {}  # session -> hidden tool -> turns left
-        self._definitions: dict[tuple[str, frozenset[str]], list[dict[str, Any]]] = {}
+        self._definitions: dict[tuple[str, tuple[str, ...]], list[dict[str, Any]]] = {}
         self._shown: tuple[int, list[ToolSpec]] = (-1, [])  # the specs of a version, where nothing is revealed
+        self._deferred: frozenset[str] = frozenset()  # sent only once `tool_search` found them
+        self._sent: frozenset[str] | None = None  # the tools whose definitions are sent; None: all that are not hidden
         self.version = 0
         check_listed(tools)
         self.add(*tools)
 
     def add(self, *tools: Tool | Callable[..., Any], replace: bool = False) -> None:
-        """Registers tools; plain functions are decorated on the way in. All of them, or none.
+        """Registers all tools, or none; plain functions become tools.
 
-        A tool that is there already, the same object or one made alike, stays as it is.
+        A tool that is already registered, as the same object or with the same settings, stays.
         """
         given = [item if isinstance(item, Tool) else FunctionTool(item, {}) for item in tools]
         with self._lock:
+            given = self._set_aside_unavailable(given)
             known, names = dict(self._tools), dict(self._names)
             added = []
             for one in given:
@@ -102,7 +122,7 @@ class ToolRegistry(Mapping[str, Tool]):
         found = self._tools.get(name)
         if found is None:
             canonical = self._names.get(name)
-            found = self._tools.get(canonical) if canonical else None
+            found = self._tools.get(canonical) if canonical else self._unavailable.get(name)
         return found if found is not None else unknown(name, self._names)
 
     def select(self, keep: Callable[[ToolSpec], bool]) -> ToolRegistry:
@@ -110,6 +130,9 @@ class ToolRegistry(Mapping[str, Tool]):
         chosen = ToolRegistry()
         chosen._tools = {name: one.inside(chosen) for name, one in self._tools.items() if keep(one.spec)}
         chosen._names = {alias: name for alias, name in self._names.items() if name in chosen._tools}
+        chosen._unavailable = {name: one for name, one in self._unavailable.items() if keep(one.spec)}
+        chosen._sent = self._sent
+        chosen._deferred = self._deferred
         return chosen
 
     def enabled(self, permissions: Iterable[Permission | PermissionName]) -> ToolRegistry:
@@ -131,14 +154,18 @@ class ToolRegistry(Mapping[str, Tool]):
         if not self._revealed and self._shown[0] == self.version:
             return self._shown[1]
         revealed = self._revealed.get(session_id, {})
-        shown = [one.spec for name, one in self._tools.items() if not one.spec.hidden or name in revealed]
+        shown = [
+            one.spec for name, one in self._tools.items() if name not in revealed and not self.is_deferred(one.spec)
+        ]
+        # found tools come last, in the order in which they were found: what was sent before stays in the cache
+        shown += [self._tools[name].spec for name in revealed if name in self._tools]
         if not self._revealed:
             self._shown = (self.version, shown)
         return shown
 
     def definitions(self, dialect: str = "openai", session_id: str = "local") -> list[dict[str, Any]]:
         """Returns the specs in a provider's spelling, in order of registration. Built once per version: read only."""
-        key = (dialect, frozenset(self._revealed.get(session_id, ())))
+        key = (dialect, tuple(self._revealed.get(session_id, ())))
         cache = self._definitions  # a change puts another in its place: what is built now must not end up there
         built = cache.get(key)
         if built is None:
@@ -147,7 +174,7 @@ class ToolRegistry(Mapping[str, Tool]):
             try:
                 spell = DIALECTS[dialect]
             except KeyError:
-                raise ValueError(f"unknown dialect {dialect!r}; known are {', '.join(DIALECTS)}") from None
+                raise ValueError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}") from None
             built = [spell(spec) for spec in self.specs(session_id)]
             cache[key] = built
         return list(built)
@@ -162,14 +189,43 @@ class ToolRegistry(Mapping[str, Tool]):
         return self._names.keys()
 
     @property
+    def unavailable(self) -> list[ToolSpec]:
+        """The specs of tools that cannot be used, because their extra is not installed."""
+        return [one.spec for name, one in self._unavailable.items() if name == one.spec.name and name not in self]
+
+    @property
     def count(self) -> int:
         return len(self._tools)
+
+    @property
+    def sent(self) -> frozenset[str] | None:
+        """The tools whose definitions are sent; None: all that are not hidden."""
+        return self._sent
+
+    def send_only(self, names: Iterable[str]) -> None:
+        """Sends a model only the definitions of these tools. `tool_search` finds the others, and all can be called."""
+        with self._lock:
+            self._sent = frozenset(names)
+            self._count_change()
+
+    def defer(self, names: Iterable[str]) -> None:
+        """Sends the definitions of these tools only once `tool_search` found them. All can be called."""
+        with self._lock:
+            self._deferred = frozenset(names)
+            self._count_change()
+
+    def is_deferred(self, spec: ToolSpec) -> bool:
+        """Says whether a model sees the tool only after `tool_search` found it."""
+        if self._sent is not None:
+            return spec.name not in self._sent
+        return spec.hidden or spec.name in self._deferred
 
     def reveal(self, names: Iterable[str], session_id: str = "local", turns: int = 5) -> None:
         """Shows hidden tools to the model for a few turns of a session."""
         with self._lock:
             shown = dict(self._revealed.get(session_id, {}))
-            shown.update({name: turns for name in names if name in self._tools and self._tools[name].spec.hidden})
+            deferred = [name for name in names if name in self._tools and self.is_deferred(self._tools[name].spec)]
+            shown.update(dict.fromkeys(deferred, turns))
             others = {key: value for key, value in self._revealed.items() if key != session_id}
             for oldest in list(others)[: max(0, len(others) - MOST_SESSIONS + 1)]:
                 del others[oldest]
@@ -188,6 +244,18 @@ class ToolRegistry(Mapping[str, Tool]):
         """Forgets the revealed tools of a session that is over."""
         with self._lock:
             self._revealed = {key: value for key, value in self._revealed.items() if key != session_id}
+
+    def _set_aside_unavailable(self, given: list[Tool]) -> list[Tool]:
+        """Returns the tools whose extra is installed; the others are only remembered."""
+        usable = []
+        for one in given:
+            spec = getattr(one, "spec", None)  # one without a spec is refused later
+            if isinstance(spec, ToolSpec) and spec.extra and not is_installed(spec.extra):
+                names = dict.fromkeys((spec.name, *spec.aliases), UnavailableTool(one))
+                self._unavailable = {**self._unavailable, **names}
+            else:
+                usable.append(one)
+        return usable
 
     def _count_change(self) -> None:
         self.version += 1

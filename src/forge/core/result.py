@@ -12,11 +12,24 @@ from forge.core.plain_values import brief, describe_unreadable, number, plain, s
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
 MOST_ATTACHED = 100
 PREVIEW = 500  # characters of a line in a preview
+RESULT = "result"  # the key in `data` of a value that is neither an object nor text, as MCP's SDK has it
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """Binary content beside the text. A large one is stored in a file as well."""
+    """Binary content beside the text. A large one is stored in a file as well.
+
+    Args:
+        media_type: such as "image/png".
+        data: the content.
+        name: the name of a file.
+        path: a file with the same content, where there is one.
+        left_out: the number of bytes that are not in `data`, though they belong to it.
+
+    Example:
+        >>> Attachment("image/png", b"...", "chart.png").name
+        'chart.png'
+    """
 
     media_type: str
     data: bytes
@@ -34,15 +47,27 @@ class Attachment:
         name, kind = (short_name(sendable(one)) for one in (self.name, self.media_type))
         wire: dict[str, Any] = {"name": name, "media_type": kind, "data": b64encode(self.data).decode()}
         if self.left_out:
-            where = f"it is in {self.path}" if self.path else "the result itself has it, and no file"
+            where = f"the content is in {self.path}" if self.path else "the content is only in the result itself"
             wire |= {"bytes": self.left_out, "path": sendable(self.path)}
-            wire["left_out"] = f"{self.left_out:,} bytes are too much to be sent here; {sendable(where)}"
+            wire["left_out"] = f"{self.left_out:,} bytes are too many to send here; {sendable(where)}"
         return wire
 
 
 @dataclass(slots=True)
 class Failure:
-    """Why a call failed and what to try next. Treat it as frozen, like the result it belongs to."""
+    """Why a call failed and what to try next. Treat it as frozen, like the result it belongs to.
+
+    Args:
+        message: what went wrong.
+        kind: who has to act.
+        suggestion: what to do next.
+        passing: True: nothing happened, and the same call may work in a moment.
+        cause: the exception, for logs. It is never serialised.
+
+    Example:
+        >>> ToolResult.error("no such file", "not_found", "List the directory.").failure.suggestion
+        'List the directory.'
+    """
 
     message: str
     kind: ErrorKind = ErrorKind.SYSTEM
@@ -61,16 +86,35 @@ class StoredText(Protocol):
     problem: str  # why not all of it is stored
 
     @property
-    def total_lines(self) -> int: ...
+    def total_lines(self) -> int: ...  # of a text with a problem: those counted before it
     def masked(self, mask: Callable[[str], str]) -> StoredText: ...
     def pieces(self) -> Iterator[str]: ...
 
 
 @dataclass(slots=True, init=False, repr=False)
 class ToolResult:
-    """The only thing an execution returns. Treat it as frozen: the methods here return changed copies.
+    """The only thing an execution returns: text for the model, text for the person, data for the program.
 
-    (A frozen dataclass would cost every call a fifth of its time.)
+    Treat it as frozen: the methods return changed copies. (A frozen dataclass would cost every call a fifth of its
+    time.)
+
+    Args:
+        for_llm: the text for the model.
+        for_user: the text for the person, shown unless `silent`.
+        silent: nothing is shown to the person.
+        title: one line for a UI.
+        data: for programs; the model never sees it. An object that a tool function returned is the data itself; a
+            number, a list or another value that is neither an object nor text is `data["result"]`.
+        attachments: images and files.
+        failure: why the call failed; None where it did not.
+        pending: work continues in the background; a `ToolCompleted` event follows.
+        whole: all of a text of which `for_llm` holds a part; the output limit takes it away.
+
+    Example:
+        >>> ToolResult(for_llm="3 rows", data={"rows": 3}).success
+        True
+        >>> ToolResult.of(6).data
+        {'result': 6}
     """
 
     for_llm: str
@@ -154,13 +198,21 @@ class ToolResult:
 
     def with_data(self, **entries: Any) -> ToolResult:
         """Returns this result with further entries for programs."""
-        return replace(self, data={**self.data, **entries})
+        made = self._from_text(self.for_llm, {**self.data, **entries})
+        made.for_user, made.silent, made.title, made.attachments = (
+            self.for_user,
+            self.silent,
+            self.title,
+            self.attachments,
+        )
+        made.failure, made.pending, made.whole = self.failure, self.pending, self.whole
+        return made
 
     @classmethod
-    def _from_text(cls, text: str) -> ToolResult:
+    def _from_text(cls, text: str, data: Mapping[str, Any]) -> ToolResult:
         """Makes a result of a text, without `__init__`, since most results are made here."""
         made = object.__new__(cls)
-        made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", {}
+        made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", data
         made.attachments, made.failure, made.pending, made.whole = (), None, False, None
         return made
 
@@ -169,13 +221,16 @@ class ToolResult:
         """Turns the value of a tool function into a result. Never raises."""
         kind = type(value)
         if kind is str:
-            return cls._from_text(value if value.isascii() else sendable(value))  # type: ignore[attr-defined,arg-type]
+            return cls._from_text(value if value.isascii() else sendable(value), {})  # type: ignore[attr-defined,arg-type]
         if kind is int:
-            return cls._from_text(number(value))  # type: ignore[arg-type]
+            try:
+                return cls._from_text(str(value), {RESULT: value})
+            except ValueError:  # past Python's limit of digits
+                return cls._from_text(text := number(value), {RESULT: text})  # type: ignore[arg-type]
         if kind is float and value - value == 0:  # type: ignore[operator]  # finite
-            return cls._from_text(repr(value))
+            return cls._from_text(repr(value), {RESULT: value})
         if kind is bool:
-            return cls(for_llm="true" if value else "false")
+            return cls._from_text("true" if value else "false", {RESULT: value})
         if value is None:
             return cls(for_llm="Done.")
         if isinstance(value, ToolResult):
@@ -313,14 +368,14 @@ def _from_structure(value: object) -> ToolResult:
     data = plain(value)
     if isinstance(data, str) and data == describe_unreadable(value):
         return ToolResult.error(
-            f"it ran, but it returned {data}, which says nothing to a model",
+            f"it ran, but it returned {data}, which a model cannot read",
             ErrorKind.SYSTEM,
-            "Let it return text, numbers, lists, dictionaries, dataclasses, pydantic models or a ToolResult; of an "
+            "Return text, numbers, lists, dictionaries, dataclasses, pydantic models or a ToolResult; instead of an "
             "iterator, list(…).",
         )
     if isinstance(data, str):  # an enum, a date, NaN: its text as it is
-        return ToolResult(for_llm=data)
+        return ToolResult(for_llm=data, data={RESULT: data})
     import json  # listing tools does without
 
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
-    return ToolResult(for_llm=text, data=data if isinstance(data, dict) else {})
+    return ToolResult(for_llm=text, data=data if isinstance(data, dict) else {RESULT: data})

@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeVar, get_args
 
 from forge.core.errors import DefinitionError
+from forge.core.extras import EXTRAS
 
 JsonSchema = Mapping[str, Any]
 
@@ -19,7 +20,12 @@ _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
 
 
 class Category(StrEnum):
-    """The origin of a tool. Production builds drop `DEV`."""
+    """The origin of a tool. Production builds drop `DEV`.
+
+    Example:
+        >>> Category("builtin") is Category.BUILTIN
+        True
+    """
 
     BUILTIN = "builtin"
     ADAPTER = "adapter"
@@ -28,7 +34,12 @@ class Category(StrEnum):
 
 
 class Permission(StrEnum):
-    """A kind of effect that a tool may have on the world."""
+    """A kind of effect that a tool may have on the world: read, write, execute or network.
+
+    Example:
+        >>> Permission.READ == "read"
+        True
+    """
 
     READ = "read"
     WRITE = "write"
@@ -38,9 +49,24 @@ class Permission(StrEnum):
 
 PermissionName = Literal["read", "write", "execute", "network"]
 
+RepairName = Literal["fence", "prose", "quotes", "commas", "encoding", "closing", "wrapping", "names", "values"]
+REPAIR_NAMES: tuple[RepairName, ...] = get_args(RepairName)
+REPAIRS: frozenset[str] = frozenset(REPAIR_NAMES)
+"""The kinds of repair that arguments may get; docs/tools.md explains each."""
+
 
 class Rate(NamedTuple):
-    """The rate of a tool: `calls` in every `seconds`, and `max_calls` in one run (0: no limit)."""
+    """Limits how often a tool may be called.
+
+    Args:
+        calls: calls in every `seconds`; 0: no limit.
+        seconds: the length of the window.
+        max_calls: calls in one run; 0: no limit.
+
+    Example:
+        >>> Rate(calls=10, seconds=60).max_calls
+        0
+    """
 
     calls: int = 0
     seconds: float = 60.0
@@ -67,10 +93,12 @@ class ToolTraits(TypedDict, total=False):
     keep_end: bool
     isolate: bool
     strict: bool
+    repairs: Collection[RepairName]
     expose_errors: bool
     timeout: float | None
     rate: Rate | None
     runs_on: str
+    extra: str
     origin: str
 
 
@@ -113,14 +141,53 @@ class _Late(Generic[T]):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToolSpec:
-    """A tool as others see it. `description`, `parameters` and `returns` may be functions, called when first read."""
+    """A tool as others see it: pure data.
+
+    Args:
+        name: its name, in snake case.
+        description: its prompt. A function is called when it is first read; so are the next two.
+        parameters: the JSON Schema of its arguments.
+        returns: the schema of the value that a call returns; None: text, or unknown.
+        aliases: other names of the tool.
+        argument_aliases: other names of parameters, each with its parameter.
+        category: where it comes from.
+        groups: names of groups, such as "code-agent".
+        permissions: the effects that every call has.
+        optional_permissions: the effects that some calls have.
+        target: the parameters that say what is touched, separated by spaces.
+        ends_turn: the loop stops here and hands over to the person.
+        confirm: ask, even where the policy would allow.
+        parallel: may run beside other calls of the same turn.
+        repeatable: False: the same call twice in a turn is answered, not run.
+        animate: False: no spinner while it runs.
+        idempotent: safe to run again after a crash.
+        hidden: not shown to the model until `tool_search` reveals it.
+        keep_end: a long result keeps its end as well as its beginning.
+        isolate: runs in its own process.
+        strict: True: nothing in the arguments is repaired.
+        repairs: the kinds of repair that its arguments may get; by default all of them.
+        expose_errors: False: an unexpected exception is withheld from the model and logged under an id.
+        timeout: the seconds that a call may take; None: no limit.
+        rate: how often it may be called.
+        runs_on: the kind of worker it needs in stored runs, such as "gpu".
+        extra: the extra of Forge that it needs, such as "web". Without the extra, the tool is unavailable.
+        origin: where it came from: a module, a file, an MCP server.
+
+    Example:
+        >>> @tool(permissions={"read"}, target="path")
+        ... def count_lines(path: str) -> int:
+        ...     "Count the lines of a file."
+        ...     return 0
+        >>> count_lines.spec.name, count_lines.spec.target
+        ('count_lines', 'path')
+    """
 
     name: str
     description: _Late[str] = _Late()
     parameters: _Late[JsonSchema] = _Late()
     returns: _Late[JsonSchema | None] = _Late(
         None
-    )  # the schema of the data that a call returns; None: text, or unknown
+    )  # the schema of the value that a call returns; None: text, or unknown
     aliases: tuple[str, ...] = ()
     argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> parameter
     category: Category = Category.CUSTOM
@@ -138,10 +205,12 @@ class ToolSpec:
     keep_end: bool = False  # a long result keeps its end as well as its beginning
     isolate: bool = False  # runs in a process of its own
     strict: bool = False  # True: nothing in the arguments is repaired
+    repairs: frozenset[str] = dataclasses.field(default_factory=lambda: REPAIRS)  # kinds that its arguments may get
     expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
     timeout: float | None = 120.0
     rate: Rate | None = None
     runs_on: str = ""  # the kind of worker it needs, such as "gpu", in runs that have several; else it runs here
+    extra: str = ""  # the extra of Forge that it needs, such as "web"; without it the tool is unavailable
     origin: str = ""  # where it came from: a module, a file, an MCP server
 
     has_own_schema: ClassVar[bool]  # each spec's own: whether `parameters` were given as data, and not as a function
@@ -149,9 +218,9 @@ class ToolSpec:
     def __post_init__(self) -> None:
         fill, who = object.__setattr__, f"tool {self.name!r}"
         if isinstance(self.aliases, str):
-            raise DefinitionError(f"{who}: aliases={self.aliases!r} is a text; write aliases=[{self.aliases!r}]")
+            raise DefinitionError(f"{who}: aliases={self.aliases!r} is a string; write aliases=[{self.aliases!r}]")
         fill(self, "aliases", tuple(self.aliases))
-        for field in ("groups", "permissions", "optional_permissions"):
+        for field in ("groups", "permissions", "optional_permissions", "repairs"):
             fill(self, field, collect_values(who, field, getattr(self, field)))
         if type(self.category) is not Category:
             fill(self, "category", _member(who, "category", Category, self.category))
@@ -168,8 +237,10 @@ class ToolSpec:
                 raise DefinitionError(f"{who}: {flag}={getattr(self, flag)!r} must be True or False")
         if self.category is not Category.ADAPTER and any("__" in name for name in (self.name, *self.aliases)):
             raise DefinitionError(
-                f"tool name {self.name!r}: two underscores in a row are kept for server__tool names; use one"
+                f"tool name {self.name!r}: two underscores in a row are reserved for server__tool names; use one"
             )
+        if self.extra and self.extra not in EXTRAS:
+            raise DefinitionError(f"{who}: extra={self.extra!r} is no extra of Forge; there are {', '.join(EXTRAS)}")
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
             raise DefinitionError(
                 f"tool {self.name!r}: timeout={self.timeout!r} must be a number of seconds above 0, or None"
@@ -183,6 +254,11 @@ class ToolSpec:
     def requires_confirmation(self) -> bool:
         """Says whether a person is asked unless a rule allows it: from the permissions, or `confirm`."""
         return self.confirm or bool(self.permissions - {Permission.READ})
+
+    @property
+    def allowed_repairs(self) -> frozenset[str]:
+        """The kinds of repair that are made: none where `strict` is set."""
+        return frozenset() if self.strict else self.repairs
 
     def changed(self, **fields: Any) -> ToolSpec:
         """Returns a copy with other fields; fields not computed yet stay uncomputed."""
@@ -215,10 +291,19 @@ _FLAGS = tuple(field.name for field in dataclasses.fields(ToolSpec) if type(fiel
 def collect_values(who: str, field: str, values: Any) -> frozenset[Any]:
     """Collects values given as a set or a list. Raises `DefinitionError` for a text, and for an unknown permission."""
     if isinstance(values, str) or not isinstance(values, Iterable):
-        raise DefinitionError(f"{who}: {field}={values!r} has to be a set; write {field}={{{values!r}}}")
+        raise DefinitionError(f"{who}: {field}={values!r} must be a set; write {field}={{{values!r}}}")
     if field == "groups":
         return frozenset(values)
+    if field == "repairs":
+        return _collect_repairs(who, frozenset(values))
     return frozenset(value if type(value) is Permission else _member(who, field, Permission, value) for value in values)
+
+
+def _collect_repairs(who: str, kinds: frozenset[Any]) -> frozenset[str]:
+    if unknown := kinds - REPAIRS:
+        known = ", ".join(f'"{one}"' for one in REPAIR_NAMES)
+        raise DefinitionError(f"{who}: unknown value {min(unknown, key=str)!r} in repairs; known: {known}")
+    return kinds
 
 
 def _member(who: str, field: str, kind: type[StrEnum], value: Any) -> Any:
@@ -226,7 +311,7 @@ def _member(who: str, field: str, kind: type[StrEnum], value: Any) -> Any:
         return kind(value)
     except ValueError:
         known = ", ".join(f'"{one}"' for one in kind)
-        raise DefinitionError(f"{who}: {field} holds {value!r}; possible are {known}") from None
+        raise DefinitionError(f"{who}: unknown value {value!r} in {field}; known: {known}") from None
 
 
 def is_name(name: object) -> bool:

@@ -27,6 +27,7 @@ from forge.core.check_definition import (
 from forge.core.class_options import OPTIONS, class_options, own_options
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.extras import find_missing, missing_extra
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
@@ -37,13 +38,30 @@ Owner = TypeVar("Owner")
 
 
 class Tool:
-    """Subclass it and write `run` with typed parameters.
+    """A spec that the model reads, and code that runs. Subclass it and write `run` with typed parameters.
 
     The class docstring is the description. Options are given with the class, `class Deploy(Tool, confirm=True)`, or as
     attributes of it, `requires_confirmation = True`. A parameter annotated `ToolContext` receives the context and stays
     hidden from the model. A class with a schema of its own sets `self.spec` and defines `invoke(arguments, ctx)`
     instead of `run`. A class may define `set_context(channel, chat_id)` and `set_callback(callback)`: such a call runs
     on a shallow copy of its own, so concurrent calls never see each other's.
+
+    Args:
+        args: the parameters of the subclass.
+        kwargs: the parameters of the subclass.
+
+    Example:
+        >>> class Deploy(Tool, permissions={"execute"}, target="service"):
+        ...     "Deploy a service."
+        ...
+        ...     def __init__(self, region: str) -> None:
+        ...         self.region = region
+        ...
+        ...     async def run(self, service: str) -> str:
+        ...         return f"{service} is live in {self.region}"
+        >>> agent = Agent(None, tools=[Deploy("eu")], policy=rules("allow execute web"))
+        >>> asyncio.run(agent.call("deploy", {"service": "web"})).for_llm
+        'web is live in eu'
     """
 
     spec: ToolSpec
@@ -142,7 +160,14 @@ class Tool:
         return await runner(arguments, ctx)
 
     def _style(self) -> CallStyle:
-        return CallStyle(self._signature.context_parameter)
+        return CallStyle(self._signature.context_parameter, deps=self._signature.deps_type)
+
+    def deps_type(self) -> Any:
+        """Returns the type that the tool declares with `ctx: ToolContext[Db]`; None where it declares none."""
+        try:
+            return self._style().deps if type(self).invoke is Tool.invoke else None
+        except (AttributeError, DefinitionError):  # without `run`, or annotations that a call reports
+            return None
 
     def parameter_settings(self) -> Mapping[str, Setting]:
         """Returns this tool's settings for its parameters; its constructor ends with `show_settings()`."""
@@ -324,6 +349,9 @@ class DeferredTool(Tool):
     def needs_person(self) -> bool:  # type: ignore[override]
         return self._made is not None and self._made.needs_person
 
+    def deps_type(self) -> Any:
+        return self._made.deps_type() if self._made is not None else None
+
     def _initialise_now(self) -> Tool:
         if self._made is None:
             value = self._initialise()
@@ -366,6 +394,21 @@ class UnknownTool(Tool):
         raise ToolError("no such tool", ErrorKind.NOT_FOUND, advice)
 
 
+class UnavailableTool(Tool):
+    """Replaces a tool whose extra is not installed: every call of it says how to install the extra."""
+
+    def __init__(self, original: Tool) -> None:
+        self.original, self.spec = original, original.spec
+
+    def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        raise explain_unavailable(self.spec)
+
+
+def explain_unavailable(spec: ToolSpec) -> ToolError:
+    """Returns the reason why a tool is unavailable, with the command that installs its extra."""
+    return missing_extra(spec.extra, f"{spec.name} cannot be used", find_missing(spec.extra))
+
+
 @overload
 def tool(function: Callable[Parameters, Returned], /) -> FunctionTool[Parameters, Returned]: ...
 @overload
@@ -373,14 +416,44 @@ def tool(
     **options: Unpack[ToolOptions],
 ) -> Callable[[Callable[Parameters, Returned]], FunctionTool[Parameters, Returned]]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOptions]) -> Any:
-    """Makes a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`."""
+    """Makes a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`.
+
+    The function's name, docstring and annotations become the tool's name, prompt and schema. The function can still be
+    called as before.
+
+    Args:
+        function: a plain function, a coroutine function or a generator.
+        options: fields of `ToolSpec`, such as `permissions`, `target`, `timeout` and `confirm`.
+
+    Example:
+        >>> @tool
+        ... def add(a: int, b: int) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+        >>> add(1, 2), add.spec.parameters["required"]
+        (3, ['a', 'b'])
+    """
     if function is not None:
         return function if isinstance(function, FunctionTool) else FunctionTool(function, {})
     return lambda decorated: FunctionTool(decorated, options)
 
 
 def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions]) -> list[Tool]:
-    """Makes tools of the public methods of an object; a method decorated with `@tool(...)` keeps its own options."""
+    """Makes tools of the public methods of an object; a method decorated with `@tool(...)` keeps its own options.
+
+    Args:
+        things: the object, not its class.
+        prefix: put before each name.
+        options: options of all tools, such as `permissions`.
+
+    Example:
+        >>> class Store:
+        ...     def list_items(self) -> list[str]:
+        ...         "List the items."
+        ...         return ["a"]
+        >>> [made.spec.name for made in toolset(Store(), prefix="store_")]
+        ['store_list_items']
+    """
     if isinstance(things, type):
         raise DefinitionError(f"toolset({things.__name__}): pass an instance, not the class")
     made: list[Tool] = []
@@ -450,7 +523,9 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
             raise DefinitionError(f"tool {name!r} has no parameter {target!r} to use as its target")
     for alias, parameter in spec.argument_aliases.items():
         if parameter not in signature.parameters:
-            raise DefinitionError(f"tool {name!r}: argument alias {alias!r} names {parameter!r}, which is no parameter")
+            raise DefinitionError(
+                f"tool {name!r}: argument alias {alias!r} names {parameter!r}, which is not a parameter"
+            )
     return spec
 
 

@@ -42,10 +42,19 @@ def standard_steps(
     dry: bool = False,
     without: Collection[str] = (),
 ) -> list[Step]:
-    """Returns the steps that every call passes by default. `without={"skip_repeats"}` leaves steps out by name.
+    """Returns the steps that every call passes by default.
 
-    `files`: where it is kept what sessions read and changed; by default in memory. `egress`: which addresses may be
-    connected to; by default the public ones. `guarded`: what skills and projects deny beside the policy.
+    Args:
+        gate: decides about calls.
+        secrets: values that are masked in results.
+        files: the store of what sessions read and changed; by default in memory.
+        egress: which addresses may be reached; by default the public ones.
+        guarded: the guardrails of skills and projects.
+        dry: True: calls that need more than `read` are described instead of run.
+        without: names of steps to leave out, such as `{"skip_repeats"}`.
+
+    Example:
+        >>> agent = Agent(Scripted("Hello!"), steps=lambda gate, secrets: standard_steps(gate, secrets, dry=True))
     """
     steps: list[Step] = [
         trace(),  # a span, where OpenTelemetry is set up
@@ -66,9 +75,7 @@ def standard_steps(
     ]
     names = [step.__module__.rpartition(".")[2] for step in steps]
     if unknown := set(without) - set(names):
-        raise ValueError(
-            f"standard_steps(without={sorted(unknown)}): there is no such step; there are {', '.join(names)}"
-        )
+        raise ValueError(f"standard_steps(without={sorted(unknown)}): unknown step; known steps: {', '.join(names)}")
     return [step for name, step in zip(names, steps, strict=True) if name not in without]
 
 
@@ -76,12 +83,29 @@ def standard_executor(
     tools: ToolRegistry | Iterable[Tool | Callable[..., Any]],
     *,
     policy: Policy | None = None,
-    approve: Approver = nobody,
+    approve: Approver | None = nobody,
     activity: ActivityStream | None = None,
     secrets: Secrets | Iterable[str] = (),
     egress: Egress | None = None,
 ) -> ToolExecutor:
-    """Puts tools behind the standard steps. By default only reading is allowed, and every question is answered no."""
+    """Puts tools behind the standard steps. By default only reading is allowed, and every question is answered no.
+
+    Args:
+        tools: tools and functions, or a registry.
+        policy: what calls may do.
+        approve: answers what the policy asks.
+        activity: receives the events.
+        secrets: values that are masked.
+        egress: which addresses tools may reach.
+
+    Example:
+        >>> @tool
+        ... def add(a: int, b: int) -> int:
+        ...     "Add two numbers."
+        ...     return a + b
+        >>> asyncio.run(standard_executor([add]).execute(ToolCall("add", {"a": 1, "b": 2}), Scope())).for_llm
+        '3'
+    """
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
     hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
     stream = activity if activity is not None else ActivityStream(hidden)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from forge.core.activity import ActivityStream
-from forge.core.events import Event, TextDelta
+from forge.core.events import Event, ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.workspace.state import append_whole
 
 log = logging.getLogger(__name__)
@@ -22,14 +22,26 @@ LONGEST_TEXT = 16 * 1024  # characters of one text in the log; the rest is in th
 def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callable[[], None]:
     """Appends every event to a file that only its owner can read. Returns the function that stops it.
 
-    Opened at once, so that a file that cannot be written is an error here and not a silent gap later. Every line is one
-    write to a file opened for appending: several processes may share it, and a crash loses at most what came after it.
-    A line for which there is no room is left out whole, with a warning in the program's log.
+    The file is opened at once, so that a file that cannot be written is an error here and not a silent gap later. Every
+    line is one write to a file opened for appending: several processes may share it, and a crash loses at most what
+    came after it. A line for which there is no room is left out whole, with a warning in the program's log.
+
+    Args:
+        activity: the stream of events.
+        path: the file.
+
+    Example:
+        >>> agent = Agent(Scripted("Hello!"))
+        >>> stop = audit_log(agent.activity, "audit.ndjson")
+        >>> _ = agent.run_sync("Hi")
+        >>> stop()
+        >>> Path("audit.ndjson").read_text().count("run_finished")
+        1
     """
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
 
     def write(event: Event) -> None:
-        if isinstance(event, TextDelta):
+        if isinstance(event, TextDelta | ReasoningDelta | ToolArgumentsDelta):
             return  # the whole message is in another event
         line = json.dumps(_shorten(_render_event(event)), ensure_ascii=False)
         content = f"{line}\n".encode("utf-8", "backslashreplace")  # half a surrogate pair becomes its escape in JSON

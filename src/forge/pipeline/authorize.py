@@ -15,7 +15,7 @@ from forge.permissions.targets import find_requests
 
 
 def authorize(gate: Gate) -> Authorize:
-    """Passes every declared permission on every target through the gate, and so what the tool requires while it runs.
+    """Passes every declared permission on every target through the gate, then those that the running tool requires.
 
     A tool that declares only `optional_permissions` and a `target` needs them at once where a call names the target.
     """
@@ -23,7 +23,7 @@ def authorize(gate: Gate) -> Authorize:
 
 
 class Authorize:
-    """Left out for tools that the gate does not concern: those that declare nothing and that no rule names.
+    """The step. Tools that declare nothing and that no rule names do without it.
 
     Such a tool keeps the closed gate, so a tool that calls `ctx.require` must declare its `optional_permissions`.
     """
@@ -59,10 +59,10 @@ class Authorize:
 
 
 def _with_notes(result: ToolResult, gate: CallGate) -> ToolResult:
-    """Adds notes for the model: the person's words with a yes, and the arguments that ran instead of its own."""
+    """Adds notes for the model: the person's words with an approval, and the arguments that ran instead."""
     notes = [f"The person approved this and said: {words}" for words in gate.feedback]
     if gate.edited is not None:
         edited = dict(gate.edited)
         result = result.with_data(edited_arguments=plain(edited))
-        notes.append(f"The person changed the arguments; it ran with {ToolResult.of(edited).for_llm[:2_000]}")
+        notes.append(f"The person changed the arguments; the call ran with {ToolResult.of(edited).for_llm[:2_000]}")
     return dataclasses.replace(result, for_llm="\n".join([result.for_llm, *notes])) if notes else result

@@ -10,6 +10,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.executor import Step
+from forge.core.messages import InnerCall
 from forge.core.plain_values import brief
 from forge.core.result import Failure, ToolResult
 from forge.pipeline._bounds import size_of
@@ -23,7 +24,7 @@ LONGEST = 1_000  # characters of a result, or of arguments, that are kept as the
 EXEMPT = frozenset({"bash_output"})  # polling is its job
 
 Ask = Callable[[ToolContext, str], Awaitable[bool]]
-"""Asks a person whether the agent shall continue."""
+"""Asks a person whether the agent may continue."""
 
 
 @dataclass(slots=True)
@@ -89,6 +90,8 @@ def break_loops(ask: Ask | None = None) -> Step:
     trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
 
     def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        if type(ctx.call) is InnerCall:  # a script may loop; the call that runs it is counted
+            return result
         scope = ctx.scope
         key = (scope.session_id, scope.agent)
         trail = trails.get(key)
@@ -119,21 +122,21 @@ def break_loops(ask: Ask | None = None) -> Step:
 
 async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: Ask | None) -> ToolResult:
     if trail.errors >= SAME_ERRORS:
-        return _mark_stopped(result, f"the same error came {trail.errors} times in a row")
+        return _mark_stopped(result, f"the same error occurred {trail.errors} times in a row")
     rounds = trail.made
     what = f"the same call with the same result was made {rounds} times"
     if rounds >= ASK and trail.may_go_on is None:
         trail.may_go_on = False  # unless a person says yes; calls that come meanwhile do not ask again
-        trail.may_go_on = ask is not None and await ask(ctx, f"{what}; go on?")
+        trail.may_go_on = ask is not None and await ask(ctx, f"{what}; continue?")
     if rounds >= STOP or trail.may_go_on is False:
         return _mark_stopped(result, what)
-    note = f"\n\n[Note: {what}. Repeating it will not help: try something else, or say what stands in the way.]"
+    note = f"\n\n[Note: {what}. Repeating it will not help: try something else, or say what blocks you.]"
     return replace(result, for_llm=result.for_llm + note).with_data(rounds=rounds)
 
 
 def _mark_stopped(result: ToolResult, why: str) -> ToolResult:
     """Marks a result as stopped. The output stays as it is; the loop reads the data."""
-    note = f"\n\n[Stopped: {why}. Report what stands in the way instead of trying again.]"
+    note = f"\n\n[Stopped: {why}. Report what blocks you instead of trying again.]"
     return replace(result, for_llm=result.for_llm + note).with_data(stop="loop", stop_reason=f"stopped: {why}")
 
 

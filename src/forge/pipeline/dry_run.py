@@ -18,9 +18,16 @@ SHOWN = 10  # targets named in the text; the data has them all
 
 
 def dry_run(gate: PolicyGate | None = None) -> Step:
-    """Replaces calls that need more than `read`. Put it outside `authorize`, so that no one is asked about a dry run.
+    """Makes a step that describes calls which need more than `read`, instead of running them.
 
-    With a gate it also says what the policy would.
+    Put it outside `authorize`, so that no one is asked about a dry run.
+
+    Args:
+        gate: with a gate, the description says what the policy would decide.
+
+    Example:
+        >>> callable(dry_run())
+        True
     """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:

@@ -11,7 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.executor import Next, Step
-from forge.core.plain_values import plain
+from forge.core.plain_values import number, plain
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import gate_of
@@ -137,8 +137,11 @@ def _mask_data(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
     """Passes every text in plain data through `mask`."""
     if isinstance(value, str):
         return mask(value) if value else value
-    if value is None or isinstance(value, bool | int | float):
+    if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, int | float):
+        shown = number(value) if isinstance(value, int) else repr(value)
+        return value if (hidden := mask(shown)) == shown else hidden
     if depth > DEEPEST:
         return "[nested too deeply to be shown]"
     if isinstance(value, Mapping):
@@ -154,12 +157,12 @@ def _withhold_result(result: ToolResult, denial: Denial) -> ToolResult:
     kind = result.failure.kind if result.failure is not None else ErrorKind.SECURITY
     return replace(
         result,
-        for_llm=f"{words}\nThe call was made; its output is withheld. Do not try to get it in another way.",
+        for_llm=f"{words}\nThe call was made; its output is withheld. Do not try to get it another way.",
         for_user="",
         title=MARK,
         data={"blocked": True},
         attachments=(),
-        failure=Failure(words, kind, "Go on without its output."),
+        failure=Failure(words, kind, "Continue without its output."),
     )
 
 
@@ -185,7 +188,7 @@ class _Stream:
             self._to.emit(event)
 
     def end(self) -> None:
-        """Emits the last line, although it does not end."""
+        """Emits the last line, even if it is incomplete."""
         if self._last is not None and self._waiting:
             self._to.emit(replace(self._last, text=self._rules.redact(self._waiting)))
             self._waiting = ""
@@ -194,7 +197,7 @@ class _Stream:
         if self._rules.streams == "nothing":
             if not self._has_noted:
                 self._has_noted = True
-                self._to.emit(replace(event, text="[Its output is shown when all of it was looked at.]\n"))
+                self._to.emit(replace(event, text="[Its output is shown after all of it is checked.]\n"))
             return
         self._last = event
         whole, found, self._waiting = (self._waiting + event.text).rpartition("\n")

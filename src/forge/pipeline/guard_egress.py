@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the
 def guard_egress(egress: Egress | None = None) -> Step:
     """Applies the project's egress to every call. Without one, the surrounding egress applies: public addresses only.
 
-    It guards every tool, not only those that say they use the network: what a tool forgot to say must not open a door.
+    It guards every tool, also one that forgot to declare that it uses the network.
     """
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:

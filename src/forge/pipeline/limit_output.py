@@ -15,8 +15,9 @@ from zlib import crc32
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Step
+from forge.core.messages import InnerCall
 from forge.core.plain_values import sendable
-from forge.core.result import LARGEST_ON_WIRE, Attachment, Failure, StoredText, ToolResult
+from forge.core.result import LARGEST_ON_WIRE, RESULT, Attachment, Failure, StoredText, ToolResult
 from forge.pipeline._bounds import bound_data, size_of
 from forge.pipeline._step import make_look_step
 from forge.workspace.state import keep_newest, state_directory, write_private
@@ -37,7 +38,10 @@ MAX_JSON = 16 * 1024 * 1024  # characters of a line of JSON that is spread over 
 WIDTH = 160  # characters: a part of it that is shorter stays on one line
 SHORT = 1_000  # characters: nothing below can break a limit or hide a payload
 MAX_NOTE = 200  # characters
+MAX_INNER = 4 * 1024 * 1024  # characters of a result that a script takes
 LIGHT = 20_000  # characters of data that are looked at on the spot
+LARGE = 10**18
+_NUMBERS = (int, float, bool)
 
 _PAYLOAD = re.compile(
     r"data:(?P<media>[\w.+-]+/[\w.+-]+)?(?:;[\w=.-]+)*;base64,(?P<inline>[A-Za-z0-9+/_-]{200,}={0,2})"
@@ -60,12 +64,19 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
 
     def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         is_short = len(result.for_llm) < short
-        if is_short and not (result.data or result.for_user or result.title or result.attachments):
+        data = result.data
+        has_data = bool(data)
+        if has_data and len(data) == 1:  # most often a number, which is small
+            value: Any = data.get(RESULT)
+            has_data = not (type(value) in _NUMBERS and -LARGE < value < LARGE)
+        if is_short and not (has_data or result.for_user or result.title or result.attachments):
             failure = result.failure
             if failure is None or len(failure.message) + len(failure.suggestion) <= MAX_FAILURE:
                 return result
         elif is_short and _is_light(result):
             return result
+        if type(ctx.call) is InnerCall:  # a script takes it, and no model reads it
+            is_short = len(result.for_llm) <= MAX_INNER
         return _limit_in_thread(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
 
     return make_look_step(look, screens=True)
@@ -119,21 +130,33 @@ def _limit_text(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes:
         text = _spread_json(text)
     whole = result.whole
     size, of = (len(text.encode()), 0) if whole is None else (whole.total_bytes, whole.total_lines)
-    shown = fit_text(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end, of=of)
+    more_than = "more than " if whole is not None and whole.problem else ""  # its lines were not all counted
+    shown = fit_text(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end, of=of, more_than=more_than)
     if shown is None and whole is not None:
         shown = Cut(text, of, min(text.count("\n") + 1, of))
     if shown is None:
         return result if text is result.for_llm else replace(result, for_llm=text)
     where, path = _store_whole(ctx, text if whole is None else whole)
-    note = f"[cut: {shown.shown_lines} of {shown.lines} lines shown, {size} bytes in all; {where}]"
-    facts = {"truncated": True, "total_lines": shown.lines, "total_bytes": size, **({"spilled": path} if path else {})}
+    note = f"[cut: {shown.shown_lines} of {more_than}{shown.lines} lines shown, {size} bytes in all; {where}]"
+    facts = {"truncated": True, "total_bytes": size, **({"spilled": path} if path else {})}
+    facts |= {"lines_counted" if more_than else "total_lines": shown.lines}
     return replace(result, for_llm=f"{shown.text}\n{note}", whole=None).with_data(**facts)
 
 
 def fit_text(
-    text: str, max_lines: int, max_bytes: int, max_line: int, *, keep_end: bool = False, of: int = 0
+    text: str,
+    max_lines: int,
+    max_bytes: int,
+    max_line: int,
+    *,
+    keep_end: bool = False,
+    of: int = 0,
+    more_than: str = "",
 ) -> Cut | None:
-    """Returns the text within all three limits, or None where it fits already. `of`: lines of the whole text."""
+    """Returns the text within all three limits, or None where it fits already.
+
+    `of`: the lines of the whole text; `more_than`: the words before their number where they were not all counted.
+    """
     lines = text.split("\n")
     total = len(lines) - (lines[-1] == "")
     clipped = [_clip_line(line, max_line) for line in lines[:total]]
@@ -147,7 +170,7 @@ def fit_text(
     rest = clipped[len(head) :][-(max_lines - max_lines // 5) :]
     tail = _fit_lines(rest[::-1], max_bytes - max_bytes // 5)[::-1]
     left_out = max(of, total) - len(head) - len(tail)
-    middle = [f"[… {left_out} lines left out …]"] if left_out else []
+    middle = [f"[… {more_than}{left_out} lines left out …]"] if left_out else []
     return Cut("\n".join([*head, *middle, *tail]), of or total, len(head) + len(tail))
 
 
@@ -211,11 +234,11 @@ def _store_whole(ctx: ToolContext, text: str | StoredText) -> tuple[str, str]:
     if isinstance(text, str) and len(text) > MAX_SPILL:
         what, content = "the first part of it is", text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
     elif not isinstance(text, str) and text.problem:
-        what = f"{text.problem}: what is kept is"
+        what = f"{text.problem}: the stored part is"
     try:
         path = _store_file(ctx, content, ".txt")
     except OSError as error:
-        return f"the whole text could not be kept: {error.strerror}; ask for a smaller part", ""
+        return f"the whole text could not be stored: {error.strerror}; ask for a smaller part", ""
     return f'{what} in "{path}": read it from there, or ask for a smaller part', path
 
 
@@ -253,7 +276,7 @@ def _store_attachment(ctx: ToolContext, attachment: Attachment) -> Attachment:
     try:
         return replace(attachment, path=_store_file(ctx, attachment.data, ".bin"))
     except OSError as error:
-        log.warning("an attachment of %s could not be kept in a file: %s", ctx.spec.name, error.strerror)
+        log.warning("an attachment of %s could not be stored in a file: %s", ctx.spec.name, error.strerror)
         return attachment
 
 

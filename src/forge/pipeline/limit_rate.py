@@ -51,9 +51,9 @@ def _count_run(ctx: ToolContext, most: int, made: OrderedDict[str, dict[str, int
     counts[name] = counts.get(name, 0) + 1
     if counts[name] > most:
         raise ToolError(
-            f"it may be called {most} times in a run, and was",
+            f"it may be called at most {most} times in a run",
             ErrorKind.RATE_LIMITED,
-            "Go on with the results you have.",
+            "Continue with the results you have.",
         )
 
 
@@ -65,7 +65,7 @@ async def _wait_for_turn(ctx: ToolContext, rate: Rate, times: deque[float]) -> N
     wait = free_at - now
     if ctx.spec.timeout is not None and wait > ctx.spec.timeout:
         raise ToolError(
-            f"{rate.calls} calls in {rate.seconds:g} s are allowed; the next one is free in {wait:.0f} s",
+            f"{rate.calls} calls in {rate.seconds:g} s are allowed; the next one is allowed in {wait:.0f} s",
             ErrorKind.RATE_LIMITED,
             "Do something else first, then try again.",
         )

@@ -26,10 +26,18 @@ MOST_CALLS = 10_000  # whose background work may still end
 
 
 def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
-    """Appends every call and its result, one JSON object per line. Only the owner can read the file.
+    """Makes a step that appends every call and its result to a file, one JSON object per line.
 
-    Registered secrets are masked: those given, or those of the call's activity. The end of background work is a line
-    of its own, marked as `completed`. A call that cannot be recorded has its result all the same, with a warning.
+    Only the owner can read the file. The end of background work is a line of its own, marked as `completed`. A call
+    that cannot be recorded has its result all the same, with a warning.
+
+    Args:
+        path: the file.
+        secrets: values that are masked; by default those of the call's activity.
+
+    Example:
+        >>> callable(record("calls.ndjson"))
+        True
     """
     ran: OrderedDict[str, None] = OrderedDict()  # calls that reached their tool
 
@@ -51,7 +59,17 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
 
 
 def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
-    """Answers calls from a recording instead of running them. Equal calls get their answers in order."""
+    """Makes a step that answers calls from a recording instead of running them. Equal calls get their answers in order.
+
+    Args:
+        path: the file that `record` wrote.
+        secrets: values that are masked.
+
+    Example:
+        >>> _ = Path("calls.ndjson").write_text("")
+        >>> callable(replay("calls.ndjson"))
+        True
+    """
     answers: dict[str, deque[_Answer]] = {}
     for answer in _pair_answers(_read_entries(path)):
         answers.setdefault(answer.key, deque()).append(answer)
@@ -59,9 +77,7 @@ def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         left = answers.get(_key(_mask_entry(_call_data(ctx), ctx, secrets)))
         if not left:
-            raise ToolError(
-                "the recording has no (further) answer for this call", ErrorKind.NOT_FOUND, "Record it again."
-            )
+            raise ToolError("the recording has no more results for this call", ErrorKind.NOT_FOUND, "Record it again.")
         answer = left.popleft()
         if answer.completion is not None:
             ctx.background(answer.complete, "")
@@ -110,7 +126,7 @@ def _read_entries(path: str | os.PathLike[str]) -> Iterable[dict[str, Any]]:
             yield {**entry, "key": _key(entry), "result": ToolResult.from_dict(entry["result"]), "id": _id(entry)}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise ToolError(
-                f"replay({os.fspath(path)!r}): line {number} is no recorded call: {error}",
+                f"replay({os.fspath(path)!r}): line {number} is not a recorded call: {error}",
                 ErrorKind.CONFIG,
                 "Record it again with record(path).",
             ) from None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from forge.core.context import ToolContext
 from forge.core.executor import Next, Step
+from forge.core.messages import InnerCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.pipeline._step import add_attributes
@@ -41,6 +42,8 @@ def skip_repeats() -> Step:
         if ctx.spec.repeatable:  # it may change what the others read
             turns.calls.clear()
             return await proceed(ctx)
+        if isinstance(ctx.call, InnerCall):  # a script needs the value, and did not see an earlier one
+            return await proceed(ctx)
         return await _run_unless_repeated(turns, ctx, proceed)
 
     def clear_turn(session_id: str) -> None:
@@ -66,7 +69,7 @@ async def _run_unless_repeated(turns: _Turns, ctx: ToolContext, proceed: Next) -
         await asyncio.shield(running)
     before = turns.calls.get(key)
     if before == turns.number:
-        note = f"This is the same {ctx.spec.name} call as before in this turn; its result is above and still holds."
+        note = f"This is the same {ctx.spec.name} call as before in this turn; its result is above and still valid."
         return ToolResult.quiet(note).with_data(repeated=True)
     done = turns.running[loop, key] = loop.create_future()
     try:

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Coroutine
 from contextvars import ContextVar
 from functools import cache
-from importlib.util import find_spec
 from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError, Waiting
 from forge.core.executor import Next, Step
+from forge.core.extras import is_installed
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.pipeline._step import add_attributes
@@ -77,7 +77,7 @@ def _is_in_use(spec: ToolSpec) -> bool:
 
 @cache  # a search of all of sys.path, once a tool otherwise
 def _is_installed() -> bool:
-    return find_spec("opentelemetry") is not None
+    return is_installed("otel")
 
 
 def _attributes(ctx: ToolContext) -> dict[str, Any]:

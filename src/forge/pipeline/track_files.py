@@ -21,7 +21,7 @@ _OURS = {Category.BUILTIN, Category.DEV}
 
 
 def track_files(state: SessionState | None = None) -> Step:
-    """Tracks the files of a call. Built-in tools do this themselves; others' named files are noted on success."""
+    """Tracks the files of a call. Built-in tools record files themselves; for others, successful calls' named files."""
     state = SessionState() if state is None else state
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from forge.core.arguments.checks import near
 from forge.core.errors import DefinitionError
+from forge.core.run_deps import declared_type
 
 _ALL_AT_ONCE = frozenset({"args", "arguments", "input", "inputs", "parameters", "params"})
 _CONTEXT = frozenset({"context", "ctx"})
@@ -21,6 +22,7 @@ class CallStyle(NamedTuple):
     context: str = ""  # takes the `ToolContext`
     whole: str = ""  # takes all arguments; otherwise each goes to the parameter of its name
     model: Any = None  # of which `whole` takes an object; None: it takes a dictionary
+    deps: Any = None  # the type that the function declares with `ToolContext[Db]`; None: it declares none
 
 
 def call_style(
@@ -28,9 +30,7 @@ def call_style(
 ) -> CallStyle:
     """Returns the style. Raises `DefinitionError` where no call that fits the schema could ever work."""
     if not callable(function):
-        raise DefinitionError(
-            f"tool {name!r}: {type(function).__name__} is nothing that can be called; pass the function itself"
-        )
+        raise DefinitionError(f"tool {name!r}: {type(function).__name__} is not callable; pass the function itself")
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions written in C do not say what they take
@@ -40,21 +40,25 @@ def call_style(
     context = next((key for key in parameters if takes(hints.get(key), context_type)), "")
     if context in properties:
         raise DefinitionError(
-            f"tool {name!r}: {context!r} is a property of its schema and takes the ToolContext as well; rename one"
+            f"tool {name!r}: {context!r} is a property of its schema and also takes the ToolContext; rename one"
         )
     if not context:
         context = next((key for key in _CONTEXT & parameters.keys() if key not in hints and key not in properties), "")
+    deps = declared_type(hints.get(context), context_type)
     own = {key: parameter for key, parameter in parameters.items() if key != context}
     whole = _find_whole(own, hints, properties, model)
     if whole:
-        return CallStyle(context, whole, model if model is not None and takes(hints.get(whole, model), model) else None)
+        takes_model = model is not None and takes(hints.get(whole, model), model)
+        return CallStyle(context, whole, model if takes_model else None, deps)
     _check_names(name, own, schema, properties)
-    return CallStyle(context)
+    return CallStyle(context, deps=deps)
 
 
 def takes(hint: Any, wanted: type) -> bool:
-    """Says whether a parameter of this annotation takes objects of the type: `T` itself or `T | None`."""
-    return hint is wanted or (get_origin(hint) in (Union, UnionType) and wanted in get_args(hint))
+    """Says whether a parameter of this annotation takes objects of the type: `T`, `T[…]`, or one of them or None."""
+    if hint is wanted or get_origin(hint) is wanted:
+        return True
+    return get_origin(hint) in (Union, UnionType) and any(takes(part, wanted) for part in get_args(hint))
 
 
 def _read_hints(function: Callable[..., Any]) -> dict[str, Any]:
@@ -87,14 +91,14 @@ def _check_names(
     kinds = {parameter.kind for parameter in own.values()}
     for parameter in own.values():
         if parameter.kind is parameter.POSITIONAL_ONLY:
-            raise DefinitionError(f"tool {name!r}: remove the `/` of its function: arguments are passed by name")
+            raise DefinitionError(f"tool {name!r}: remove the `/` from its function: arguments are passed by name")
     if inspect.Parameter.VAR_KEYWORD in kinds:
         return
     required = schema.get("required") or ()
     for key in required:
         if key not in own:
             hint = near(key, own, 1)
-            advice = f"did you mean {hint[0]!r}?" if hint else "add it, or one parameter `arguments: dict` for all"
+            advice = f"did you mean {hint[0]!r}?" if hint else "add it, or take all in one parameter `arguments: dict`"
             raise DefinitionError(
                 f"tool {name!r}: its schema requires {key!r}, which its function does not take; {advice}"
             )

@@ -18,6 +18,8 @@ MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
+LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
+_SHOWN_CHOICES = 120  # characters of them in an error
 LONGEST_KEY = 100  # of an unknown argument that is compared with the known ones
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
@@ -36,7 +38,7 @@ _JSON_TYPES: dict[type, str] = {
 
 
 class Problem(NamedTuple):
-    """One mistake in the arguments, in no validator's own terms."""
+    """One mistake in the arguments, independent of any validator."""
 
     path: Path
     kind: str  # type, missing, unknown, choice, or "": see `message`
@@ -71,7 +73,7 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
         return pydantic_core.to_json(arguments, inf_nan_mode="constants", fallback=_encode_mapping).decode()
     except (ValueError, TypeError, RecursionError) as error:
         half = "surrogates not allowed" in str(error)
-        problem = "half a surrogate pair is no character" if half else str(error)[:200]
+        problem = "half a surrogate pair is not a character" if half else str(error)[:200]
         words = f"the arguments cannot be written as JSON: {problem}"
         raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
 
@@ -86,14 +88,14 @@ def check_amount(text: str) -> None:
     bare = _STRING.sub("", text.replace("\\\\", "").replace('\\"', ""))
     parts = bare.count("[") + bare.count("{")
     if parts > MOST_PARTS:
-        words = f"the arguments hold {parts:,} lists and objects, {MOST_PARTS:,} are the most"
+        words = f"the arguments hold {parts:,} lists and objects; the limit is {MOST_PARTS:,}"
         raise ToolError(words, _VALIDATION, "Send less at once, or write the data to a file and name the file.")
 
 
 def _encode_mapping(value: Any) -> Any:
     if isinstance(value, Mapping):
         return dict(value)
-    raise TypeError(f"{type(value).__name__} is no JSON value")
+    raise TypeError(f"{type(value).__name__} is not a JSON value")
 
 
 def read(text: str) -> dict[str, Any]:
@@ -104,14 +106,27 @@ def read(text: str) -> dict[str, Any]:
     try:
         data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
     except (ValueError, TypeError, RecursionError) as error:
-        raise _make_unreadable_error(text, str(error)[:200]) from None
+        raise make_unreadable_error(text, str(error)[:200]) from None
     if not isinstance(data, dict):
-        raise ToolError(
-            f"the arguments are {article(json_type(data))}, not an object",
-            ErrorKind.VALIDATION,
-            'Send one JSON object with the parameters by name, like {"name": "value"}.',
-        )
+        raise make_not_object_error(data)
     return data
+
+
+def is_readable(text: str) -> bool:
+    """Says whether the text is a JSON object, without the numbers that JSON does not have."""
+    try:
+        read(text)
+    except ToolError:
+        return False
+    return True
+
+
+def make_not_object_error(data: Any) -> ToolError:
+    return ToolError(
+        f"the arguments are {article(json_type(data))}, not an object",
+        ErrorKind.VALIDATION,
+        'Send one JSON object with the parameters by name, like {"name": "value"}.',
+    )
 
 
 class ArgumentHelp(NamedTuple):
@@ -137,6 +152,11 @@ def explain(problems: list[Problem], known: ArgumentHelp) -> ToolError:
     if len(wrong) > len(shown):
         shown.append(f"and {len(wrong) - len(shown)} more")
     return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
+
+
+def list_choices(expected: str) -> list[str]:
+    """Returns the texts among the choices of a problem."""
+    return re.findall(r"'([^']*)'", expected)
 
 
 def json_type(value: Any) -> str:
@@ -173,15 +193,16 @@ def render_path(path: Path) -> str:
     return text[:80] or "arguments"
 
 
-def _make_unreadable_error(text: str, words: str) -> ToolError:
+def make_unreadable_error(text: str, words: str) -> ToolError:
     position = re.search(r"line (\d+) column (\d+)", words)
     near_it = ""
     if position:
         line = text.split("\n", int(position[1]))[int(position[1]) - 1]
         excerpt = line[max(0, int(position[2]) - 30) : int(position[2]) + 10]
         near_it = f", near {quote_json(excerpt)}" if excerpt else ""
+    is_cut = "EOF while parsing" in words
     return ToolError(
-        f"the arguments are not valid JSON: {words}{near_it}",
+        f"{'the call was cut: ' if is_cut else ''}the arguments are not valid JSON: {words}{near_it}",
         ErrorKind.VALIDATION,
         "Send one complete JSON object with the parameters by name.",
     )
@@ -220,9 +241,9 @@ def _render_problem(problem: Problem, known: ArgumentHelp) -> str:
     if kind == "missing":
         return f"{where}: required, but missing"
     if kind == "choice":
-        hint = near(value, re.findall(r"'([^']*)'", problem.expected), 1) if isinstance(value, str) else []
+        hint = near(value, list_choices(problem.expected), 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
-        return f"{where}: {brief(value)} is not one of {problem.expected}{meant}"
+        return f"{where}: {brief(value)} is not one of {problem.expected[:_SHOWN_CHOICES]}{meant}"
     if kind == "unknown":
         return f"{where}: unknown argument{_suggest_names(path, known)}"
     return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {brief(value)}"
@@ -240,7 +261,7 @@ def _suggest_names(path: Path, known: ArgumentHelp) -> str:
         listed = known.listed
     hints = close_names(key[:LONGEST_KEY], names, True)[:3] or _near(key[:LONGEST_KEY], names, 1)
     if not hints:
-        return f"; known are {listed}"
+        return f"; known: {listed}"
     aliases = known.aliases if len(path) == 1 else {}
     meant = " or ".join(dict.fromkeys([f'"{aliases.get(hint, hint)}"' for hint in hints]))
     return f"; did you mean {meant}?"

@@ -48,7 +48,7 @@ def _core_schema(adapter: Any) -> Any:
 
 
 def _is_silent(schema: Any) -> bool:
-    """Says whether it is a class without a rule for other keys. One without settings takes its holder's."""
+    """Says whether it is a class without a rule for other keys. One without settings takes its container's."""
     if schema.get("type") not in _CLASSES or _EXTRA in schema.get("config", {_EXTRA: ""}):
         return False
     return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them

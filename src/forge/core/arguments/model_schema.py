@@ -51,4 +51,4 @@ def _explain_error(error: Any) -> ToolError:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     lines = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:MOST_PROBLEMS]]
     more = f"; and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
-    return ToolError("; ".join(lines)[:2_000] + more, ErrorKind.VALIDATION, "Send arguments that fit.")
+    return ToolError("; ".join(lines)[:2_000] + more, ErrorKind.VALIDATION, "Correct these arguments.")

@@ -24,6 +24,8 @@ _GEMINI = {
     *("type", "format", "description", "nullable", "enum", "items", "properties", "required", "anyOf"),
     *("minimum", "maximum", "minItems", "maxItems", "minLength", "maxLength", "pattern", "propertyOrdering", "title"),
 }
+_OF_SCHEMAS = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}  # names -> schemas
+_OF_DATA = {"default", "enum", "const", "required"}  # values, not schemas
 
 
 def openai(spec: ToolSpec) -> dict[str, Any]:
@@ -93,8 +95,32 @@ def _parameters(spec: ToolSpec) -> dict[str, Any]:
         schema = modernise_schema(spec.parameters)
         if schema is not spec.parameters:
             schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
-        _SHOWN[spec] = {"type": "object", "properties": {}, **flatten_schema(schema)}
+        _SHOWN[spec] = {"type": "object", "properties": {}, **_shorten(flatten_schema(schema))}
     return dict(_SHOWN[spec])
+
+
+def _shorten(schema: Any, *, is_schema: bool = True) -> Any:
+    """Leaves out what costs tokens and tells a model nothing: empty defaults, examples, that no other keys are taken.
+
+    Calls are still checked against the whole schema.
+    """
+    if isinstance(schema, list | tuple):
+        return [_shorten(one) for one in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    return {
+        key: value
+        if is_schema and key in _OF_DATA
+        else _shorten(value, is_schema=not is_schema or key not in _OF_SCHEMAS)
+        for key, value in schema.items()
+        if not is_schema or not _tells_nothing(key, value)
+    }
+
+
+def _tells_nothing(key: str, value: Any) -> bool:
+    if key == "default":
+        return value is None or value is False or value in ("", [], {})
+    return key == "examples" or (key == "additionalProperties" and value is False)
 
 
 def _strict(schema: Any) -> Any:
@@ -148,7 +174,7 @@ def _gemini(schema: Any, root: JsonSchema, inside: tuple[str, ...]) -> Any:
     reference = schema.get("$ref")
     if isinstance(reference, str):
         if reference in inside:
-            return {"type": "object", "description": "the same shape again"}
+            return {"type": "object", "description": "the same structure again"}
         shelf = {**root.get("definitions", {}), **root.get("$defs", {})}
         target = shelf.get(reference.rpartition("/")[2], {})
         return {**_gemini(target, root, (*inside, reference)), **_pick_keys(schema, ("description",))}

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
-from forge.core.arguments.checks import MOST_REPAIRED, FlatProblems, Path, Problem, Repaired, check_amount, render_path
+from forge.core.arguments.almost_json import is_written, read_written
+from forge.core.arguments.checks import (
+    LONGEST_CHOICES,
+    MOST_REPAIRED,
+    FlatProblems,
+    Path,
+    Problem,
+    Repaired,
+    check_amount,
+    list_choices,
+    render_path,
+)
 from forge.core.arguments.schema_names import Names, NamesByPath
-from forge.core.arguments.spelling import find_meant_name
+from forge.core.arguments.spelling import find_meant_name, fold_name
+from forge.core.arguments.wrapping import WRAPPERS, unwrap
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
-from forge.core.spec import JsonSchema
+from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
 
 MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
@@ -71,61 +84,166 @@ def _find_contested(problems: list[Problem]) -> set[Path]:
     return several
 
 
-def repair(
-    data: dict[str, Any], problems: list[Problem], check: Check, schema: JsonSchema, aliases: Mapping[str, str]
-) -> Any:
-    """Repairs problems without loss. Returns a `Repaired`, or the problems that are left.
+class Repairing:
+    """Repairs the calls of one tool. `schema` is flat: it has the parameters of the whole."""
 
-    `schema` is flat: its `properties` and `required` are those of the whole.
-    """
-    repaired: list[str] = []
-    left = problems
-    by_path = NamesByPath(schema)
-    for _ in range(3):  # a repaired value may show what is wrong inside it
-        if is_hopeless(left):
-            return left
-        notes: dict[Path, str] = {}
-        for problem in left:
-            if problem.path not in notes and (note := _repair_problem(data, problem, schema, aliases, by_path)):
-                notes[problem.path] = note  # once a place: of two branches that would fit, the first counts
-        if not notes:
-            return left
-        repaired += notes.values()
-        checked = check(data)
-        if not isinstance(checked, list):
-            return Repaired(checked, _limit_notes(repaired))
-        left = checked
-    return left
+    def __init__(self, spec: ToolSpec, schema: JsonSchema, check: Check) -> None:
+        self.spec, self.schema, self.check = spec, schema, check
+        self.allowed = spec.allowed_repairs
+        self.names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
+        self.names_by_path = NamesByPath(schema)
+        self._renamed = {*spec.argument_aliases, *(WRAPPERS if "wrapping" in self.allowed else ())}
+
+    def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
+        """Says whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
+        return not self._renamed.isdisjoint(sent) or (bool(self.allowed) and not is_hopeless(problems))
+
+    @cached_property
+    def _plain_types(self) -> dict[str, str]:
+        """The JSON type of each parameter that has exactly one; "" for the others."""
+        shown = self.schema.get("properties") or {}
+        return {name: one["type"] if isinstance(one.get("type"), str) else "" for name, one in shown.items()}
+
+    @cached_property
+    def _spellings(self) -> dict[str, str]:
+        """The parameters by their folded name; a spelling of two of them is none."""
+        folded = [fold_name(name) for name in self.names.known]
+        return {one: name for one, name in zip(folded, self.names.known, strict=True) if folded.count(one) == 1}
+
+    def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
+        """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
+
+        None: it is another case, and `repair` decides.
+        """
+        if self.allowed != REPAIRS or self.spec.argument_aliases or len(sent) > MOST_UNKNOWN:
+            return None
+        repaired: dict[str, Any] = {}
+        notes: list[str] = []
+        for key, value in sent.items():
+            name, expected = key, self._plain_types.get(key)
+            if expected is None:
+                name = self._spellings.get(fold_name(key), "")
+                if not name or name in sent or name in repaired:
+                    return None
+                notes.append(f"{key[:80]} → {name}")
+                expected = self._plain_types[name]
+            if type(value) is str and expected in ("integer", "number", "boolean"):
+                new = _convert_text(value, expected)
+                if new is None:
+                    return None
+                notes.append(f"{name}: {brief(value)} → {brief(new)}")
+                value = new
+            repaired[name] = value
+        found = self.check(repaired) if 0 < len(notes) <= MOST_NOTES else None
+        return Repaired(found, notes) if isinstance(found, dict) else None
+
+    def repair(self, data: dict[str, Any], found: dict[str, Any] | list[Problem], notes: list[str]) -> Any:
+        """Repairs what `check` found wrong with the data. Returns the arguments, or the problems that are left.
+
+        `notes` are repairs that were made before.
+        """
+        if isinstance(found, list) and "wrapping" in self.allowed:
+            inside = unwrap(data, self.names.known, self.spec)
+            if inside is not None:
+                key, data = inside
+                data = resolve_aliases(data, self.spec.argument_aliases)
+                found, notes = self.check(data), [*notes, f"took the arguments out of {brief(key)}"]
+        if isinstance(found, list) and self.allowed:
+            found = self._repair_problems(data, found)
+        if isinstance(found, list) or not notes:
+            return found
+        return Repaired(found, notes + (found.repaired if isinstance(found, Repaired) else []))
+
+    def _repair_problems(self, data: dict[str, Any], problems: list[Problem]) -> Any:
+        """Repairs problems without loss. Returns a `Repaired`, or the problems that are left."""
+        repaired: list[str] = []
+        left = problems
+        for _ in range(3):  # a repaired value may show what is wrong inside it
+            if is_hopeless(left):
+                return left
+            if type(left) is not FlatProblems:
+                left = self._settle_branches(data, left)
+            notes: dict[Path, str] = {}
+            for problem in left:
+                if problem.path not in notes and (note := _repair_problem(data, problem, self)):
+                    notes[problem.path] = note
+            if not notes:
+                return left
+            repaired += notes.values()
+            checked = self.check(data)
+            if not isinstance(checked, list):
+                return Repaired(checked, _limit_notes(repaired))
+            left = checked
+        return left
+
+    def _settle_branches(self, data: dict[str, Any], problems: list[Problem]) -> list[Problem]:
+        """Keeps the conversion of a value that fits. Raises `ToolError` where two conversions of one value fit."""
+        by_path: dict[Path, list[Problem]] = {}
+        for problem in problems:
+            if problem.path and problem.kind in ("type", "choice") and _convert_value(problem) is not None:
+                by_path.setdefault(problem.path, []).append(problem)
+        dropped: list[Problem] = []
+        for path, several in by_path.items():
+            different = [one for n, one in enumerate(several) if _convert_value(one) not in _converted(several[:n])]
+            if len(different) > 1:
+                fitting = [one for one in different if self._fits(data, path, _convert_value(one))]
+                if len(fitting) > 1:
+                    raise _make_ambiguous_error(path, fitting)
+                dropped += [one for one in several if fitting and one not in fitting]
+        return [one for one in problems if one not in dropped] if dropped else problems
+
+    def _fits(self, data: dict[str, Any], path: Path, value: Any) -> bool:
+        """Says whether the value at the path would be right."""
+        holder: Any = data
+        try:
+            for part in path[:-1]:
+                holder = holder[part]
+            before, holder[path[-1]] = holder[path[-1]], value
+        except (KeyError, IndexError, TypeError):
+            return False
+        found = self.check(data)
+        holder[path[-1]] = before
+        return not isinstance(found, list) or not any(one.path[: len(path)] == path for one in found)
+
+
+def _converted(problems: list[Problem]) -> list[Any]:
+    return [_convert_value(one) for one in problems]
+
+
+def _make_ambiguous_error(path: Path, problems: list[Problem]) -> ToolError:
+    readings = " or ".join(brief(one) for one in _converted(problems[:3]))
+    words = f"{render_path(path)}: {brief(problems[0].value)} has two readings: {readings}"
+    return ToolError(words, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
 
 
 def _limit_notes(notes: list[str]) -> list[str]:
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
-def _repair_problem(
-    data: dict[str, Any], problem: Problem, schema: JsonSchema, aliases: Mapping[str, str], by_path: NamesByPath
-) -> str:
+def _repair_problem(data: dict[str, Any], problem: Problem, tool: Repairing) -> str:
     """Repairs one problem in place. Returns a note about it, or nothing."""
     if problem.kind == "missing" or not problem.path:
         return ""
+    is_name = problem.kind == "unknown"
+    if ("names" if is_name else "values") not in tool.allowed:
+        return ""
     holder: Any = data
-    key = problem.path[-1]
+    path = problem.path
+    key, is_top = path[-1], len(path) == 1
     try:
-        for part in problem.path[:-1]:
+        for part in path[:-1]:
             holder = holder[part]
         value = holder[key]
     except (KeyError, IndexError, TypeError):  # moved by an earlier repair
         return ""
-    where = render_path(problem.path)
-    if problem.kind == "unknown":
-        if len(problem.path) > 1:
-            return _rename(holder, key, where, by_path.names(problem.path[:-1]), {})
-        names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
-        return _rename(holder, key, where, names, aliases)
-    if value is None and len(problem.path) == 1 and key not in (schema.get("required") or ()):
+    where = render_path(path)
+    if is_name:
+        names = tool.names if is_top else tool.names_by_path.names(path[:-1])
+        return _rename(holder, key, where, names, tool.spec.argument_aliases if is_top else {})
+    if value is None and is_top and key not in tool.names.required:
         del holder[key]
         return f"{where}: null → the default"
-    new = _convert_value(problem._replace(value=value))
+    new = _convert_value(problem if value is problem.value else problem._replace(value=value))
     if new is None:
         return ""
     holder[key] = new
@@ -146,8 +264,8 @@ def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapp
 def _convert_value(problem: Problem) -> Any:
     """Converts the value to the expected type, or returns None where something would be lost."""
     value, expected = problem.value, problem.expected
-    if problem.kind == "choice":  # "7" for one of 4, 7
-        return int(value) if isinstance(value, str) and value.isdecimal() and value in expected.split(", ") else None
+    if problem.kind == "choice":
+        return _convert_choice(value, expected)
     if problem.kind != "type":
         return None
     if isinstance(value, str):
@@ -157,6 +275,17 @@ def _convert_value(problem: Problem) -> Any:
     if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
         return [value]
     return None
+
+
+def _convert_choice(value: Any, expected: str) -> Any:
+    """Returns the one choice that the value spells: "7" for 7, "RED" for "red", true for "True"."""
+    if isinstance(value, str) and value.isdecimal() and value in expected.split(", "):
+        return int(value)
+    if not isinstance(value, str | bool | int) or len(expected) >= LONGEST_CHOICES:
+        return None
+    spelt = fold_name(str(value).strip())
+    meant = {choice for choice in list_choices(expected) if fold_name(choice) == spelt}
+    return meant.pop() if len(meant) == 1 else None
 
 
 def _convert_text(text: str, expected: str) -> Any:
@@ -176,74 +305,3 @@ def _convert_text(text: str, expected: str) -> Any:
         found = read_written(stripped)
         return found if isinstance(found, list if expected == "array" else dict) else None
     return None
-
-
-LONGEST = 100_000  # characters of Python text; JSON of any length is read
-
-# every token is read from where the last one ended, so the time is linear; there is nothing to go back to
-_TOKEN = re.compile(
-    r"""
-    (?P<text>'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*")
-    |(?P<word>True|False|None)(?![0-9A-Za-z_'"])
-    |(?P<number>-?[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z_'"])
-    |(?P<mark>[\[\]{}:,])
-    |(?P<space>\s+)
-    """,
-    re.VERBOSE | re.DOTALL,
-)
-_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
-_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", "'": "'", '"': '"', "\n": ""}
-_WORDS = {"True": "true", "False": "false", "None": "null"}
-
-
-def is_written(text: str) -> bool:
-    """Says whether the text can only be meant as a list or an object."""
-    return text.lstrip()[:1] in ("[", "{")
-
-
-def read_written(text: str) -> Any:
-    """Reads the list or object that the text spells, or None. Nothing is evaluated, and nothing is guessed."""
-    import pydantic_core  # heavy: paid when something is wrong, not at import
-
-    try:
-        return pydantic_core.from_json(text, allow_inf_nan=False)
-    except ValueError:
-        pass
-    try:
-        return pydantic_core.from_json(_to_json(text), allow_inf_nan=False)
-    except ValueError:
-        return None
-
-
-def _to_json(text: str) -> str:
-    """Turns Python's spelling into JSON's. Raises `ValueError` where it is neither."""
-    if len(text) > LONGEST:
-        raise ValueError("too long")
-    parts: list[str] = []
-    at = 0
-    while at < len(text):
-        token = _TOKEN.match(text, at)
-        if token is None:
-            raise ValueError(f"no value at {at}")
-        at = token.end()
-        kind, shown = token.lastgroup, token.group()
-        if kind == "space":
-            continue
-        if kind == "text":
-            shown = json.dumps(_ESCAPE.sub(_unescape, shown[1:-1]))
-        elif kind == "word":
-            shown = _WORDS[shown]
-        elif shown in "]}" and parts and parts[-1] == "," and len(parts) > 1 and parts[-2] not in "[{,":
-            parts.pop()  # Python allows a comma after the last item
-        parts.append(shown)
-    return " ".join(parts)
-
-
-def _unescape(escape: re.Match[str]) -> str:
-    code = escape[1] or escape[2] or escape[3]
-    if code:
-        return chr(int(code, 16))  # raises ValueError above the last character
-    try:
-        return _ESCAPED[escape[4]]
-    except KeyError:
-        raise ValueError(f"unknown escape \\{escape[4]}") from None

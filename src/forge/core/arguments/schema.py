@@ -8,13 +8,16 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments.checks import MOST_REPAIRED, Problem, as_text, explain, make_help, read
+from forge.core.arguments.almost_json import is_written, read_written
+from forge.core.arguments.checks import LONGEST_CHOICES, MOST_REPAIRED, Problem, as_text, explain, make_help
 from forge.core.arguments.example import example
-from forge.core.arguments.repair import is_hopeless, repair, resolve_aliases
+from forge.core.arguments.repair import Repairing, resolve_aliases
 from forge.core.arguments.schema_drafts import modernise_schema
 from forge.core.arguments.schema_outline import flatten_schema, is_flat, outline
 from forge.core.arguments.schema_references import REFERENCES, References
+from forge.core.arguments.sent_text import read_sent
 from forge.core.arguments.spelling import LONGEST, close_names, fold_name
+from forge.core.arguments.wrapping import WRAPPERS, are_all_known
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 
@@ -32,9 +35,7 @@ def check_schema(name: str, schema: Any) -> None:
     if not isinstance(schema, Mapping):
         raise DefinitionError(f"tool {name!r}: its parameters are {type(schema).__name__}, not a JSON Schema object")
     if schema.get("type", "object") != "object":
-        raise DefinitionError(
-            f"tool {name!r}: its schema has type {schema.get('type')!r}; parameters are always an object"
-        )
+        raise DefinitionError(f"tool {name!r}: its schema has type {schema.get('type')!r}; it must be an object")
     check_size(name, schema)
     import jsonschema_rs  # heavy: only where raw schemas exist
 
@@ -51,7 +52,7 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
     schema's defaults are added. They are for local functions; a server fills in its own.
     """
     schema = spec.parameters
-    keys = _Keys(schema, spec.argument_aliases, takes)
+    keys = _Keys(schema, spec, takes)
     validator = _validator(_prepare_schema(schema))
     fill = _make_filler(schema, validator, takes) if fills_defaults else None
     shown = cache(lambda: flatten_schema(schema))
@@ -71,11 +72,14 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
             if problem.kind != "unknown" or problem.path not in reported
         ]
 
+    repairing = cache(lambda: Repairing(spec, shown(), check))
+
     def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
-        data = resolve_aliases(read(as_text(arguments)), spec.argument_aliases)
+        sent, notes = read_sent(as_text(arguments), spec)
+        data = resolve_aliases(sent, spec.argument_aliases)
         checked = check(data)
-        if isinstance(checked, list) and not spec.strict and not is_hopeless(checked):
-            checked = repair(data, checked, check, shown(), spec.argument_aliases)
+        if notes or (isinstance(checked, list) and repairing().has_chance(checked, data)):
+            checked = repairing().repair(data, checked, notes)
         if isinstance(checked, list):
             raise explain(checked, help_text())
         return checked
@@ -86,10 +90,11 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
 class _Keys:
     """The known keys of the arguments, and the rule for passing on others."""
 
-    def __init__(self, schema: JsonSchema, aliases: Mapping[str, str], takes: Collection[str] | None) -> None:
+    def __init__(self, schema: JsonSchema, spec: ToolSpec, takes: Collection[str] | None) -> None:
         found = outline(schema)
         self.known = found.properties.keys()
-        self._aliases = aliases
+        self._spec = spec
+        self._aliases = aliases = spec.argument_aliases
         self._names = (*self.known, *aliases)
         self._takes = takes
         self._widely = not found.declares_more  # a schema that says nothing about further keys may not mean them
@@ -118,8 +123,19 @@ class _Keys:
             return False
         if is_large:
             return fold_name(key) in self._spellings
+        if self._widely and self._is_wrapped(key, data[key]):
+            return True
         close = close_names(key, self._names, self._widely) if len(key) <= LONGEST else ()
         return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
+
+    def _is_wrapped(self, key: str, value: Any) -> bool:
+        """Says whether the value holds the tool's own parameters, one level too deep."""
+        if key not in WRAPPERS:
+            return False
+        if value == {}:
+            return "wrapping" in self._spec.allowed_repairs
+        inside = read_written(value) if isinstance(value, str) and is_written(value) else value
+        return isinstance(inside, dict) and bool(self.known) and are_all_known(inside, self.known, self._spec)
 
 
 def _make_filler(
@@ -177,9 +193,11 @@ def _problems(error: Any) -> list[Problem]:
         case "type":
             return [Problem(path, "type", one, value) for one in kind.types]
         case "enum":
-            return [Problem(path, "choice", ", ".join(repr(option) for option in kind.options)[:120], value)]
+            return [
+                Problem(path, "choice", ", ".join(repr(option) for option in kind.options)[:LONGEST_CHOICES], value)
+            ]
         case "const":
-            return [Problem(path, "choice", repr(kind.expected_value)[:120], value)]
+            return [Problem(path, "choice", repr(kind.expected_value)[:LONGEST_CHOICES], value)]
         case "additionalProperties" | "unevaluatedProperties":
             return [Problem((*path, key), "unknown") for key in kind.unexpected]
         case "anyOf" | "oneOf" if getattr(kind, "context", None):
@@ -204,12 +222,12 @@ def check_size(name: str, schema: Mapping[str, Any]) -> None:
                 refers |= target is not None
                 if isinstance(target, str) and not target.startswith("#"):
                     raise DefinitionError(
-                        f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are read"
+                        f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are supported"
                     )
             waiting.extend((item, depth + 1) for item in node.values())
         elif isinstance(node, list | tuple):
             waiting.extend((item, depth + 1) for item in node)
     if refers and References(schema).exceeds(MOST_CHECKS):
         raise DefinitionError(
-            f"tool {name!r}: its schema refers to the same parts so often that checking a value might never end"
+            f"tool {name!r}: its schema refers to the same parts so often that checks might never end; simplify it"
         )

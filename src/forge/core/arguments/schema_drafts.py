@@ -32,7 +32,7 @@ def _has_list(schema: Mapping[str, Any]) -> bool:
 
 
 def _modernise(schema: Any) -> Any:
-    """Changes only schemas: a property called `items`, or an example, is no keyword."""
+    """Changes only schemas: a property called `items`, or an example, is not a keyword."""
     if not isinstance(schema, Mapping):
         return schema
     made = dict(schema)

@@ -8,19 +8,20 @@ from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
+from forge.core.arguments.call_style import takes
 from forge.core.arguments.checks import (
+    LONGEST_CHOICES,
     MOST_PARTS,
     MOST_REPAIRED,
     FlatProblems,
     Path,
     Problem,
-    Repaired,
     as_text,
     check_amount,
     explain,
+    is_readable,
     make_help,
     near,
-    read,
 )
 from forge.core.arguments.description import documented_parameters
 from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
@@ -29,6 +30,7 @@ from forge.core.arguments.simple_types import SimpleArguments, simple_arguments
 from forge.core.arguments.typed_dicts import convert_typed_dicts
 from forge.core.errors import DefinitionError
 from forge.core.plain_values import plain
+from forge.core.run_deps import declared_type
 from forge.core.spec import JsonSchema, ToolSpec
 
 _problem = Problem._make  # half the price of calling the class
@@ -81,8 +83,8 @@ class Signature:
     @cached_property
     def documented(self) -> dict[str, str]:
         """The parameter texts of the docstrings."""
-        found = documented_parameters(inspect.cleandoc(self.doc))
-        return found | documented_parameters(inspect.getdoc(self.function) or "")
+        found = documented_parameters(inspect.getdoc(self.function) or "")
+        return documented_parameters(inspect.cleandoc(self.doc)) | found if self.doc else found
 
     def _check_documented(self, settings: Collection[str]) -> None:
         """Refuses a text whose name is misspelt: it would never reach the model."""
@@ -91,9 +93,9 @@ class Signature:
         bare = [key for key, one in self.parameters.items() if key not in self.documented and not _needs_no_text(one)]
         if strange and bare:
             hint = near(strange[0], bare, 1)
-            advice = f"did you mean {hint[0]!r}?" if hint else f"without a text is {', '.join(map(repr, bare))}"
+            advice = f"did you mean {hint[0]!r}?" if hint else f"not described: {', '.join(map(repr, bare))}"
             raise DefinitionError(
-                f"tool {self.name!r}: its docstring describes {strange[0]!r}, which is no parameter; {advice}"
+                f"tool {self.name!r}: its docstring describes {strange[0]!r}, which is not a parameter; {advice}"
             )
 
     def with_settings(self, settings: Mapping[str, Setting]) -> Signature:
@@ -115,7 +117,12 @@ class Signature:
 
     @cached_property
     def context_parameter(self) -> str:
-        return next((key for key in self.parameters if self.hints.get(key) is self.context_type), "")
+        return next((key for key in self.parameters if takes(self.hints.get(key), self.context_type)), "")
+
+    @property
+    def deps_type(self) -> Any:
+        """The type in `ctx: ToolContext[Db]`; None where the function declares none."""
+        return declared_type(self.hints.get(self.context_parameter), self.context_type)
 
     @cached_property
     def _adapter(self) -> Any:
@@ -190,7 +197,8 @@ class Signature:
         from pydantic_core import ValidationError, to_json
 
         from forge.core.arguments.example import example  # listing tools reads no arguments
-        from forge.core.arguments.repair import is_hopeless, repair, resolve_aliases
+        from forge.core.arguments.repair import Repairing, resolve_aliases
+        from forge.core.arguments.sent_text import read_sent
 
         validate = make_closed_validator(self._adapter).validate_json
         defaults = self.defaults
@@ -202,7 +210,9 @@ class Signature:
             try:
                 return {**defaults, **validate(to_json(data), strict=True)}
             except ValidationError as error:
-                return _problems(error, lambda: data)
+                return _problems(error.errors(include_url=False), lambda: data)
+
+        repairing = cache(lambda: Repairing(spec, spec.parameters, check))
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             text = arguments if type(arguments) is str else as_text(arguments)
@@ -210,22 +220,25 @@ class Signature:
                 text = "{}"  # how some providers spell a call without arguments
             if len(text) > MOST_PARTS:
                 check_amount(text)
-            if "NaN" in text or "Infinity" in text:
-                read(text)  # refuses them as numbers; inside a string they are fine
-            try:
-                values: dict[str, Any] = validate(text, strict=True)
-                return {**defaults, **values} if defaults else values
-            except ValidationError as error:
-                found: Any = _problems(error, lambda: read(text))
-            aliases = spec.argument_aliases
-            if aliases and not aliases.keys().isdisjoint(data := read(text)):
-                text = as_text(resolve_aliases(data, aliases))
-                found = check(read(text))
-                if isinstance(found, dict):
-                    return found
-            if not spec.strict and not is_hopeless(found):
-                found = repair(read(text), found, check, spec.parameters, aliases)
-            if isinstance(found, Repaired):
+            failed = None
+            if ("NaN" not in text and "Infinity" not in text) or is_readable(text):  # pydantic takes them as numbers
+                try:
+                    values: dict[str, Any] = validate(text, strict=True)
+                    return {**defaults, **values} if defaults else values
+                except ValidationError as error:
+                    failed = error
+            data, notes = read_sent(text, spec)
+            if failed is None or notes or not spec.argument_aliases.keys().isdisjoint(data):
+                data = resolve_aliases(data, spec.argument_aliases)
+                found: Any = check(data)
+            elif (quickly := repairing().repair_quickly(data)) is not None:
+                return quickly
+            else:
+                found = _problems(failed.errors(include_url=False), lambda: data)
+                if not repairing().has_chance(found, data):
+                    raise explain(found, help_text())
+            found = repairing().repair(data, found, notes)
+            if isinstance(found, dict):
                 return found
             raise explain(found, help_text())
 
@@ -243,11 +256,10 @@ def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
     return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
 
 
-def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
+def _problems(errors: list[Any], data: Callable[[], dict[str, Any]]) -> list[Problem]:
     """Translates pydantic's errors into problems. The data is only read where a path is ambiguous."""
     problems = []
     whole: dict[str, Any] | None = None
-    errors = error.errors(include_url=False)
     if len(errors) > MOST_REPAIRED:
         del errors[MOST_REPAIRED + 1 :]
     for one in errors:
@@ -257,7 +269,7 @@ def _problems(error: Any, data: Callable[[], dict[str, Any]]) -> list[Problem]:
             whole = data() if whole is None else whole
             path = _find_real_path(path, whole, absent=kind in ("missing", "unknown"))
         if kind == "choice":
-            expected = one["ctx"]["expected"].replace(" or ", ", ")[:120]
+            expected = one["ctx"]["expected"].replace(" or ", ", ")[:LONGEST_CHOICES]
         elif not kind:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_problem((path, kind, expected, one["input"], message)))

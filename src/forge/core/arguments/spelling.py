@@ -23,8 +23,13 @@ def find_meant_name(
     not clear. One edit is accepted only in a long name that is required and was not sent.
     """
     known = {**{name: name for name in names}, **aliases}
+    folded = fold_name(key)
     for fits in (_same_spelling, _one_edit_away):
-        found = {right for name, right in known.items() if fits(key, name) and right not in others}
+        found = {
+            right
+            for name, right in known.items()
+            if (fold_name(name) == folded if fits is _same_spelling else fits(key, name)) and right not in others
+        }
         if fits is _one_edit_away:
             found = {name for name in found if name in required and len(name) >= SHORTEST_EDITED}
         if len(found) > 1:
@@ -91,7 +96,12 @@ def _same_spelling(first: str, second: str) -> bool:
 
 def fold_name(name: str) -> str:
     """Removes the differences of spellings: `orderStatus`, `order-status` and `Order_Status` are one name."""
-    return name[: LONGEST + 1].replace("_", "").replace("-", "").casefold() or name[: LONGEST + 1]
+    return _fold(name[: LONGEST + 1])
+
+
+@lru_cache(maxsize=4_000)  # every name of a tool is compared with every unknown key
+def _fold(name: str) -> str:
+    return name.replace("_", "").replace("-", "").casefold() or name
 
 
 def _one_edit_away(first: str, second: str) -> bool:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from forge.core.context import ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
@@ -35,6 +36,7 @@ class BackgroundWork:
         self._finish = finish
         self._failed = failed
         self._tasks: set[asyncio.Task[Any]] = set()  # asyncio keeps only weak references
+        self._calls: WeakKeyDictionary[asyncio.Task[Any], tuple[str, str]] = WeakKeyDictionary()  # session and call id
         # session -> open completions, each with the loop that receives it
         self._open: dict[str, dict[int, asyncio.AbstractEventLoop]] = {}
         self._completed: dict[str, deque[tuple[ToolCall, ToolResult]]] = {}  # session -> results to be taken
@@ -42,11 +44,12 @@ class BackgroundWork:
         self._waiting: set[asyncio.Future[None]] = set()
         self.offered: dict[tuple[str, str], set[int]] = {}  # completions of calls that run: by session and call id
         self._dropped: set[int] = set()  # of those, the ones that no code can call any more
+        self.gate: Any = None  # asks the person for tools that need no permission
 
     def start(self, ctx: ToolContext, work: Work) -> None:
         if not callable(work) and not inspect.isawaitable(work):
             raise TypeError(f"background({work!r}): pass a coroutine, or a function that returns one")
-        log.info("%s goes on in the background", ctx.call.name)
+        log.info("%s continues in the background", ctx.call.name)
         complete, loop = Completion(self, ctx), current_loop()
         self.end_call(ctx, pending=False)  # its end is this one: a completion it was offered is not waited for
         if loop is _running_loop():
@@ -85,6 +88,22 @@ class BackgroundWork:
         """Returns the results completed since the last call."""
         return self._completed.pop(session_id, ())
 
+    def take_call(self, session_id: str, call_id: str) -> ToolResult | None:
+        """Returns the completed result of one call; None if there is none yet."""
+        for entry in self._completed.get(session_id, ()):
+            if entry[0].id == call_id:
+                self._completed[session_id].remove(entry)
+                if not self._completed[session_id]:
+                    del self._completed[session_id]
+                return entry[1]
+        return None
+
+    async def await_call(self, session_id: str, call_id: str) -> ToolResult:
+        """Waits until the work of one call is completed, and takes its result."""
+        while (found := self.take_call(session_id, call_id)) is None:
+            await self._wait_for_change(None)
+        return found
+
     def is_open(self, session_id: str) -> bool:
         """Says whether work is open, or completed and not taken yet."""
         return bool(self._open.get(session_id)) or session_id in self._completed
@@ -119,6 +138,12 @@ class BackgroundWork:
             if not session_id or task.get_name() == session_id:
                 task.cancel()
 
+    def cancel_call(self, session_id: str, call_id: str) -> None:
+        """Cancels the work of one call."""
+        for task, call in tuple(self._calls.items()):
+            if call == (session_id, call_id):
+                task.cancel()
+
     def forget(self, session_id: str, then: Callable[[], None]) -> None:
         """Ends a session: its results are no longer stored. `then` is called once its work is over."""
         self._completed.pop(session_id, None)
@@ -136,7 +161,9 @@ class BackgroundWork:
             self._dropped.add(number)  # the call is not over yet: it may need no completion
         elif number in self._open.get(session, {}):
             words = "its background work was dropped: nothing can report its result any more"
-            self.complete(ctx, ToolError(words, ErrorKind.SYSTEM, "Check what is there before you repeat it."), number)
+            self.complete(
+                ctx, ToolError(words, ErrorKind.SYSTEM, "Check what it already did before you repeat it."), number
+            )
 
     async def _finish_and_close(self, ctx: ToolContext, result: ToolResult, number: int) -> None:
         try:
@@ -188,6 +215,7 @@ class BackgroundWork:
     def _keep(self, work: Any, ctx: ToolContext) -> None:
         task = asyncio.get_running_loop().create_task(work, name=ctx.scope.session_id)
         self._tasks.add(task)
+        self._calls[task] = (ctx.scope.session_id, ctx.call.id)
         task.add_done_callback(self._tasks.discard)
 
 

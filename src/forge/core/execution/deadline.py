@@ -24,8 +24,8 @@ class Until(Generic[T]):
     the coroutine was started before and waits for that future.
 
     What the coroutine waits for is handed through to the task as it is, so nothing is paid unless it suspends, and one
-    timer if it does. Unlike `asyncio.timeout` it returns even when the coroutine swallows its cancellation; that goes
-    for a cancellation from outside too, which is always passed on.
+    timer if it does. Unlike `asyncio.timeout` it returns even when the coroutine swallows its cancellation. A
+    cancellation from outside is always passed on.
     """
 
     __slots__ = (

@@ -13,6 +13,7 @@ from forge.core.arguments.call_style import CallStyle
 from forge.core.context import ToolContext
 from forge.core.execution.threads import Pace, in_thread
 from forge.core.result import ToolResult
+from forge.core.run_deps import check_tool_deps
 
 SLICE = 0.01  # seconds
 
@@ -52,11 +53,13 @@ def kind_of(function: Callable[..., Any]) -> str:
 def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolContext], Awaitable[ToolResult]]:
     """Returns the function that calls a tool's `run`: decided once."""
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
-    context, whole, model = style
+    context, whole, model, deps = style
     kind = kind_of(made.run)
     pace = Pace()
 
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
+        if deps is not None:
+            check_tool_deps(ctx.spec.name, deps, ctx.deps, is_isolated=ctx.spec.isolate)
         if whole:
             arguments = {whole: dict(arguments) if model is None else model.model_construct(**arguments)}
         if context:

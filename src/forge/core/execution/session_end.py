@@ -26,7 +26,7 @@ def at_session_end(owners: Owners) -> Callable[[End], End]:
 def end_started(session_id: str) -> None:
     """Ends everything that calls of this session started and that outlives them: jobs, running programs."""
     if not session_id:
-        raise ValueError("end_started needs the name of a session: an empty one would mean all of them")
+        raise ValueError("end_started needs the name of a session: an empty name would mean all sessions")
     for end in _ends:
         end(session_id)
 

@@ -197,9 +197,9 @@ def _reserve_thread() -> None:
             return
         if _alive >= MOST:
             raise ToolError(
-                f"{MOST} plain functions are running or hung already",
+                f"{MOST} plain functions are already running or hung",
                 ErrorKind.SYSTEM,
-                "Wait for some to end; give slow tools a timeout of their own and isolate=True.",
+                "Wait for some to end; give slow tools their own timeout and isolate=True.",
                 passing=True,
             )
         _alive += 1

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
-from forge.core.plain_values import plain
+from forge.core.plain_values import number, plain
 
 MASK = "[secret]"
 LONGEST = 128 * 1024  # characters of one text in an event; the rest is cut and counted
@@ -15,6 +15,7 @@ MOST = 50_000  # values inside one part of an event: its arguments, its result's
 MOST_CUTS = 1_000  # cuts of a text that are checked
 LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
 SHORTEST = 8  # a shorter value would mask ordinary words
+LEAST_NUMBER = 10 ** (SHORTEST - 2)  # a number below has too few characters to be a secret, its sign included
 
 
 class HoldsSecrets(Protocol):
@@ -34,7 +35,15 @@ def secrets_of(holder: object) -> Iterable[str]:
 
 
 class Secrets:
-    """Values that were registered as secret. Results mask these alone; events and logs mask look-alikes as well."""
+    """Values that were registered as secret. Results mask these alone; events and logs mask look-alikes as well.
+
+    Args:
+        values: the secrets, of 8 characters or more.
+
+    Example:
+        >>> Secrets(["correct horse"]).mask("it is correct horse")
+        'it is [secret]'
+    """
 
     def __init__(self, values: Iterable[str] = ()) -> None:
         self._values: tuple[str, ...] = ()
@@ -45,7 +54,7 @@ class Secrets:
         """Registers values, also as JSON spells them. Too short ones are refused: they would mask words."""
         for value in values:
             if len(value) < SHORTEST:
-                raise ValueError(f"a secret of {len(value)} characters cannot be masked: {SHORTEST} are the least")
+                raise ValueError(f"a secret of {len(value)} characters cannot be masked: the minimum is {SHORTEST}")
         spellings = {spelling for value in values for spelling in (value, *_json_spellings(value))}
         self._values = tuple(sorted({*self._values, *spellings}, key=len, reverse=True))
         self.pattern = re.compile("|".join(map(re.escape, self._values))) if self._values else None
@@ -105,6 +114,9 @@ class Secrets:
             return _DataMasker(self._mask_for_events, MOST, by_name=True).mask_any(value, 0)
         return _DataMasker(self.mask, None, keeps_objects=self.pattern is None).mask_any(value, 0)
 
+    def __repr__(self) -> str:
+        return "<Secrets>"  # never one of them, and not how many
+
 
 class _DataMasker:
     """Masks data in one pass over at most `most` values, however they are nested, so that logging stays fast."""
@@ -128,7 +140,9 @@ class _DataMasker:
         kind = type(value)
         if kind is str:
             return self.mask(value)
-        if value is None or kind is int or kind is bool or kind is float:
+        if kind is int:
+            return value if -LEAST_NUMBER < value < LEAST_NUMBER else self._mask_number(value)
+        if value is None or kind is bool or kind is float:
             return value
         if depth > DEEPEST and not isinstance(value, str):
             return "[nested too deeply to be shown]"
@@ -142,11 +156,17 @@ class _DataMasker:
             return value
         return self.mask_any(plain(value), depth + 1)  # a Path, a date, an object
 
+    def _mask_number(self, value: int) -> Any:
+        """Masks a number whose digits are, or contain, a secret."""
+        shown = number(value)
+        hidden = self.mask(shown)
+        return value if hidden == shown else hidden
+
     def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        for number, (key, item) in enumerate(value.items()):
+        for position, (key, item) in enumerate(value.items()):
             if self.left <= 0:
-                found["[…]"] = f"[{len(value) - number} more]"
+                found["[…]"] = f"[{len(value) - position} more]"
                 break
             self.left -= 1
             name = str(key)
@@ -158,9 +178,9 @@ class _DataMasker:
         found: list[Any] = []
         flag: Any = None
         logs_in = False  # `docker login -p password`; of most other commands -p takes something else
-        for number, item in enumerate(value):
+        for position, item in enumerate(value):
             if self.left <= 0:
-                found.append(f"[… {len(value) - number} more]")
+                found.append(f"[… {len(value) - position} more]")
                 break
             self.left -= 1
             hides = self.by_name and type(flag) is str and flag[:1] == "-" and _follows(flag, item, logs_in)

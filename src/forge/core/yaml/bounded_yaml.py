@@ -97,7 +97,7 @@ def safe_loader() -> Any:
 
 def _count(events: Any, name: str, yaml: Any, bounds: Bounds) -> None:
     levels = aliases = values = 0
-    no_more = f"more than {bounds.aliases:,} aliases" if bounds.aliases else "aliases are not read"
+    no_more = f"more than {bounds.aliases:,} aliases" if bounds.aliases else "aliases are not supported"
     too_deep, too_many = f"more than {bounds.levels:,} levels deep", f"more than {bounds.values:,} values"
     for event in events:
         levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -111,7 +111,9 @@ def _count(events: Any, name: str, yaml: Any, bounds: Bounds) -> None:
             (values, bounds.values, too_many),
         ):
             if count > most:
-                raise Unreadable(name, problem, "Write it plainly.", line=_line(event))
+                raise Unreadable(
+                    name, problem, "Write it without aliases, with fewer values and levels.", line=_line(event)
+                )
 
 
 def _line(event: Any) -> int:

@@ -1,0 +1,24 @@
+"""Asks a model one question outside the loop, such as for a summary or a title."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, Provider, ProviderError
+
+
+async def ask_once(provider: Provider, request: ModelRequest, seconds: float) -> Message:
+    """Returns the model's answer. Raises `ProviderError` or, after so many seconds, `TimeoutError`."""
+    stream = provider.stream(request)
+    try:
+        async with asyncio.timeout(seconds):
+            async for part in stream:
+                if isinstance(part, Message):
+                    return part
+    finally:
+        if close := getattr(stream, "aclose", None):
+            with suppress(Exception):
+                await close()
+    raise ProviderError("the provider ended its stream without a message")

@@ -1,0 +1,165 @@
+"""Reads the text of a call that is not quite a JSON object, where it can be meant in only one way."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from forge.core.arguments.almost_json import LONGEST, Scanned, load, scan
+from forge.core.arguments.checks import MOST_PARTS, check_amount, make_not_object_error, make_unreadable_error
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import brief, quote_json
+from forge.core.spec import Permission, ToolSpec
+
+DEEPEST = 2  # JSON strings inside each other
+
+_FENCE = re.compile(r"`{3,}[ \t]*[A-Za-z0-9_+-]{0,20}\s*$")  # at the end of the text before the object
+_FENCE_END = re.compile(r"^\s*`{3,}\s*")
+_QUOTED_KEY = re.compile(r"""["'][^"']{0,100}["']\s{0,20}:""")
+_NOTES = {
+    "quotes": "read Python's spelling as JSON",
+    "commas": "removed a comma after the last item",
+    "fence": "removed a code fence",
+    "encoding": "decoded JSON inside a JSON string",
+    "closing": "added the missing closing brace",
+}
+
+
+class SentText(NamedTuple):
+    """The arguments that a text spells, and notes on the repairs."""
+
+    data: dict[str, Any]
+    notes: list[str]
+
+
+def read_sent(text: str, spec: ToolSpec) -> SentText:
+    """Reads the arguments as plain JSON data. Repairs the text where it has one reading. Raises `ToolError`."""
+    import pydantic_core  # heavy: paid when something is wrong, not at import
+
+    if len(text) > MOST_PARTS:
+        check_amount(text)
+    try:
+        data = pydantic_core.from_json(text, allow_inf_nan=False) if text else {}
+    except (ValueError, TypeError, RecursionError) as error:
+        problem = str(error)[:200]
+        found = _Reading(spec).read(text)
+        if found is None:
+            raise make_unreadable_error(text, problem) from None
+        return found
+    if isinstance(data, dict):
+        return SentText(data, [])
+    if isinstance(data, str) and (found := _Reading(spec).read_inside(data)) is not None:
+        return found
+    raise make_not_object_error(data)
+
+
+class _Reading:
+    """Reads one text of a tool's call. `allowed` are the kinds of repair that may be made."""
+
+    def __init__(self, spec: ToolSpec, depth: int = 0) -> None:
+        self._spec = spec
+        self._depth = depth
+        self._allowed = spec.allowed_repairs
+
+    def read(self, text: str) -> SentText | None:
+        """Returns the one object in the text; None where there is none, or where a repair is not allowed."""
+        text = text.strip()
+        start = text.find("{")
+        if start < 0 or len(text) > LONGEST or not self._allowed:
+            return None
+        if text.startswith('{\\"', start):
+            return self._read_escaped(text)
+        found = scan(text, start)
+        if found is None:
+            return None
+        kinds = dict.fromkeys(sorted(found.kinds))
+        if found.missing:
+            kinds["closing"] = None
+            self._check_completable(text, found)
+        data = load(found, found.missing)
+        notes = self._read_around(text, start, found, data) if isinstance(data, dict) else None
+        if notes is None or not kinds.keys() <= self._allowed:
+            return None
+        return SentText(data, [_NOTES[kind] for kind in kinds] + notes)
+
+    def read_inside(self, text: str) -> SentText | None:
+        """Reads the object that a JSON string spells."""
+        if self._depth >= DEEPEST or "encoding" not in self._allowed or "{" not in text[:LONGEST]:
+            return None
+        import pydantic_core
+
+        try:
+            data = pydantic_core.from_json(text, allow_inf_nan=False)
+        except (ValueError, TypeError, RecursionError):
+            found = _Reading(self._spec, self._depth + 1).read(text)
+        else:
+            if isinstance(data, str):
+                found = _Reading(self._spec, self._depth + 1).read_inside(data)
+            else:
+                found = SentText(data, []) if isinstance(data, dict) else None
+        return SentText(found.data, [_NOTES["encoding"], *found.notes]) if found is not None else None
+
+    def _read_escaped(self, text: str) -> SentText | None:
+        """Reads an object whose quotes are escaped, as inside a JSON string."""
+        import pydantic_core
+
+        try:
+            inside = pydantic_core.from_json(f'"{text}"')
+        except (ValueError, TypeError):
+            return None
+        return self.read_inside(inside)
+
+    def _check_completable(self, text: str, found: Scanned) -> None:
+        """Refuses to complete an object of which more than its last brace is missing, or whose tool changes things."""
+        if found.missing != "}" or not found.ends_in_value or "closing" not in self._allowed:
+            raise make_cut_error(text, "Send the whole call again.")
+        if self._spec.confirm or (self._spec.permissions | self._spec.optional_permissions) - {Permission.READ}:
+            raise make_cut_error(
+                text, "Only calls that read are completed; this tool may change something. Send the whole call again."
+            )
+
+    def _read_around(self, text: str, start: int, found: Scanned, data: dict[str, Any]) -> list[str] | None:
+        """Returns notes about the text around the object; None where it may be a part of the call."""
+        before, after, notes = text[:start].strip(), text[found.end :].strip(), list[str]()
+        if fence := _FENCE.search(before):
+            before, after = before[: fence.start()].strip(), _FENCE_END.sub("", after, count=1).strip()
+            if "fence" not in self._allowed:
+                return None
+            notes.append(_NOTES["fence"])
+        if after and not after.strip("}]"):
+            if "closing" not in self._allowed:
+                return None
+            notes.append("removed brackets behind the object")
+            after = ""
+        if not before and not after:
+            return notes
+        if "prose" not in self._allowed or set(before) & set("[]}(") or _QUOTED_KEY.search(before):
+            return None
+        if "{" in after:
+            return self._compare_second(after, data, notes)
+        if "}" in after or after[:1] in (",", ":", "]") or _QUOTED_KEY.search(after):
+            return None
+        return [*notes, f"ignored the text around the JSON: {brief(before or after)}"]
+
+    def _compare_second(self, after: str, data: dict[str, Any], notes: list[str]) -> list[str] | None:
+        """Reads the next object behind the first. The same object again changes nothing."""
+        start = after.index("{")
+        second = scan(after, start)
+        other = load(second) if second is not None and not second.missing else None
+        if second is None or not isinstance(other, dict):
+            return None
+        if other != data:
+            words = f"the arguments have two readings: {brief(data)} or {brief(other)}"
+            raise ToolError(words, ErrorKind.VALIDATION, "Send one JSON object; make two calls if you meant both.")
+        if "{" in after[second.end :]:
+            return self._compare_second(after[second.end :], data, notes)
+        return [*notes, "ignored a repetition of the object"]
+
+
+def make_cut_error(text: str, suggestion: str) -> ToolError:
+    line = text.count("\n") + 1
+    column = len(text) - (text.rfind("\n") + 1)
+    words = "the call was cut: the arguments are not valid JSON, because the object is not closed"
+    return ToolError(
+        f"{words} at line {line} column {column}, near {quote_json(text[-30:])}", ErrorKind.VALIDATION, suggestion
+    )

@@ -1,0 +1,47 @@
+"""Takes arguments out of a wrapper that is no parameter of the tool: `{"arguments": {…}}`, `{"input": {…}}`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from forge.core.arguments.almost_json import is_written, read_written
+from forge.core.arguments.spelling import fold_name
+from forge.core.spec import ToolSpec
+
+_WRAPPERS = (
+    "arguments args parameters params input inputs kwargs tool_input function_args toolInput functionArgs".split()
+)
+WRAPPERS = frozenset((*_WRAPPERS, *map(str.capitalize, _WRAPPERS), *map(str.upper, _WRAPPERS)))
+_TOOL_NAMES = frozenset({"name", "tool", "toolname", "function", "functionname"})
+_TOOL_KINDS = {"type": ("function", "tool_use", "function_call", "tool_call")}
+
+
+def unwrap(data: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> tuple[str, dict[str, Any]] | None:
+    """Returns the wrapper's key and the arguments in it; None where the data is no wrapper, or may be more than one.
+
+    `known` are the tool's parameters. Beside the wrapper, only the name of this very tool may stand.
+    """
+    if WRAPPERS.isdisjoint(data) or len(data) > 3:
+        return None
+    spellings = {fold_name(name) for name in (*known, *spec.argument_aliases)}
+    wrappers = [key for key in data if key in WRAPPERS and fold_name(key) not in spellings]
+    if len(wrappers) != 1 or not all(_names_tool(key, data[key], spec) for key in data if key != wrappers[0]):
+        return None
+    inner = data[wrappers[0]]
+    if isinstance(inner, str) and is_written(inner) and "encoding" in spec.allowed_repairs:
+        inner = read_written(inner)
+    return (wrappers[0], inner) if isinstance(inner, dict) else None
+
+
+def are_all_known(inner: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> bool:
+    """Says whether every key is a parameter of the tool, in whatever spelling."""
+    spellings = {fold_name(name) for name in (*known, *spec.argument_aliases)}
+    return all(fold_name(key) in spellings for key in inner)
+
+
+def _names_tool(key: str, value: Any, spec: ToolSpec) -> bool:
+    folded = fold_name(key)
+    if folded in _TOOL_KINDS:
+        return value in _TOOL_KINDS[folded]
+    return folded in _TOOL_NAMES and value in (spec.name, *spec.aliases)

@@ -1,0 +1,103 @@
+"""The optional parts of an installation: what each extra is for, whether it is installed, and how to install it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from forge.core.errors import ErrorKind, ToolError
+
+DISTRIBUTION = "forge-tools"
+
+
+class Extra(NamedTuple):
+    """An extra: its use, and the modules that it brings."""
+
+    purpose: str
+    modules: tuple[str, ...]
+
+
+EXTRAS = {
+    "mcp": Extra("MCP servers, mcp_call, forge serve", ("mcp", "mcp_types", "starlette", "uvicorn")),
+    "web": Extra("web_fetch, which reads web pages", ("html_to_markdown", "selectolax")),
+    "durable": Extra("durable runs, forge worker, forge runs", ("dbos", "sqlalchemy", "psycopg")),
+    "console": Extra("forge console", ("starlette", "uvicorn", "dbos", "sqlalchemy", "psycopg")),
+    "guardrails": Extra("guardrails that redact only the matching part", ("re2",)),
+    "code": Extra("run_code, which runs scripts that call tools", ("pydantic_monty",)),
+    "memory": Extra("search of memories by meaning", ("numpy", "safetensors", "tokenizers")),
+    "local": Extra("a model in this process, local:PATH", ("xllamacpp",)),
+    "otel": Extra("OpenTelemetry spans", ("opentelemetry",)),
+    "langchain": Extra("forge.exports.langchain", ("langchain_core",)),
+    "openai-agents": Extra("forge.exports.openai_agents", ("agents",)),
+    "pydantic-ai": Extra("forge.exports.pydantic_ai", ("pydantic_ai",)),
+}
+"""The extras of pyproject.toml that a user chooses from. `all` is all of them."""
+
+
+def find_missing(extra: str) -> list[str]:
+    """Returns the modules of an extra that are not installed. Looks each time: a package may be installed meanwhile."""
+    return [name for name in EXTRAS[extra].modules if not _is_there(name)]
+
+
+def is_installed(extra: str) -> bool:
+    return not find_missing(extra)
+
+
+def check_extra(extra: str, attempt: str) -> None:
+    """Raises `ToolError` if an extra is not installed. `attempt` begins the message: "durable runs cannot be used"."""
+    if missing := find_missing(extra):
+        raise missing_extra(extra, attempt, missing)
+
+
+def missing_extra(extra: str, attempt: str, missing: list[str]) -> ToolError:
+    """Returns the error of a feature whose extra is not installed."""
+    words = f"{attempt}: the extra {extra!r} is not installed ({', '.join(missing)} missing)"
+    return ToolError(words, ErrorKind.CONFIG, f"Install it with: {install_command(extra)}")
+
+
+def missing_module(extra: str, attempt: str, name: str | None) -> ModuleNotFoundError:
+    """Returns the error of a module that cannot be imported without an extra. `name` is the module that is missing."""
+    error = missing_extra(extra, attempt, [(name or extra).partition(".")[0]])
+    return ModuleNotFoundError(f"{error.message}. {error.suggestion}", name=name)
+
+
+def install_command(extra: str) -> str:
+    """Returns the command that installs an extra into this environment, from a clone or from a wheel."""
+    from shlex import quote  # needed only where something is missing
+
+    clone = _find_clone()
+    requirement = f"-e {quote(f'{clone}[{extra}]')}" if clone else f"'{DISTRIBUTION}[{extra}]'"
+    return f"{install_program()} {requirement}"
+
+
+def install_program() -> str:
+    """Returns the command that installs packages into this environment: pip, or uv where there is no pip."""
+    from shlex import quote
+    from shutil import which
+
+    found = which("pip")
+    own = os.path.dirname(os.path.abspath(sys.executable))
+    if not sys.executable or (found and os.path.dirname(os.path.abspath(found)) == own):
+        return "pip install"  # the one that a shell finds is this environment's
+    if _is_there("pip"):
+        return f"{quote(sys.executable)} -m pip install"
+    return f"uv pip install --python {quote(sys.executable)}"
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except (ImportError, ValueError):  # an import hook refuses it, or it is half removed
+        return False
+
+
+def _find_clone() -> str:
+    """Returns the folder of the clone that this code runs from; empty if it was installed from a wheel."""
+    folder = os.path.abspath(os.path.join(__file__, "..", "..", "..", ".."))
+    try:
+        with open(os.path.join(folder, "pyproject.toml"), encoding="utf-8") as file:
+            return folder if f'name = "{DISTRIBUTION}"' in file.read() else ""
+    except (OSError, UnicodeDecodeError):
+        return ""
