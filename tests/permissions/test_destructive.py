@@ -402,7 +402,7 @@ def test_what_only_looks_like_one_has_none(line):
     ],
 )
 def test_what_is_too_much_to_be_judged_is_refused(much, less):
-    assert "judged" in explain_destruction(much, SCOPE)
+    assert "to check" in explain_destruction(much, SCOPE)
     assert explain_destruction(less, SCOPE) == ""
 
 

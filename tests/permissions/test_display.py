@@ -136,11 +136,11 @@ def test_the_question_has_no_invisible_character_left():
 def test_a_path_that_leads_elsewhere_says_so(tmp_path: Path):
     (tmp_path / "link").symlink_to("/etc")
     text = request_text(question(permission=Permission.WRITE, target="link/passwd", scope=Scope(workspace=tmp_path)))
-    assert "which is /etc/passwd" in text
+    assert "resolves to /etc/passwd" in text
     plain = request_text(question(permission=Permission.WRITE, target="plain", scope=Scope(workspace=tmp_path)))
-    assert "which is" not in plain
+    assert "resolves to" not in plain
     out = request_text(question(permission=Permission.WRITE, target="../x", scope=Scope(workspace=tmp_path)))
-    assert f"which is {tmp_path.parent}/x" in out
+    assert f"resolves to {tmp_path.parent}/x" in out
 
 
 def test_many_arguments_and_targets_are_counted():

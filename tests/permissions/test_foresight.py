@@ -54,7 +54,7 @@ def test_the_person_sees_what_would_change_before_they_answer():
     assert "+door: red" in asked[0].preview
     text = request_text(asked[0])
     assert "It would change:\n  │ -door: white\n  │ +door: red red" in text
-    assert "colour: ⟨400 characters, whose effect is shown above⟩" in text
+    assert "colour: ⟨400 characters; their effect is shown above⟩" in text
 
 
 def test_where_nobody_is_asked_nothing_is_foreseen():
@@ -74,7 +74,7 @@ def test_a_preview_that_fails_refuses_the_call_and_nobody_is_asked():
 
 def test_a_preview_that_breaks_refuses_the_call_too():
     result, asked = paint(Paint(KeyError("secret")), rules(), [])
-    assert "could not be found out: KeyError" in result.failure.message
+    assert "preview of its changes failed: KeyError" in result.failure.message
     assert "secret" not in result.for_llm
     assert asked == []
 
@@ -92,7 +92,7 @@ def test_a_preview_that_hangs_ends(monkeypatch):
             await asyncio.Event().wait()
 
     result, asked = paint(Slow(), rules(), [])
-    assert "could not be found out: TimeoutError" in result.failure.message
+    assert "preview of its changes failed: TimeoutError" in result.failure.message
     assert asked == []
 
 

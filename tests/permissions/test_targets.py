@@ -131,3 +131,25 @@ def test_a_target_belongs_to_optional_permissions_where_none_is_declared():
     assert find_requests(both.spec, {"path": "a"}) == [("network", "a")]
     assert find_requests(plain.spec, {}) == [(None, "")]
     assert len(find_requests(merge.spec, {"sources": ["a", "b"], "destination": "c"})) == 6
+
+
+@pytest.mark.parametrize("permission", ["execute", None])
+async def test_a_rule_names_a_whole_number(permission):
+    """Such as the number of an order. Text and number are judged alike."""
+    refund = of_schema({"path": {}}, permissions={permission} if permission else ())
+    what = permission or "tool:*"
+    only_seven = rules(f"deny {what}", f"allow {what} 7")
+    await PolicyGate(only_seven).authorize(context(refund, path=7))
+    refused = await refusal(PolicyGate(only_seven), context(refund, path=8))
+    assert (f"`allow {permission} 8`" in refused.suggestion) == (permission is not None)
+    await refusal(PolicyGate(rules(f"allow {what}", f"deny {what} 7")), context(refund, path=7))
+    await PolicyGate(rules(f"allow {what}", f"deny {what} 7")).authorize(context(refund, path=8))
+    for other in (7.0, True, [[7]], {"a": 7}):
+        await refusal(PolicyGate(only_seven), context(refund, path=other))
+
+
+async def test_a_number_is_no_path():
+    """It may be a descriptor of a file anywhere, so no pattern of paths allows it."""
+    put = of_schema({"path": {"type": "integer"}}, permissions={"write"})
+    await refusal(PolicyGate(rules("allow write 7")), context(put, path=7))
+    await PolicyGate(rules("allow write")).authorize(context(put, path=7))

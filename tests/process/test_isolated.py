@@ -197,7 +197,7 @@ async def test_what_cannot_be_sent_is_refused_with_words():
         assert refused.failure is not None
         assert refused.failure.kind == "config_error"
         assert "cannot pickle" in refused.for_llm
-        assert "leave out isolate=True" in refused.for_llm
+        assert "remove isolate=True" in refused.for_llm
 
 
 async def test_a_tool_that_is_made_late():

@@ -97,7 +97,7 @@ async def test_there_are_only_so_many_at_once_and_finished_ones_make_room(owner)
     job("sleep 60", owner, most_jobs=2)
     job("sleep 60", owner, most_jobs=2)
     assert [one.id for one in list_jobs(owner)] == ["job_2", "job_3"]
-    with pytest.raises(ToolError, match="2 jobs run already"):
+    with pytest.raises(ToolError, match="2 jobs are already running"):
         job("true", owner, most_jobs=2)
 
 

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.sandbox import Confinement, Tier, confine_command, landlock
-from forge.process.sandbox import landlock_program as _confine
+from forge.process.sandbox import Confinement, Tier, confine_command, landlock, landlock_program
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from tests.process.attacks import needs, run
 
@@ -94,7 +93,7 @@ def in_launcher(code: str, workspace: Path) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])
 def test_every_version_that_this_kernel_has_confines_files(version: int, tmp_path: Path):
     needs(Tier.LANDLOCK)
-    if _confine.landlock_version() < version:
+    if landlock_program.landlock_version() < version:
         pytest.skip(f"NOT TESTED: this kernel's Landlock is older than version {version}")
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     for folder in (inside, outside):
@@ -118,7 +117,7 @@ def test_every_version_that_this_kernel_has_confines_files(version: int, tmp_pat
 def test_nothing_runs_where_it_cannot_confine(tmp_path: Path):
     code = "_confine.landlock_version = lambda: 0\n_confine.main(['w', '.', '--', 'echo', 'it runs'])"
     told = in_launcher(code, tmp_path)
-    assert told.returncode == _confine.FAILED
+    assert told.returncode == landlock_program.FAILED
     assert "it runs" not in told.stdout
     assert "the sandbox cannot be made" in told.stderr
 
@@ -128,7 +127,7 @@ def test_nothing_runs_without_a_filter(tmp_path: Path):
     told = in_launcher(
         "_confine.syscall_filter = lambda *a, **k: None\n_confine.main(['w', '.', '--', 'echo', 'it runs'])", tmp_path
     )
-    assert (told.returncode, told.stdout) == (_confine.FAILED, "")
+    assert (told.returncode, told.stdout) == (landlock_program.FAILED, "")
 
 
 def test_temporary_files_have_a_directory_that_is_nobody_elses(tmp_path: Path, monkeypatch):
@@ -209,7 +208,7 @@ def test_a_run_that_only_reads_changes_no_modes_and_times_anywhere(tmp_path: Pat
 def test_the_launcher_imports_nothing_of_forge():
     """It is run by its path, isolated and without the site's packages."""
     told = subprocess.run(
-        [sys.executable, "-I", "-S", "-X", "importtime", _confine.__file__, "--", "true"],
+        [sys.executable, "-I", "-S", "-X", "importtime", landlock_program.__file__, "--", "true"],
         capture_output=True,
         text=True,
         check=False,

@@ -45,7 +45,7 @@ async def test_a_signal_is_told_by_its_name() -> None:
 
 
 async def test_a_program_that_cannot_be_started_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ToolError, match="no program"):
+    with pytest.raises(ToolError, match="was not found"):
         await started("no-such-program-here")
     (tmp_path / "text").write_text("no program")
     for argv, cwd in ((str(tmp_path / "text"), tmp_path), ("cat", tmp_path / "gone")):

@@ -187,7 +187,7 @@ def test_a_new_repository_stays(workspace: Path, tier: Tier):
     ],
 )
 def test_a_new_repository_loses_settings_that_name_programs(line: str, workspace: Path, tier: Tier):
-    assert ".git/config may not be changed" in sh(line, workspace, tier)[0]
+    assert ".git/config must not be changed" in sh(line, workspace, tier)[0]
     assert not (workspace / ".git/config").exists()
     assert (workspace / ".git/HEAD").exists()
 

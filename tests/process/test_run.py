@@ -301,8 +301,8 @@ async def test_what_cannot_be_started_is_an_error(argv, options, kind):
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (["true", "x" * 200_000], "200,000 bytes, and 131,071 is the most one argument"),
-        (["true", *["x" * 100_000] * 11], "1,100,004 bytes, and 1,048,576 is the most all together"),
+        (["true", "x" * 200_000], "200,000 bytes; the limit for one argument is 131,071"),
+        (["true", *["x" * 100_000] * 11], "1,100,004 bytes; the limit for all arguments is 1,048,576"),
         ([], "it is empty"),
     ],
 )

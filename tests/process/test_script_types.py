@@ -47,7 +47,7 @@ def test_what_is_written_becomes_a_schema(written, schema):
     ("written", "why"),
     [
         ("", "missing"),
-        ("strng", "no type 'strng'; there are str, int"),
+        ("strng", "unknown type 'strng'; known types: str, int"),
         ("list[", "missing"),
         ("list[str", "']' is missing"),
         ("str]", "not expected"),

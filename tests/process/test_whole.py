@@ -15,7 +15,7 @@ import pytest
 from forge import Scope, ToolCall, rules
 from forge.core.result import ToolResult
 from forge.pipeline import standard_executor
-from forge.process.running import whole_output as whole
+from forge.process.running import whole_output
 from forge.process.running.output import Capture, CapturedOutput
 from forge.process.running.whole_output import WholeOutput
 from forge.tools.bash import Bash, BashOutput
@@ -89,9 +89,9 @@ def test_a_job_of_bash_is_kept_whole_as_well(tmp_path):
     assert len(result.data["output"]) < 1_100_000
 
 
-@pytest.mark.parametrize("most", [whole.MOST, 1_500_000, 1_000])
+@pytest.mark.parametrize("most", [whole_output.MOST, 1_500_000, 1_000])
 def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypatch, most):
-    monkeypatch.setattr(whole, "MOST", most)
+    monkeypatch.setattr(whole_output, "MOST", most)
 
     async def look() -> list[ToolResult]:
         executor = standard_executor(
@@ -115,18 +115,22 @@ def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypa
     elif most > 1_000_000:
         assert spilled(half).startswith(TEXT[1_000_000:most] + "\n[the text ends here: only the first")
         assert "the whole text" not in half.for_llm
+        counted = half.data["lines_counted"]
+        assert "total_lines" not in half.data
+        assert f"of more than {counted} lines shown, 1000000 bytes in all" in half.for_llm
+        assert counted == TEXT[1_000_000:most].count("\n") + (not TEXT[:most].endswith("\n"))
     else:
         assert "bytes before this are gone: only the newest are kept" in half.for_llm
         assert "199999\n" in spilled(half)
 
 
 def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
-    monkeypatch.setattr(whole, "MOST", 1_000)
+    monkeypatch.setattr(whole_output, "MOST", 1_000)
     kept = CapturedOutput(Capture(10, 10), wants_whole=True)
     for _ in range(20):
         kept.add(memoryview(b"x" * 99 + b"\n"))
     assert kept.whole is not None
-    assert (kept.whole.total_bytes, kept.whole.total_lines) == (2_000, 20)
+    assert (kept.whole.total_bytes, kept.whole.total_lines) == (2_000, 10)  # lines that are stored
     text = "".join(kept.whole.pieces())
     assert text.startswith(("x" * 99 + "\n") * 10)
     assert text.endswith(f"\n[the text ends here: {kept.whole.problem}]\n")
@@ -145,8 +149,8 @@ def test_what_fits_is_not_kept_twice_and_no_byte_is_lost_where_it_no_longer_does
 
 
 def test_characters_and_secrets_are_not_cut_between_pieces(monkeypatch):
-    monkeypatch.setattr(whole, "PIECE", 7)
-    monkeypatch.setattr(whole, "LONGEST_SECRET", 10)
+    monkeypatch.setattr(whole_output, "PIECE", 7)
+    monkeypatch.setattr(whole_output, "LONGEST_SECRET", 10)
     text = "äöü secret€ßecret secretsecret" * 20
     masked = WholeOutput.of(text.encode()).masked(lambda piece: piece.replace("secret", "***"))
     assert "".join(masked.pieces()) == text.replace("secret", "***")

@@ -113,7 +113,7 @@ def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
     with pytest.raises(ToolError) as refused:
         Project(RunOptions()).agent()
     assert "ANTHROPIC_API_KEY" in refused.value.message
-    assert "--model scripted:FILE" in refused.value.suggestion
+    assert "forge demo" in refused.value.message
 
 
 def test_the_model_whose_key_is_set_is_taken_unless_another_is_named(workspace, monkeypatch):

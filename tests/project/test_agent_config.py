@@ -28,7 +28,7 @@ def test_model_prompt_limits_and_sub_agents_come_from_the_file(project):
     folder, write = project
     config = write(
         """
-agent: {model: "scripted:DIR/script.yaml", prompt: "Speak like a pirate."}
+agent: {model: "scripted:DIR/script.yaml", prompt: "Speak like a pirate.", options: {reasoning_effort: low}}
 limits: {turns: 7, calls: 9, cost: 2, price: {input: 1, output: 2}}
 permissions: {rules: ["allow execute"]}
 agents:
@@ -37,6 +37,7 @@ agents:
     )
     made = Project(RunOptions(config=config, workspace=str(folder))).agent()
     assert (made.limits.turns, made.limits.calls, made.limits.cost) == (7, 9, 2)
+    assert made.options == {"reasoning_effort": "low"}
     conversation = Conversation([])
     result = asyncio.run(made.run("go", history=conversation))
     assert result.text == "done"
@@ -49,15 +50,18 @@ agents:
     ("text", "words"),
     [
         ("agent: {modle: x}", "Did you mean 'model'"),
-        ("agent: {model: 5}", "agent.model: expected a text"),
+        ("agent: {options: [x]}", "agent.options: expected"),
+        ("agent: {model: 5}", "agent.model: expected a string"),
         ("limits: {turns: 0}", "limits.turns: expected a number from 1"),
         ("limits: {turns: true}", "limits.turns"),
-        ("limits: {cost: 1}", "price"),
         ("limits: {price: {input: 1}}", "output is missing"),
         ("agents: {a: {tool: []}}", "Did you mean 'tools'"),
         ("agents: {a: {limits: {turns: x}}}", "agents.a.limits.turns"),
         ("agents: [a]", "agents: expected a mapping"),
-        ("agents: {a: {tools: [{name: bash, config: {timeout: 3}}]}}", "write them under the file's `tools`"),
+        (
+            "agents: {a: {tools: [{name: bash, config: {timeout: 3}}]}}",
+            "write the settings under the top-level `tools`",
+        ),
     ],
 )
 def test_a_mistake_is_explained_with_its_place(project, text, words):

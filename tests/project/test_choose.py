@@ -36,8 +36,8 @@ def call(registry: ToolRegistry, name: str, **arguments: Any) -> ToolResult:
     return asyncio.run(ToolExecutor(registry, []).execute(ToolCall(name, json.dumps(arguments)), Scope()))
 
 
-def test_without_configuration_every_built_in_is_there():
-    everything = list(built_ins(ToolRegistry()))
+def test_without_configuration_every_built_in_is_there_but_the_one_of_code_mode():
+    everything = [tool for tool in built_ins(ToolRegistry()) if "code-mode" not in tool.spec.groups]
     assert set(choose_tools(Configuration(), dev=True)) == {tool.spec.name for tool in everything}
     products = {tool.spec.name for tool in everything if tool.spec.category is not Category.DEV}
     assert set(choose_tools(Configuration())) == products
@@ -122,3 +122,27 @@ def test_the_search_tool_searches_the_chosen_ones(chosen):
     registry = chosen("tool_search", "math_calculate")
     assert "math_calculate" in call(registry, "tool_search", query="arithmetic expression").for_llm
     assert "csv_parse" not in call(registry, "tool_search", query="CSV records").for_llm
+
+
+def test_a_project_chooses_the_kinds_of_repair_for_all_tools_and_for_one(tmp_path):
+    path = tmp_path / "forge.yaml"
+    path.write_text(
+        "repairs: [names]\ntools: [math_calculate, {name: uuid_generate, config: {repairs: [values, commas]}}]\n"
+    )
+    registry = choose_tools(load_configuration(str(path)))
+    runs = ToolExecutor(registry, [])
+
+    def send(name: str, text: str) -> ToolResult:
+        return asyncio.run(runs.execute(ToolCall(name, text), Scope()))
+
+    assert send("math_calculate", '{"Expression": "6 * 7"}').data["repaired"] == ["Expression → expression"]
+    assert send("math_calculate", '{"expression": "6 * 7",}').is_error
+    assert send("uuid_generate", '{"count": "2",}').success
+    assert send("uuid_generate", '{"Count": 2}').is_error
+
+
+def test_an_unknown_kind_of_repair_is_refused(tmp_path):
+    path = tmp_path / "forge.yaml"
+    path.write_text("repairs: [spelling]\n")
+    with pytest.raises(ToolError, match="fence, prose, quotes"):
+        load_configuration(str(path))

@@ -77,7 +77,7 @@ def test_an_empty_list_of_tools_is_not_the_same_as_none(tmp_path):
         ("tools: [5]", "tools[0]", "expected a mapping, got an integer"),
         ("tools: [{}]", "tools[0]", "either a name or a group"),
         ("tools: [{name: a, group: b}]", "tools[0]", "either a name or a group"),
-        ("tools: [{name: ''}]", "tools[0].name", "an empty text"),
+        ("tools: [{name: ''}]", "tools[0].name", "an empty string"),
         ("tools: [{name: a, confg: {}}]", "tools[0].confg", "unknown key"),
         ("tools: [{name: a, config: {timeout: 0}}]", "tools[0].config.timeout", "above 0"),
         ("tools: [{name: a, config: {timeout: .inf}}]", "tools[0].config.timeout", "above 0"),
@@ -90,9 +90,9 @@ def test_an_empty_list_of_tools_is_not_the_same_as_none(tmp_path):
         ("tools: [{name: a, config: {rate: {call: 1}}}]", "tools[0].config.rate.call", "unknown key"),
         ("permissions: [allow read]", "permissions", "expected a mapping, got an array"),
         ("permissions: {rule: []}", "permissions.rule", "unknown key"),
-        ("workspace: {root: 5}", "workspace.root", "expected a text, got an integer"),
-        ("secrets: [5]", "secrets[0]", "expected a text"),
-        ("5: x", "5", "expected a text as key"),
+        ("workspace: {root: 5}", "workspace.root", "expected a string, got an integer"),
+        ("secrets: [5]", "secrets[0]", "expected a string"),
+        ("5: x", "5", "expected a string as key"),
         ("just text", "the document", "expected a mapping, got a string"),
         ("- a", "the document", "expected a mapping, got an array"),
     ],
@@ -168,7 +168,7 @@ def test_an_agent_has_a_name_a_version_and_a_description(tmp_path):
         "",
         "openai:x",
     )
-    assert "expected a text, got a number" in refused(tmp_path, "agent: {version: 0.1}").message
+    assert "expected a string, got a number" in refused(tmp_path, "agent: {version: 0.1}").message
     assert "expected letters" in refused(tmp_path, "agent: {id: my agent}").message
 
 
@@ -208,7 +208,7 @@ def test_a_secret_written_where_a_name_belongs_is_not_repeated(tmp_path):
         (b"tools: [", "not valid YAML"),
         (b"tools: []\n - a", "line 2"),
         (b"\xff\xfe", "not UTF-8"),
-        (b"tools: []\ntools: []", "the key 'tools' is there twice"),
+        (b"tools: []\ntools: []", "the key 'tools' appears twice"),
         (b"tools: !!python/object:os.system {}", "not valid YAML"),
         (b"workspace: {root: 2026-99-99}", "not valid YAML"),
         (b"secrets: [" * 50, "20 levels deep"),

@@ -92,7 +92,7 @@ skills: []|skills: {path: a}|memory: true|memory: {embedder: remote}|memory: {em
 schedules: {}|schedules: [{id: a, cron: b}]|schedules: [{id: a, cron: b, task: c, x: d}]
 schedules: [{id: a, cron: b, task: c, enabled: 1}]|schedules: [{id: 5, cron: b, task: c}]
 agents: []|agents: {a: {tool: []}}|agents: {a: {limits: {turns: 0}}}|limits: {turns: 0}|limits: {turns: 1.5}
-limits: {turns: true}|limits: {cost: 1}|limits: {price: {input: 1}}|limits: {calls: -1}|limits: {tokens: 1e15}
+limits: {turns: true}|limits: {price: {input: 1}}|limits: {calls: -1}|limits: {tokens: 1e15}
 channels: {a: {}}|channels: {a: {type: fax}}|channels: {a: {type: file}}|channels: {a: {type: terminal, path: b}}
 channels: {a: {type: slack}}|channels: {a: {type: slack, url_env: U, token_env: T}}
 channels: {a: {type: slack, url_env: U, chat_id: C1}}|channels: {a: {type: webhook, url_env: U, files: zip}}

@@ -66,7 +66,7 @@ def test_a_declared_key_is_a_typed_value():
         ("retries: {mots: 1}", "retries.mots: unknown key (line 1)", "Did you mean 'most'? For example: most: 3"),
         ("\nretires: {}", "retires: unknown key (line 2)", "Did you mean 'retries'? For example: retries: {most: 3}"),
         ("retries: {pause: lung}", "expected one of short, long, got 'lung' (line 1)", "Did you mean 'long'?"),
-        ("agent:\n  tone: ''", "agent.tone: expected a text, got an empty text (line 2)", "tone: friendly"),
+        ("agent:\n  tone: ''", "agent.tone: expected a string, got an empty string (line 2)", "tone: friendly"),
     ],
 )
 def test_a_declared_key_is_checked_with_its_file_line_and_fix(text, message, fix):

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import forge.project.runs.durable_runs as durable
 from forge.agent.session import SessionStore
 from forge.core.context import Scope
 from forge.core.errors import ToolError
+from forge.core.extras import install_command
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
@@ -75,7 +76,7 @@ def test_variables_in_the_url_are_looked_up_when_it_is_needed(tmp_path):
         project_database(said, tmp_path, environment={})
     assert "durable.database" in caught.value.message
     other = configured(tmp_path, 'durable: {database: "${ALL}"}\n')
-    with pytest.raises(ToolError, match="no URL") as caught:
+    with pytest.raises(ToolError, match="not a URL") as caught:
         project_database(other, tmp_path, environment={"ALL": f"mysql://{SECRET}"})
     assert SECRET not in f"{caught.value} {caught.value.suggestion}"
 
@@ -121,7 +122,7 @@ def test_queues_have_the_limits_of_the_file():
     )
     assert queue_limits(said) == {"default": Limits(5, 9, 1, 2), "slow": Limits()}
     wrong = read_configuration("durable: {queues: {a: {concurrency: 1, per_tenant: 2}}}", "f")
-    with pytest.raises(ToolError, match="more runs than it has for all"):
+    with pytest.raises(ToolError, match="more runs per tenant than in total"):
         queue_limits(wrong)
 
 
@@ -136,18 +137,18 @@ def test_a_version_is_that_of_what_the_projects_file_says(tmp_path):
 
 def test_without_the_extra_it_is_said_what_to_install(monkeypatch):
     check_installed()
-    monkeypatch.setattr(durable, "find_spec", lambda name: None if name == "dbos" else object())
-    with pytest.raises(ToolError, match="not installed: dbos") as caught:
+    monkeypatch.setitem(sys.modules, "dbos", None)
+    with pytest.raises(ToolError, match=r"not installed \(dbos missing\)") as caught:
         check_installed()
-    assert caught.value.suggestion == "pip install 'forge-tools[durable]'"
+    assert caught.value.suggestion == f"Install it with: {install_command('durable')}"
 
 
 def test_a_directory_that_somebody_else_brought_keeps_no_runs(tmp_path):
     (tmp_path / ".forge").mkdir()
     (tmp_path / ".forge" / "pins.json").write_text("{}")
-    with pytest.raises(ToolError, match="no run can be kept"):
+    with pytest.raises(ToolError, match="no run can be stored"):
         project_database(Configuration(), tmp_path)
-    with pytest.raises(ToolError, match="no run can be kept"):
+    with pytest.raises(ToolError, match="no run can be stored"):
         make_own_file(tmp_path)
     assert project_database(Configuration(), tmp_path, "sqlite:////x.db") == "sqlite:////x.db"
 
@@ -248,7 +249,9 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
     request = build_request(asked, ToolRegistry([note]), Scope(workspace=tmp_path))
     approve, kinds = make_approver("r", yes=True), []
     for name, parent in (("r", ""), ("r-child", "r"), ("r-others", ""), ("other", "")):
-        run = store.create(NewRun(id=name, parent=parent))
+        store.create(NewRun(id=name, parent=parent))
+        run = store.begin(name, 1, Home.worker)
+        assert run is not None
         home: Any = Home(store)
         token = current.set(Attempt(run, home))
         try:

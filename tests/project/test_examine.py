@@ -157,7 +157,7 @@ def test_a_project_is_accepted_or_not(looked, tmp_path):
     (tmp_path / "forge.yaml").write_text("sandbox: off\n")
     found = looked()
     assert (found["configuration"].status, found["trust"].status) == ("ok", "warning")
-    assert "the version you accepted stays in force" in found["trust"].detail
+    assert "the version you trusted still applies" in found["trust"].detail
 
 
 def test_without_a_home_it_can_be_used(looked, monkeypatch):

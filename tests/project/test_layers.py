@@ -14,8 +14,9 @@ from forge.permissions.policy import PolicyError
 from forge.project.assemble.choose import apply_settings, choose_tools
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
-from forge.project.config_layers import data_file, rule_layers, user_file
+from forge.project.config_layers import rule_layers, user_file
 from forge.project.effective_config import HIDDEN, effective_values, nest_values
+from forge.workspace.user_files import data_file
 
 
 class Places(NamedTuple):
@@ -214,12 +215,12 @@ def test_guardrails_of_all_layers_hold(places):
 @pytest.mark.parametrize(
     ("layer", "text", "words"),
     [
-        ("user", "workspace: {root: /}", "workspace: the user's file cannot say this"),
-        ("user", "schedules: []", "schedules: the user's file cannot say this"),
+        ("user", "workspace: {root: /}", "workspace: the user's file cannot set this"),
+        ("user", "schedules: []", "schedules: the user's file cannot set this"),
         ("user", "sandbx: off", "sandbx: unknown key"),
         ("user", "sandbox: maybe", "expected one of"),
         ("user", "- a", "expected a mapping"),
-        ("organisation", "tools: []", "tools: the organisation's file cannot say this"),
+        ("organisation", "tools: []", "tools: the organisation's file cannot set this"),
         ("organisation", "egress: {mode: closed}", "egress.mode: expected one of"),
         ("organisation", "a: [", "not valid YAML"),
     ],

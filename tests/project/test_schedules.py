@@ -84,7 +84,7 @@ async def test_nobody_is_asked_so_what_asks_is_refused(project, tmp_path):
     assert run.status is Status.COMPLETED
     assert not (tmp_path / "a.txt").exists()
     events = [json.loads(line) for line in (tmp_path / ".forge" / "audit.ndjson").read_text().splitlines()]
-    assert any("nobody is there to ask" in str(event.get("error", "")) for event in events)
+    assert any("there is no one to ask" in str(event.get("error", "")) for event in events)
     allowed = project(
         call("file_write", path="a.txt", content="x"), "Done.", text='permissions: {rules: ["allow write"]}'
     )

@@ -107,7 +107,7 @@ def test_whatever_happens_to_the_file_the_accepted_text_is_in_force_and_the_pers
     assert load_configuration(None, project).sandbox == "required"
     now = trust.trust_state(project)
     assert now.status in ("changed", "gone")
-    assert "the version you accepted stays in force" in trust.notice(now)
+    assert "the version you trusted still applies" in trust.notice(now)
     assert "`forge trust`" in trust.notice(now)
 
 
@@ -124,11 +124,11 @@ def test_an_entry_without_its_text_counts_while_the_file_is_the_same_and_stops_e
     store.write_text(json.dumps(document))
     assert load_configuration(None, project).sandbox == "required"
     (project / "forge.yaml").write_text("sandbox: off\n")
-    with pytest.raises(ToolError, match="cannot tell which rules hold") as refused:
+    with pytest.raises(ToolError, match="cannot tell which rules apply") as refused:
         load_configuration(None, project)
     assert "forge trust" in refused.value.suggestion
     (project / "forge.yaml").unlink()
-    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+    with pytest.raises(ToolError, match="cannot tell which rules apply"):
         load_configuration(None, project)
     (project / "forge.yaml").write_text("sandbox: landlock\n")
     trust.accept(project)
@@ -217,7 +217,7 @@ def test_of_projects_accepted_long_ago_only_the_digest_is_kept_and_a_change_stop
     assert load_configuration(None, folders[0]).sandbox == "required"
     for folder in folders:
         (folder / "forge.yaml").write_text("sandbox: off\n")
-    with pytest.raises(ToolError, match="was not kept"):
+    with pytest.raises(ToolError, match="was not stored"):
         load_configuration(None, folders[0])
     assert load_configuration(None, folders[1]).sandbox == "required"
 
@@ -247,7 +247,7 @@ def test_without_a_home_nothing_is_trusted_and_it_is_said_why(project, tmp_path,
     now = trust.trust_state(project)
     assert now.status == ("new" if home == "file" else "unknown")  # a file can hold no store, so nothing was accepted
     assert now.problem
-    with pytest.raises(ToolError, match="cannot remember"):
+    with pytest.raises(ToolError, match="cannot store"):
         trust.accept(project)
     assert trust.list_accepted() == {}
     (project / "forge.yaml").unlink()
@@ -265,7 +265,7 @@ def test_a_broken_store_trusts_nothing_and_stops_what_it_may_have_ruled(project,
     store.chmod(0o600)
     assert trust.trust_state(project).status == "unknown"
     assert not trust.is_trusted(project)
-    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+    with pytest.raises(ToolError, match="cannot tell which rules apply"):
         load_configuration(None, project)
     assert load_configuration(str(project / "forge.yaml")).sandbox == "required"  # a person named it
     store.unlink()
@@ -276,11 +276,11 @@ def test_a_store_that_is_a_link_or_a_directory_stops_what_it_may_have_ruled(proj
     store = trust.accept(project)
     kept = store.rename(tmp_path / "kept.json")
     store.symlink_to(kept)
-    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+    with pytest.raises(ToolError, match="cannot tell which rules apply"):
         load_configuration(None, project)
     store.unlink()
     store.mkdir()
-    with pytest.raises(ToolError, match="cannot tell which rules hold"):
+    with pytest.raises(ToolError, match="cannot tell which rules apply"):
         load_configuration(None, project)
     store.rmdir()
     kept.rename(store)
@@ -290,7 +290,7 @@ def test_a_store_that_is_a_link_or_a_directory_stops_what_it_may_have_ruled(proj
 def test_a_store_that_others_can_change_trusts_nothing(project):
     store = trust.accept(project)
     store.chmod(0o622)
-    assert "others may change it" in trust.trust_state(project).problem
+    assert "other users may change it" in trust.trust_state(project).problem
     assert not trust.is_trusted(project)
     store.chmod(0o600)
     assert trust.is_trusted(project)
@@ -298,7 +298,7 @@ def test_a_store_that_others_can_change_trusts_nothing(project):
 
 def test_a_store_inside_the_workspace_trusts_nothing(project, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(project / "data"))
-    with pytest.raises(ToolError, match="lies in the workspace"):
+    with pytest.raises(ToolError, match="is inside the workspace"):
         trust.accept(project)
     store = project / "data/forge/trust.json"
     store.parent.mkdir(parents=True)
@@ -343,8 +343,8 @@ memory: {embedder: {url: "http://e.example.com", model: m}}
     for words in (
         "starts a program: MCP server git: uvx x ${TOKEN} (sets LD_PRELOAD)",
         "connects to: MCP server docs: https://d.example.com",
-        "runs by the clock: schedule n: @daily: do it",
-        "sets a tool: bash: sandbox: false, network: true",
+        "runs on a schedule: schedule n: @daily: do it",
+        "configures a tool: bash: sandbox: false, network: true",
         "allows without asking: allow execute *",
         'allows without asking: action: allow, tool: "http_*"',
         "switches off: the sandbox",
@@ -353,8 +353,8 @@ memory: {embedder: {url: "http://e.example.com", model: m}}
         "connects to: webhook w: ${NOT_SET}",
         "delivers to: channel c (telegram): TOKEN",
         "sends notes to http://e.example.com",
-        "reaches: ../lib (write)",
-        "tells the model: Obey.",
+        "opens directory: ../lib (write)",
+        "instructs the model: Obey.",
     ):
         assert words in said
     assert "very-secret-value" not in said
@@ -372,9 +372,9 @@ openapi: {pets: {spec: "https://s.example.com/a.json", server: "https://p.exampl
 agents: {helper: {prompt: Obey.}}
 """
     said = [f"{one.kind}: {one.detail}" for one in trust_summary(text, "forge.yaml")]
-    assert 'sets a tool: web_search: base_url: "https://keys.example.com"' in said
-    assert "sets a tool: bash: shell: ./sh" in said
-    assert "sets a tool: file_write: confirm: false" in said
+    assert 'configures a tool: web_search: base_url: "https://keys.example.com"' in said
+    assert "configures a tool: bash: shell: ./sh" in said
+    assert "configures a tool: file_write: confirm: false" in said
     assert "connects to: OpenAPI pets: https://p.example.com, https://s.example.com/a.json" in said
     assert "sub-agent: helper: Obey." in said
 
@@ -393,7 +393,7 @@ def test_secrets_from_files_are_masked_if_only_their_owner_can_read_them(tmp_pat
     configuration = Configuration(secret_files=(path,))
     path.chmod(0o600)
     assert project_secrets(configuration, {}).mask("a file-secret-1 b") == "a [secret] b"
-    for mode, words in ((0o644, "others can read"), (0o620, "others can change")):
+    for mode, words in ((0o644, "other users can read"), (0o620, "other users can change")):
         path.chmod(mode)
         with pytest.raises(ToolError, match=words):
             project_secrets(configuration, {})

@@ -59,7 +59,7 @@ def test_temporaries_of_a_dead_owner_are_swept(workspace):
     (workspace / TEMPORARY).write_bytes(b"half")
     (workspace / "a").write_bytes(b"old")
     note = plant(workspace, {"moves": [move(workspace, "a")], "folders": []})
-    assert recover(workspace) == ["took back a change of a by a process that was killed"]
+    assert recover(workspace) == ["reverted a change of a by a process that was killed"]
     assert files(workspace) == {"a": b"old"}
     assert not note.exists()
     assert recover(workspace) == []
@@ -76,7 +76,7 @@ def test_a_change_of_many_that_was_half_made_is_taken_back(workspace):
         {"moves": [move(workspace, "a"), move(workspace, "b", temporary=other, kept=unused)], "folders": []},
         {"staged": [identity(workspace / "a"), identity(workspace / "b")]},
     )
-    assert recover(workspace) == ["took back a change of a, b by a process that was killed"]
+    assert recover(workspace) == ["reverted a change of a, b by a process that was killed"]
     assert files(workspace) == {"a": b"old"}
 
 
@@ -89,7 +89,7 @@ def test_a_change_of_many_that_was_made_is_only_tidied_up(workspace):
         {"staged": [identity(workspace / "a")]},
         {"done": True},
     )
-    assert recover(workspace) == ["tidied up after a change of a by a process that was killed"]
+    assert recover(workspace) == ["cleaned up after a change of a by a process that was killed"]
     assert files(workspace) == {"a": b"new"}
 
 
@@ -99,7 +99,7 @@ def test_what_somebody_wrote_since_the_death_is_left(workspace):
     (workspace / "a").write_bytes(b"edited by hand")
     (workspace / KEPT).write_bytes(b"old")
     plant(workspace, {"moves": [move(workspace, "a")], "folders": []}, {"staged": [was]})
-    assert recover(workspace)[1:] == ["a was changed since and is left as it is"]
+    assert recover(workspace)[1:] == ["a was changed since and is not touched"]
     assert files(workspace) == {"a": b"edited by hand"}
 
 
@@ -142,7 +142,7 @@ PLANTED = {
 def test_a_planted_note_that_names_other_files_is_refused(workspace, how):
     (workspace / "precious").write_bytes(b"safe")
     note = plant(workspace, {"moves": [move(workspace, "a", **how)], "folders": []})
-    assert "no note of Forge's" in recover(workspace)[0]
+    assert "not a note of Forge" in recover(workspace)[0]
     assert files(workspace) == {"precious": b"safe"}
     assert not note.exists()
 
@@ -152,7 +152,7 @@ def test_a_planted_note_that_leads_elsewhere_is_refused(workspace, tmp_path, rel
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / TEMPORARY).write_bytes(b"safe")
     plant(workspace, {"moves": [move(workspace, relative)], "folders": []})
-    assert "no note of Forge's" in recover(workspace)[0]
+    assert "not a note of Forge" in recover(workspace)[0]
     assert (tmp_path / "outside" / TEMPORARY).exists()
 
 
@@ -161,7 +161,7 @@ def test_a_planted_note_that_leads_elsewhere_is_refused(workspace, tmp_path, rel
 )
 def test_a_planted_note_of_nonsense_is_removed(workspace, text):
     note = plant(workspace, text=text)
-    assert "no note of Forge's" in recover(workspace)[0]
+    assert "not a note of Forge" in recover(workspace)[0]
     assert not note.exists()
 
 
@@ -244,7 +244,7 @@ def test_many_recover_at_once_and_each_note_is_settled_once(workspace):
         thread.join()
     said += recover(workspace)
     assert files(workspace) == {f"f{number}": b"old" for number in range(20)}
-    assert len([one for one in said if one.startswith("took back")]) == 20
+    assert len([one for one in said if one.startswith("reverted")]) == 20
     assert os.listdir(workspace / ".forge" / "journal") == []
 
 
@@ -283,7 +283,7 @@ def test_what_cannot_be_put_back_now_is_put_back_at_the_next_start(workspace, mo
 
     monkeypatch.setattr(os, "rename", once)
     changes = [Change(at("a"), b"old", b"new"), Change(at("b"), None, b"", link="x"), Change(at("c"), b"there", None)]
-    with pytest.raises(ToolError, match="could not be put back"):
+    with pytest.raises(ToolError, match="could not be restored"):
         commit(changes, workspace)
     monkeypatch.undo()
     assert files(workspace)["a"] == b"new"

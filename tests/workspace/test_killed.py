@@ -87,7 +87,7 @@ def test_a_process_that_stops_in_the_middle_is_not_taken_for_dead(tmp_path):
             assert len(strays(tmp_path)) == 2  # the new file, and the note of it
         finally:
             other.kill()
-    assert recover(tmp_path) == ["took back a change of a.txt by a process that was killed"]
+    assert recover(tmp_path) == ["reverted a change of a.txt by a process that was killed"]
     assert recover(tmp_path) == []
     assert strays(tmp_path) == []
     assert (tmp_path / "a.txt").read_bytes() == b"old"
@@ -95,7 +95,7 @@ def test_a_process_that_stops_in_the_middle_is_not_taken_for_dead(tmp_path):
 
 def test_a_file_larger_than_the_system_allows_is_refused_and_the_old_one_stays(tmp_path):
     said = run("limited", tmp_path)
-    assert "larger than files may be here" in said
+    assert "exceed the maximum file size" in said
     assert (tmp_path / "a.txt").read_bytes() == b"old"
     assert strays(tmp_path) == []
 

@@ -227,7 +227,7 @@ def test_sessions_are_apart(desk):
 def test_what_is_undone_already_is_said(desk):
     desk.write("a", b"1", call="c1")
     desk.undo()
-    with pytest.raises(ToolError, match="call c1 is undone already"):
+    with pytest.raises(ToolError, match="call c1 is already undone"):
         desk.undo(call_id="c1")
 
 

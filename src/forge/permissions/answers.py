@@ -19,7 +19,20 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A person's answer. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")`, `Answer.edit({…})`."""
+    """A person's answer. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")` and `Answer.edit({…})` make
+    one.
+
+    Args:
+        kind: "once", "always" or "no".
+        feedback: a text for the model, with a yes too.
+        arguments: all arguments, where they shall be others.
+        review: show the result to the person before the model sees it.
+        by: who answered.
+
+    Example:
+        >>> Answer.no("Not on a Friday.").feedback
+        'Not on a Friday.'
+    """
 
     kind: Literal["once", "always", "no"]
     feedback: str = ""  # reaches the model, with a yes too
@@ -33,9 +46,9 @@ class Answer:
 
     def __post_init__(self) -> None:
         if self.kind not in ("once", "always", "no"):
-            raise ValueError(f"Answer({self.kind!r}): an answer is once, always or no")
+            raise ValueError(f"Answer({self.kind!r}): the kind must be once, always or no")
         if self.arguments is not None and not isinstance(self.arguments, Mapping):
-            raise TypeError(f"Answer(arguments={self.arguments!r}): pass the arguments by name")
+            raise TypeError(f"Answer(arguments={self.arguments!r}): pass a dictionary of arguments")
 
     @classmethod
     def no(cls, feedback: str = "", by: str = "") -> Answer:
@@ -52,15 +65,38 @@ Answer.ALWAYS = Answer("always")
 Answer.NO = Answer("no")
 
 Approver = Callable[[PermissionRequest], Awaitable[Answer]]
+"""Answers what the policy asks: an async function of a `PermissionRequest` that returns an `Answer`.
+
+Example:
+    >>> async def ask(request: PermissionRequest) -> Answer:
+    ...     return Answer.ONCE if request.target == "web" else Answer.no("Only web.")
+    >>> approver: Approver = ask
+"""
 
 
 async def nobody(request: PermissionRequest) -> Answer:
-    """The default approver: no one is there, so the answer is no."""
+    """Refuses every request: the default approver, because no one is there to ask.
+
+    Args:
+        request: the request.
+
+    Example:
+        >>> Agent(Scripted("Hello!"), approve=nobody).run_sync("Hi").text
+        'Hello!'
+    """
     return Answer.no(by="nobody")
 
 
 async def approve_all(request: PermissionRequest) -> Answer:
-    """Approves every request once, for `--yes`, except those that only a person can answer."""
+    """Approves every request once, as `--yes` does, except those that only a person can answer.
+
+    Args:
+        request: the request.
+
+    Example:
+        >>> Agent(Scripted("Hello!"), approve=approve_all).run_sync("Hi").text
+        'Hello!'
+    """
     if request.personal:
         return Answer.no(by="--yes")
     return Answer("once", by="--yes")
@@ -84,5 +120,5 @@ async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secr
         return Answer.no("the question was closed without an answer", by="error")  # its own future was cancelled
     if isinstance(answer, Answer):
         return answer
-    log.error("the approver answered with %s, which is no Answer", secrets.mask_all(type(answer).__name__))
+    log.error("the approver answered with %s, which is not an Answer", secrets.mask_all(type(answer).__name__))
     return Answer.no("the question got no clear answer", by="error")

@@ -33,10 +33,10 @@ class CallGate:
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         """Returns the ruling of `require`, or without a permission that of the whole call. Asks no one."""
-        return Ruling(Decision.ASK, "the gate of this call knows no rules")
+        return Ruling(Decision.ASK, "the gate of this call has no rules")
 
     def is_opened(self, ctx: ToolContext, permission: Permission) -> bool:
-        """Says whether a rule allows the permission to this call: a person's yes to the call does not count."""
+        """Says whether a rule allows the permission to this call; a person's approval of the call does not count."""
         ruling = self.judge(ctx, permission, "")
         return ruling.decision is Decision.ALLOW and bool(ruling.rule)
 
@@ -47,6 +47,10 @@ class CallGate:
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         """Puts a question of the tool's own to the person who is asked about its calls."""
         return Answer.no(by="nobody")
+
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Puts a form of the tool's own to the person. Returns the answer; None if it was declined."""
+        return None
 
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         """Shows the result to a person who wanted to see it before the model does."""

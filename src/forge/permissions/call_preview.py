@@ -35,7 +35,7 @@ async def preview_changes(ctx: ToolContext) -> str:
     except Exception as error:
         log.error("the preview of %s failed: %s", ctx.spec.name, ctx.activity.secrets.mask_all(describe_failure(error)))
         raise ToolError(
-            f"what it would change could not be found out: {type(error).__name__}",
+            f"the preview of its changes failed: {type(error).__name__}",
             ErrorKind.SYSTEM,
             "Change less at once, or try again.",
         ) from error

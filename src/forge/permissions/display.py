@@ -53,22 +53,22 @@ def request_text(request: PermissionRequest) -> str:
     parts = request.parts
     for part in parts[:MOST]:
         lines += _indent(f"{part.permission or 'run'} {part.target}".strip())
-        lines += _real_path(part)
+        lines += real_path_lines(part)
     lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
     if request.ruling is not None:
-        lines.append(f"Asked because: {_to_one_line(request.ruling.reason)}")
+        lines.append(f"Asked because: {one_line(request.ruling.reason)}")
     if request.introduction:
-        lines += ["No person has approved this tool yet. It says of itself:"]
+        lines += ["No person has approved this tool yet. Its own description:"]
         lines += _indent(request.introduction, LONGEST_PREVIEW)
     if request.preview:
         lines += [
-            "What changed since:" if request.personal else "It would change:",
+            "Changes since the last approval:" if request.personal else "It would change:",
             *_indent(request.preview, LONGEST_PREVIEW),
         ]
     lines += _render_arguments(request)
-    lines += [] if request.editable else ["It runs already: its arguments can no longer be changed."]
+    lines += [] if request.editable else ["It is already running: its arguments can no longer be changed."]
     if remembered := [part.remember for part in parts[:MOST] if part.remember]:
-        lines += ['"Always" would remember, for this session and this tool:']
+        lines += ['"Always" would allow, for this session and this tool:']
         lines += [line for rule in dict.fromkeys(remembered) for line in _indent(rule)]
     return "\n".join(lines)
 
@@ -78,7 +78,7 @@ def _review_text(request: PermissionRequest) -> str:
     result = request.result
     lines = [f"{_render_tool(request)} has run. May the model see this result?", *_indent(result.for_llm)]
     lines += [
-        f"  with an attachment: {_to_one_line(item.name)} {_to_one_line(item.media_type)}, {len(item.data):,} bytes"
+        f"  with an attachment: {one_line(item.name)} {one_line(item.media_type)}, {len(item.data):,} bytes"
         for item in result.attachments
     ]
     return "\n".join([*lines, *_render_arguments(request)])
@@ -86,7 +86,7 @@ def _review_text(request: PermissionRequest) -> str:
 
 def _render_tool(request: PermissionRequest) -> str:
     known = [request.spec.origin, f"server {request.call.server}" if request.call.server != "local" else ""]
-    origin = ", ".join(_to_one_line(text) for text in known if text)
+    origin = ", ".join(one_line(text) for text in known if text)
     return f"{request.spec.name} ({origin})" if origin else request.spec.name
 
 
@@ -95,20 +95,18 @@ def _render_arguments(request: PermissionRequest) -> list[str]:
         return ["It has no arguments."]
     lines = ["With these arguments:"]
     for name, value in list(request.arguments.items())[:MOST]:
-        written = _to_text(value)
+        written = value_text(value)
         if request.preview and not request.personal and len(written) > IN_PREVIEW:
-            written = f"⟨{len(written):,} characters, whose effect is shown above⟩"
-            lines.append(f"  {_to_one_line(name)}: {written}")
+            written = f"⟨{len(written):,} characters; their effect is shown above⟩"
+            lines.append(f"  {one_line(name)}: {written}")
             continue
         shown = _indent(written)
-        lines += (
-            [f"  {_to_one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {_to_one_line(name)}:", *shown]
-        )
+        lines += [f"  {one_line(name)}: {shown[0].strip()}"] if len(shown) == 1 else [f"  {one_line(name)}:", *shown]
     more = len(request.arguments) - MOST
     return [*lines, f"  ⟨{more:,} more arguments⟩"] if more > 0 else lines
 
 
-def _real_path(request: PermissionRequest) -> list[str]:
+def real_path_lines(request: PermissionRequest) -> list[str]:
     """Returns the real path of a target, if its text is another."""
     if request.permission not in PATHS or not request.target:
         return []
@@ -119,10 +117,11 @@ def _real_path(request: PermissionRequest) -> list[str]:
     written = paths.normalise(f"{root}/{request.target}" if not request.target.startswith("/") else request.target)
     elsewhere = sorted(path for path in real_paths if path != written)
     shown = elsewhere if len(real_paths) > 1 else [p for p in real_paths if p != root and not p.startswith(f"{root}/")]
-    return [f"    which is {_to_one_line(path)}" for path in shown]
+    return [f"    resolves to {one_line(path)}" for path in shown]
 
 
-def _to_text(value: Any) -> str:
+def value_text(value: Any) -> str:
+    """Writes an argument as text: a text as it is, anything else as JSON."""
     if isinstance(value, str):
         return value
     try:
@@ -136,7 +135,8 @@ def _indent(text: str, limit: int = LONGEST) -> list[str]:
     return [f"  │ {line}" for line in visible(text, limit).split("\n")]
 
 
-def _to_one_line(text: str) -> str:
+def one_line(text: str) -> str:
+    """Marks everything invisible, line ends too."""
     return visible(text, 500).replace("\n", "⟨U+000A⟩")
 
 

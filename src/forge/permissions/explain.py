@@ -35,7 +35,7 @@ def explain_call(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope:
             protect(policy.explain(request), permission, target, scope), permission, target, scope
         )
         if ruling.decision is Decision.ALLOW and spec.confirm:
-            return Ruling(Decision.ASK, "the tool wants every call confirmed")
+            return Ruling(Decision.ASK, "the tool requires confirmation of every call")
         return ruling
 
     at_once = find_requests(spec, arguments, tool, scope)

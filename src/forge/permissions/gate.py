@@ -19,6 +19,7 @@ from forge.permissions import refusals
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, nobody
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.call_preview import introduce_tool, preview_changes
+from forge.permissions.forms import ask_own_form
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
 from forge.permissions.policy_decision import copy_arguments, ruling_of
 from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
@@ -34,7 +35,7 @@ _asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # 
 
 
 class PermissionNeed(NamedTuple):
-    """A permission on a target that needs a yes."""
+    """A permission on a target that needs a person's approval."""
 
     permission: Permission | None
     target: str
@@ -70,6 +71,9 @@ class Grant(CallGate):
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         return await self.gate.ask(ctx, request)
 
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        return await self.gate.fill_form(ctx, message, form)
+
     async def show_result(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
         return await self.gate.review(ctx, result) if self.review and not result.pending else result
 
@@ -87,16 +91,26 @@ class Grant(CallGate):
 
 
 def is_opened(ctx: ToolContext, permission: Permission) -> bool:
-    """Says whether a rule allows the permission to this call: a person's yes to the call does not count."""
+    """Says whether a rule allows the permission to this call; a person's approval of the call does not count."""
     return gate_of(ctx).is_opened(ctx, permission)
 
 
 class PolicyGate:
-    """Implements `Gate` with a policy and someone to ask. The policy is fixed: tools it does not concern skip it."""
+    """Decides about calls with a policy and someone to ask. The policy is fixed: tools it does not concern skip it.
 
-    def __init__(self, policy: Policy | None = None, approve: Approver = nobody) -> None:
+    Args:
+        policy: the policy; by default reading is allowed and the rest asks.
+        approve: answers what asks.
+
+    Example:
+        >>> steps = standard_steps(PolicyGate(rules("allow read")))
+        >>> len(steps) > 5
+        True
+    """
+
+    def __init__(self, policy: Policy | None = None, approve: Approver | None = nobody) -> None:
         self._policy = rules() if policy is None else policy
-        self.approve = approve
+        self.approve = nobody if approve is None else approve
         self._remembered = RememberedAnswers()
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()
 
@@ -149,10 +163,14 @@ class PolicyGate:
             return (await self._ask(ctx, request)).kind != "no"
 
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
-        """Puts a running tool's own question to the person who is asked about its calls. Its clock stops."""
+        """Puts a running tool's own question to the person who is asked about its calls. Its time stops meanwhile."""
         with ctx.asking():
             async with self._lock(ctx):
                 return await self._ask(ctx, request)
+
+    async def fill_form(self, ctx: ToolContext, message: str, form: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Puts a tool's own form to the person. Returns the answer; None if it was declined."""
+        return await ask_own_form(self, ctx, message, form)
 
     def forget(self, session_id: str = "") -> None:
         """Forgets the "always" answers of a session, or of all."""
@@ -170,14 +188,14 @@ class PolicyGate:
             if ruling.decision is Decision.ASK and self._is_granted(
                 ctx, grant, _make_need(ctx, permission, target, ruling)
             ):
-                return Ruling(Decision.ALLOW, "a person allowed it already")
+                return Ruling(Decision.ALLOW, "a person already allowed it")
             return ruling
 
         try:
             found = strictest(rule_on(permission, target) for permission, target in self._find_requests(ctx, wanted))
         except ToolError as error:
             return Ruling(Decision.DENY, error.message)
-        return found or Ruling(Decision.ALLOW, "it asks for nothing")
+        return found or Ruling(Decision.ALLOW, "it needs no permission")
 
     async def settle(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> ToolContext:
         """Asks about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
@@ -191,7 +209,7 @@ class PolicyGate:
                     return ctx
                 ctx = await self._ask_about(ctx, grant, needs, editable=wanted is None)
         raise ToolError(
-            f"what it would do was different in each of {ROUNDS} questions", ErrorKind.PERMISSION, "Try again later."
+            f"its effect changed between all {ROUNDS} questions to the person", ErrorKind.PERMISSION, "Try again later."
         )
 
     def _find_needs(
@@ -221,7 +239,7 @@ class PolicyGate:
         targets = len({target for _, target in found})
         if targets > MOST_TARGETS:
             raise ToolError(
-                f"it names {targets:,} targets, and {MOST_TARGETS:,} are the most one call may touch",
+                f"it names {targets:,} targets; the limit for one call is {MOST_TARGETS:,}",
                 ErrorKind.PERMISSION,
                 "Split it into several calls.",
             )
@@ -232,13 +250,13 @@ class PolicyGate:
         if not declared or ruling.decision is Decision.DENY:
             return ruling
         if ctx.tool.needs_person:
-            return Ruling(Decision.ASK, "it changed since a person last allowed it, or that is not known")
+            return Ruling(Decision.ASK, "it changed, or may have changed, since a person last allowed it")
         if ctx.spec.confirm and ruling.decision is Decision.ALLOW:
-            return Ruling(Decision.ASK, "the tool wants every call confirmed")
+            return Ruling(Decision.ASK, "the tool requires confirmation of every call")
         return ruling
 
     def _is_granted(self, ctx: ToolContext, grant: Grant, need: PermissionNeed) -> bool:
-        """Says whether a person said yes to it already."""
+        """Says whether a person already approved it."""
         if need.granted in grant.approved:
             return True
         if ctx.tool.needs_person:
@@ -272,11 +290,7 @@ class PolicyGate:
         )
         answer = await self._ask(ctx, request)
         if answer.kind == "no":
-            raise (
-                refusals.no_one_to_ask(request)
-                if answer.by in ("nobody", "--yes")
-                else refusals.refusal(request, answer.feedback)
-            )
+            raise _explain_no(request, answer)
         if fingerprint(ctx.arguments) != seal:
             raise ToolError("the arguments changed while the person was asked", ErrorKind.SECURITY, "Call it again.")
         grant.review |= answer.review
@@ -294,7 +308,7 @@ class PolicyGate:
         """Takes the person's own arguments: approved if exactly these run, to be shown again if not."""
         if not editable:
             raise ToolError(
-                "the person changed arguments that are in use already", ErrorKind.PERMISSION, "Call it again."
+                "the person changed arguments that are already in use", ErrorKind.PERMISSION, "Call it again."
             )
         edited = ctx.replace(arguments=_parse_edited(ctx, written))
         runs = fingerprint(edited.arguments)
@@ -335,9 +349,9 @@ class PolicyGate:
         key = self._key(ctx)
         if key in _asking.get():
             raise ToolError(
-                "it needs an answer itself, while it was called to find one",
+                "it needs an approval itself, but it was called by the approver",
                 ErrorKind.PERMISSION,
-                "An approver that calls tools needs a session of its own.",
+                "An approver that calls tools needs its own session.",
             )
         lock = self._locks.get(key)
         if lock is None:
@@ -346,6 +360,9 @@ class PolicyGate:
 
     def _key(self, ctx: ToolContext) -> Hashable:
         return id(self), id(asyncio.get_running_loop()), ctx.scope.session_id
+
+    def __repr__(self) -> str:
+        return f"<PolicyGate {self.policy!r:.80}>"
 
 
 def _make_need(ctx: ToolContext, permission: Permission | None, target: str, ruling: Ruling) -> PermissionNeed:
@@ -361,5 +378,13 @@ def _parse_edited(ctx: ToolContext, written: Mapping[str, Any]) -> dict[str, Any
         return ctx.tool.parse(written)
     except ToolError as error:
         raise ToolError(
-            f"the person changed the arguments, and they do not fit: {error.message}", error.kind, error.suggestion
+            f"the person changed the arguments, and they are not valid: {error.message}", error.kind, error.suggestion
         ) from error
+
+
+def _explain_no(request: PermissionRequest, answer: Answer) -> ToolError:
+    if answer.by in ("nobody", "--yes"):
+        return refusals.no_one_to_ask(request)
+    if answer.by == "error":
+        return refusals.no_answer(request, answer.feedback)
+    return refusals.refusal(request, answer.feedback)

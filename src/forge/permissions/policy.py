@@ -47,6 +47,11 @@ class Rules:
     otherwise: Decision | None = None
     _parts: dict[Hashable, Rules] = field(default_factory=dict, init=False, repr=False, compare=False)
 
+    def __repr__(self) -> str:
+        own = [rule.text for rule in self.rules[:3]] + (["…"] if len(self.rules) > 3 else [])
+        layers = [f"{name}: {layer!r}" for name, layer in self.layers]
+        return f"<Rules {'; '.join([*own, *layers]) or 'by default'}>"
+
     def __call__(self, request: PermissionRequest) -> Decision:
         return self.explain(request).decision
 
@@ -137,7 +142,15 @@ class Rules:
 
 
 def rules(*lines: RuleSource, otherwise: Decision | str | None = None) -> Rules:
-    """Makes a policy from lines like `"allow read"` or `"deny execute rm *"`, or mappings. The last match wins."""
+    """Makes a policy from lines like `"allow read"` or `"deny execute rm *"`, or mappings. The last match wins.
+
+    Args:
+        lines: the rules, in their order.
+        otherwise: the decision where no rule matches; by default reading is allowed and the rest asks.
+
+    Example:
+        >>> agent = Agent(Scripted("Hello!"), policy=rules("allow read", "ask write src/**", "deny execute git push *"))
+    """
     entries = [RuleEntry(line, f"rule {number}") for number, line in enumerate(lines, 1)]
     return _make_rules(entries, None if otherwise is None else Decision(otherwise))
 
@@ -150,16 +163,36 @@ def layered(
     session: Rules | Iterable[RuleSource] | None = None,
     otherwise: Decision | str | None = None,
 ) -> Rules:
-    """Combines rules of several origins. A deny of a stricter layer (the organisation's first) cannot be loosened."""
+    """Combines rules of several origins. A deny of a stricter layer (the organisation's first) cannot be loosened.
+
+    Args:
+        organisation: the strictest layer.
+        user: the rules of the person.
+        project: the rules of the project.
+        session: the rules of this run.
+        otherwise: the decision where no rule matches.
+
+    Example:
+        >>> policy = layered(organisation=["deny network"], project=["allow *"])
+        >>> Agent(None, policy=policy).gate.policy is policy
+        True
+    """
     given = zip(LAYERS, (organisation, user, project, session), strict=True)
     layers = tuple((name, _layer(name, layer)) for name, layer in given if layer is not None)
     return Rules(layers=layers, otherwise=None if otherwise is None else Decision(otherwise))
 
 
 def load_rules(source: str | os.PathLike[str]) -> Rules:
-    """Loads rules from a file or a text: one per line, or YAML (a list, `rules:`, `permissions:`, or layers).
+    r"""Loads rules from a file or a text: one per line, or YAML (a list, `rules:`, `permissions:`, or layers).
 
     Raises `PolicyError`, which names the file, the line and the rule.
+
+    Args:
+        source: a path, or the text itself.
+
+    Example:
+        >>> _ = Path("my.rules").write_text("allow read\nask write src/**\n")
+        >>> policy = load_rules("my.rules")
     """
     document = read_document(source)
     if isinstance(document, list):
@@ -172,7 +205,7 @@ def _layer(name: str, layer: object) -> Rules:
         return layer
     if not isinstance(layer, Iterable):
         raise PolicyError(
-            f"layered({name}=…): {layer!r} is no list of rules. Pass rules(…), load_rules(…) or a list of rules."
+            f"layered({name}=…): {layer!r} is not a list of rules. Pass rules(…), load_rules(…) or a list of rules."
         )
     lines = [layer] if isinstance(layer, str | Mapping) else list(layer)
     return _make_rules([RuleEntry(line, f"{name} rule {number}") for number, line in enumerate(lines, 1)])
@@ -186,7 +219,9 @@ def _make_rules(entries: Iterable[RuleEntry], otherwise: Decision | None = None)
 def _final_ruling(ruling: Ruling | None, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
     if ruling is not None and isinstance(form, UnseenTarget) and ruling.decision is Decision.DENY:
         name = form.words.partition(" ")[0]
-        return Ruling(Decision.ASK, f"{name} may start what {ruling.reason} denies", ruling.rule, ruling.layer)
+        return Ruling(
+            Decision.ASK, f"{name} may start a program that {ruling.reason} denies", ruling.rule, ruling.layer
+        )
     return ruling or _ruling_without_match(form, permission)
 
 
@@ -203,4 +238,4 @@ def _default_ruling(permission: Permission | None) -> Ruling:
 
 
 def _fallback_ruling(decision: Decision) -> Ruling:
-    return Ruling(decision, f"no rule matches, and otherwise the policy says {decision}")
+    return Ruling(decision, f"no rule matches, and the policy's default is {decision}")

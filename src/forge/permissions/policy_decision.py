@@ -52,7 +52,7 @@ def copy_arguments(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         return MappingProxyType(copy.deepcopy(dict(arguments)))
     except Exception as error:  # an object that does not let itself be copied
         raise ToolError(
-            f"the arguments cannot be judged: {type(error).__name__} while copying them",
+            f"the arguments cannot be checked: {type(error).__name__} while copying them",
             ErrorKind.PERMISSION,
-            "Send plain data.",
+            "Send plain JSON data.",
         ) from error

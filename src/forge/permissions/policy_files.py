@@ -13,7 +13,7 @@ from forge.core.yaml.bounded_yaml import LARGEST, Unreadable, bounded_text, boun
 from forge.permissions.rule import SYNTAX, PolicyError
 
 LAYERS = ("organisation", "user", "project", "session")
-"""From the strictest, whose denies stay, to the most specific, which decides otherwise."""
+"""From the strictest layer, whose denies stay, to the most specific one, which decides everything else."""
 
 _YAML = re.compile(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
 _COMMENT = re.compile(r"(?:^|\s)#.*")
@@ -98,13 +98,13 @@ class _RuleReader:
         for key, value in fields.items():
             if key not in known:
                 hint = near(key, known, 1)
-                meant = f"did you mean {hint[0]!r}?" if hint else f"known are {', '.join(known)}."
+                meant = f"did you mean {hint[0]!r}?" if hint else f"known keys: {', '.join(known)}."
                 raise self._error(value, f"unknown key {key!r}; {meant} Put the rules in a list under `rules:`.")
         if not fields.keys() & set(LAYERS):
             return self._rules(fields["rules"]) if fields else []
         if "rules" in fields:
             raise self._error(
-                fields["rules"], "`rules` beside layers: it is not clear which layer they belong to. Name it."
+                fields["rules"], "`rules` and layers cannot be combined. Put these rules under one of the layers."
             )
         return {layer: self._rules(fields[layer]) for layer in LAYERS if layer in fields}
 
@@ -127,7 +127,7 @@ class _RuleReader:
         for key, value in node.value:
             name = str(key.value)
             if name in fields:
-                raise self._error(key, f"the key {name!r} is there twice. Keep one of them.")
+                raise self._error(key, f"the key {name!r} occurs twice. Keep one of them.")
             fields[name] = value
         return fields
 

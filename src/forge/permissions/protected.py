@@ -78,7 +78,7 @@ def _names_below(path: str, around: tuple[str, ...]) -> list[str]:
 def _find_protected(names: list[str]) -> tuple[str, str] | None:
     for position, name in enumerate(names):
         if name == ".git":
-            return name, "what is inside .git"
+            return name, "a file inside .git"
         if name == ".forge" and "/".join(names[position : position + 2]) != ARTEFACTS:
             return name, _STATE
         if name == "skills" and names[-1].endswith(".md") and (names[-1] == "skill.md" or position == len(names) - 2):

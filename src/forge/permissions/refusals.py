@@ -10,6 +10,7 @@ from forge.permissions.targets import Opaque
 from forge.permissions.targets.hosts import pattern_of
 
 MOST_RULES = 3  # that are named
+_AFTER_NO = "Do not try it another way; continue without it, or ask what the person wants."
 
 
 def denial(request: PermissionRequest, ruling: Ruling) -> ToolError:
@@ -30,7 +31,14 @@ def refusal(request: PermissionRequest, feedback: str) -> ToolError:
     return ToolError(
         f"the person refused {_describe_request(request)}{words}",
         ErrorKind.PERMISSION,
-        "Follow what they said." if feedback else "Do not try it another way; go on without it, or ask what they want.",
+        "Follow the person's words." if feedback else _AFTER_NO,
+    )
+
+
+def no_answer(request: PermissionRequest, problem: str) -> ToolError:
+    """Explains that the call needs an answer, and that the approver failed."""
+    return ToolError(
+        f"{_describe_request(request)} needs a person's approval, and {problem}", ErrorKind.PERMISSION, _AFTER_NO
     )
 
 
@@ -38,7 +46,7 @@ def no_one_to_ask(request: PermissionRequest) -> ToolError:
     """Explains that the call needs an answer, and there is no one to ask."""
     reason = f" ({request.ruling.reason})" if request.ruling is not None else ""
     return ToolError(
-        f"{_describe_request(request)} needs a person's yes, and nobody is there to ask{reason}",
+        f"{_describe_request(request)} needs a person's approval, and there is no one to ask{reason}",
         ErrorKind.PERMISSION,
         _suggest_way(request),
     )
@@ -47,11 +55,11 @@ def no_one_to_ask(request: PermissionRequest) -> ToolError:
 def _suggest_way(request: PermissionRequest) -> str:
     """Suggests a way where no one can be asked."""
     if request.personal:
-        return "Neither a rule nor --yes can allow it: ask the person to look at it at a terminal."
+        return "Neither a rule nor --yes can allow it: a person has to approve it at a terminal."
     if request.introduction:
-        return "No person approved this tool yet, and no rule does: `forge mcp approve` or --yes on the command line."
+        return "A person has to approve this tool first, not a rule: `forge mcp approve`, or --yes on the command line."
     if request.spec.confirm:
-        return "No rule can allow it, since it asks each time: --yes on the command line would."
+        return "No rule can allow it, since it asks every time; --yes on the command line would."
     rules = list(dict.fromkeys(f"`{_write_rule(part)}`" for part in request.parts[:MOST_RULES]))
     more = " (and more like it)" if len(request.parts) > MOST_RULES else ""
     which = f"The rule {rules[0]}" if len(rules) == 1 else f"The rules {', '.join(rules[:-1])} and {rules[-1]}"
@@ -64,7 +72,7 @@ def withheld_result(feedback: str) -> ToolResult:
     return ToolResult.error(
         f"it ran, but the person withheld its result{words}",
         ErrorKind.PERMISSION,
-        "Do not run it again to see the result; go on without it, or ask what they want.",
+        "Do not run it again to see the result; continue without it, or ask what the person wants.",
     )
 
 
@@ -74,7 +82,9 @@ def _describe_request(request: PermissionRequest) -> str:
 
 
 def _write_rule(request: PermissionRequest) -> str:
-    target = "" if isinstance(request.target, Opaque) else request.target
+    target = request.target
+    if isinstance(target, Opaque) and not (target.is_whole_number and request.permission is Permission.EXECUTE):
+        target = ""
     if not request.target and request.spec.category is Category.ADAPTER:  # of a program there is nothing else to name
         return _shorten(f"allow tool:{request.spec.name}")
     if request.permission is Permission.NETWORK:

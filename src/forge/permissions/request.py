@@ -16,7 +16,12 @@ from forge.permissions.remember import make_memory
 
 
 class Decision(StrEnum):
-    """The decision of a policy."""
+    """The decision of a policy: allow, ask or deny.
+
+    Example:
+        >>> Decision("ask") is Decision.ASK
+        True
+    """
 
     ALLOW = "allow"
     ASK = "ask"
@@ -25,7 +30,18 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """A decision and its origin."""
+    """A decision and its origin.
+
+    Args:
+        decision: allow, ask or deny.
+        reason: why, in words.
+        rule: the rule as it was written; empty for a default.
+        layer: the layer of the rule, such as "project".
+
+    Example:
+        >>> Ruling(Decision.DENY, "Not on a Friday.").decision
+        <Decision.DENY: 'deny'>
+    """
 
     decision: Decision
     reason: str
@@ -43,7 +59,36 @@ def strictest(rulings: Iterable[Ruling]) -> Ruling | None:
 
 @dataclass(frozen=True, slots=True)
 class PermissionRequest:
-    """A call that wants to do something to a target."""
+    """A call that wants to do something to a target. An approver and a policy receive it.
+
+    Args:
+        spec: the tool's spec.
+        call: the call as the model sent it.
+        arguments: the validated arguments that will run. They are a copy: changing them changes nothing.
+        permission: the permission; None: the tool declares none.
+        target: the path, host or command; `Opaque` if it is no text.
+        scope: the session, user and directories.
+        ruling: why a person is asked.
+        others: further permissions and targets of the same question.
+        result: set when the question is whether the model may see this result.
+        question: set when it is about something else, such as whether to continue.
+        preview: the change that the call would make, such as a diff.
+        introduction: a text about a tool that no person has approved yet.
+        editable: False: the arguments are in use already, so no answer can change them.
+        personal: True: only a person can answer, and only for this call.
+        form: with a question: the schema of the fields that an answer has as arguments.
+
+    Example:
+        >>> async def ask(request: PermissionRequest) -> Answer:
+        ...     print(f"{request.call.name} wants to {request.permission} {request.target}")
+        ...     return Answer.NO
+        >>> @tool(permissions={"execute"}, target="service")
+        ... def deploy(service: str) -> str:
+        ...     "Deploy a service."
+        ...     return "done"
+        >>> _ = asyncio.run(Agent(None, tools=[deploy], approve=ask).call("deploy", {"service": "web"}))
+        deploy wants to execute web
+    """
 
     spec: ToolSpec
     call: ToolCall  # as the model sent it
@@ -78,3 +123,10 @@ class PermissionRequest:
 
 
 Policy = Callable[[PermissionRequest], Decision | Ruling]
+"""Decides about a request: a function of a `PermissionRequest` that returns a `Decision` or a `Ruling`.
+
+Example:
+    >>> def only_reads(request: PermissionRequest) -> Decision:
+    ...     return Decision.ALLOW if request.permission == "read" else Decision.DENY
+    >>> policy: Policy = only_reads
+"""

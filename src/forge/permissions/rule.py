@@ -22,7 +22,14 @@ _EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
 
 
 class PolicyError(ValueError):
-    """A policy cannot be used as it is written; the message names the position and the rule, and says what to write."""
+    """A policy cannot be used as it is written; the message names the position and the rule, and says what to write.
+
+    Example:
+        >>> rules("alow read")
+        Traceback (most recent call last):
+        ...
+        forge.permissions.rule.PolicyError: ...
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,13 +82,15 @@ def read_rule(source: str | Mapping[str, Any], where: str) -> Rule:
         return _check_target(_read_line(source, where))
     if isinstance(source, Mapping):
         return _read_mapping(source, where)
-    raise _make_error(where, source, f"it is {type(source).__name__}, not a text or a mapping")
+    raise _make_error(where, source, f"it is {type(source).__name__}, not a string or a mapping")
 
 
 def _read_line(line: str, where: str) -> Rule:
     words = line.split(maxsplit=2)
     if "\n" in line.strip():
-        raise _make_error(where, line, "it has several lines", "Pass one rule a text, or all of them to load_rules.")
+        raise _make_error(
+            where, line, "it has several lines", "Pass one rule per string, or all of them to load_rules."
+        )
     if len(words) < 2:
         raise _make_error(where, line, "it has no permission after the action" if words else "it is empty")
     action, form, target = words[0], words[1], words[2].strip() if len(words) > 2 else ""
@@ -106,7 +115,7 @@ def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
         if key not in _KEYS:
             raise _make_error(where, text, f"it has an unknown key {key!r}{_suggest_word(str(key), _KEYS)}")
         if key not in ("match", "not_match") and not (isinstance(value, str) and value.strip()):
-            raise _make_error(where, text, f"its {key} is {value!r}, not a text")
+            raise _make_error(where, text, f"its {key} is {value!r}, not a string")
     permission = source.get("permission", "*")
     if "permission" not in source and "tool" not in source:
         raise _make_error(where, text, "it has neither a permission nor a tool")
@@ -144,7 +153,7 @@ def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
             or not isinstance(examples, Sequence)
             or not all(isinstance(e, str) for e in examples)
         ):
-            raise _make_error(rule.where, rule.text, f"its {key} is not a list of texts")
+            raise _make_error(rule.where, rule.text, f"its {key} is not a list of strings")
         for example in examples:
             if any(_fits(rule, example)) is not (key == "match"):
                 does = "does not match" if key == "match" else "matches"
@@ -186,7 +195,7 @@ def _read_permission(name: str, rule: str, where: str) -> Permission:
 def _suggest_word(word: str, words: Sequence[str] | type[Decision] | type[Permission], otherwise: str = "") -> str:
     known = [str(one) for one in words]
     hint = near(word, known, 1)
-    return f"; did you mean {hint[0]!r}?" if hint else f"; known are {otherwise or ', '.join(known)}"
+    return f"; did you mean {hint[0]!r}?" if hint else f"; known: {otherwise or ', '.join(known)}"
 
 
 def _render_rule(source: Mapping[str, Any]) -> str:

@@ -102,11 +102,13 @@ class Pattern:
 
 def _check(source: str) -> None:
     if not source:
-        raise PatternError("it is empty, and would be found everywhere")
+        raise PatternError("it is empty, and would match everywhere")
     if len(source) > LONGEST:
-        raise PatternError(f"it has {len(source):,} characters, and {LONGEST:,} are the most")
+        raise PatternError(f"it has {len(source):,} characters; the limit is {LONGEST:,}")
     if (repeated := _count_repeats(source)) > MOST_REPEATED:
-        raise PatternError(f"its counts such as {{100}} repeat something {repeated:,} times; {MOST_REPEATED:,} is most")
+        raise PatternError(
+            f"its counts such as {{100}} repeat a part {repeated:,} times; the limit is {MOST_REPEATED:,}"
+        )
 
 
 def _count_repeats(source: str) -> int:
@@ -163,7 +165,7 @@ def _make_finder(source: str) -> Any | None:
     """Returns RE2's reading of a pattern; None where RE2 is missing, or would read it in another way."""
     try:
         import re2
-    except ImportError:  # there is no wheel for musl
+    except ImportError:  # the extra "guardrails" is not installed; there is no wheel for musl
         return None
     translated = _translate_for_re2(source)
     if translated is None:

@@ -33,7 +33,8 @@ def read_target_forms(permission: Permission | None, target: str, scope: Scope) 
     if not target:
         return [_NoTarget()]
     if isinstance(target, Opaque):
-        return [_UnreadTarget()]
+        names_it = target.is_whole_number and permission in (None, Permission.EXECUTE)
+        return [_TextTarget(target) if names_it else _UnreadTarget()]
     if permission in PATHS:
         return list(_path_forms(target, scope))
     if permission is Permission.EXECUTE:

@@ -35,7 +35,7 @@ _NO_SETTINGS = {
     ),
     "PYTHONNOUSERSITE": "1",
 }
-"""Keeps programs from reading settings of an untrusted home directory that could name programs."""
+"""Stops programs from reading an untrusted home directory's settings, which could name programs."""
 
 
 def shell_environment(passthrough: Iterable[str] = (), environment: Mapping[str, str] = os.environ) -> dict[str, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.user_files import config_file
 
 if TYPE_CHECKING:  # listing tools does without
     from forge.permissions.policy import Rules
@@ -22,7 +23,7 @@ FILE = "config.yaml"
 
 
 class Layer(NamedTuple):
-    """The document of one origin, as it was written."""
+    """The document of one origin, unchanged."""
 
     kind: str  # organisation, user, project or environment
     name: str  # of its file
@@ -36,19 +37,7 @@ class Layer(NamedTuple):
 
 def user_file(environment: Mapping[str, str] = os.environ) -> Path | None:
     """Returns `$XDG_CONFIG_HOME/forge/config.yaml` or `~/.config/forge/config.yaml`; None without a home directory."""
-    return _file_in_home(environment, "XDG_CONFIG_HOME", ".config", FILE)
-
-
-def data_file(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns `$XDG_DATA_HOME/forge/NAME` or `~/.local/share/forge/NAME`; None without a home directory."""
-    return _file_in_home(environment, "XDG_DATA_HOME", ".local/share", name)
-
-
-def _file_in_home(environment: Mapping[str, str], variable: str, folder: str, name: str) -> Path | None:
-    if (given := environment.get(variable, "")).startswith("/"):  # the standard ignores relative paths
-        return Path(given, "forge", name)
-    home_directory = environment.get("HOME", "")
-    return Path(home_directory, folder, "forge", name) if home_directory.startswith("/") else None
+    return config_file(FILE, environment)
 
 
 def file_exists(path: Path | str, *, surely: bool = False) -> bool:
@@ -68,12 +57,14 @@ def check_own(path: Path) -> None:
         status = path.stat()
     except OSError as error:
         words = f"{path}: cannot read the configuration: {error.strerror}"
-        advice = "Make it readable for yourself, or name another directory in XDG_CONFIG_HOME."
+        advice = "Make it readable for your user, or set XDG_CONFIG_HOME to another directory."
         raise ToolError(words, ErrorKind.CONFIG, advice) from None
     mine = not hasattr(os, "getuid") or status.st_uid in (0, os.getuid())
     if not mine or stat.S_IMODE(status.st_mode) & 0o002:
-        why = "anyone can change it" if mine else "it belongs to somebody else"
-        raise ToolError(f"{path}: not used: {why}", ErrorKind.CONFIG, f"Look at it, then: chmod go-w {path}")
+        why = "anyone can change it" if mine else "it belongs to another user"
+        raise ToolError(
+            f"{path} cannot be used: {why}", ErrorKind.CONFIG, f"Check its content, then run: chmod go-w {path}"
+        )
 
 
 def rule_layers(layers: Iterable[Layer]) -> dict[str, Rules]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from forge.project.assemble.secrets import project_secrets
 from forge.project.config.declaration import Configuration, keys_of
 from forge.project.config.durable import without_password
 from forge.project.config.key_paths import description_at
+from forge.project.instruction_files import describe_files, find_instruction_files
 
 HIDDEN = "[not shown]"
 _NONE: Mapping[str, Any] = MappingProxyType({})
@@ -28,8 +30,13 @@ class Value(NamedTuple):
     description: str = ""  # of the key
 
 
-def effective_values(configuration: Configuration, flags: Mapping[str, Any] = _NONE) -> list[Value]:
-    """Returns every value, sorted by key path. Variables are not resolved; `flags` are given by key path."""
+def effective_values(
+    configuration: Configuration, flags: Mapping[str, Any] = _NONE, workspace: Path | None = None
+) -> list[Value]:
+    """Returns every value, sorted by key path. Variables are not resolved; `flags` are given by key path.
+
+    With a workspace, also its instruction files and their states.
+    """
     mask = _make_mask(configuration)
     keys = keys_of(type(configuration))
     found = {key_path: Value(key_path, one.unset, "defaults") for key_path, one in keys if one.unset is not None}
@@ -48,10 +55,15 @@ def effective_values(configuration: Configuration, flags: Mapping[str, Any] = _N
             key_path = f"permissions.rules ({layer.kind})"
             found[key_path] = Value(key_path, mask(rules), layer.origin)
     found |= {key_path: Value(key_path, value, "a flag") for key_path, value in flags.items()}
-    return [
+    described = [
         found[key_path]._replace(description=description_at(key_path, type(configuration)))
         for key_path in sorted(found)
     ]
+    files = find_instruction_files(workspace) if workspace is not None else []
+    if files:
+        states = describe_files(files, used=configuration.agent.instruction_files)
+        described.append(Value("agent.instruction_files_here", states, f"workspace {workspace}"))
+    return sorted(described)
 
 
 def nest_values(values: list[Value]) -> dict[str, Any]:

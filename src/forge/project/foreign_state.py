@@ -31,7 +31,7 @@ def accept_state(workspace: Path) -> Path:
     try:
         mark_own(folder)
     except OSError as error:
-        problem = f"cannot accept {folder}: {error.strerror or error}"
+        problem = f"cannot trust {folder}: {error.strerror or error}"
         raise ToolError(problem, ErrorKind.CONFIG, "Make it writable, or move it away.") from None
     return folder
 
@@ -50,10 +50,10 @@ def _schedules(folder: Path) -> Iterator[TrustItem]:
             rows = connection.execute("SELECT id, cron, task FROM schedules LIMIT ?", (MOST,)).fetchall()
     except sqlite3.Error as error:
         if "no such table" not in str(error):
-            yield TrustItem("runs by the clock", "state.db, which cannot be read")
+            yield TrustItem("runs on a schedule", "state.db, which cannot be read")
         return
     for id, cron, task in rows:
-        yield TrustItem("runs by the clock", f"schedule {id}: {cron}: {task}")
+        yield TrustItem("runs on a schedule", f"schedule {id}: {cron}: {task}")
 
 
 def _pins(folder: Path) -> Iterator[TrustItem]:

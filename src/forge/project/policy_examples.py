@@ -12,14 +12,14 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, ToolSpec
-from forge.core.tool import Tool
+from forge.core.tool import Tool, UnavailableTool
 from forge.permissions.policy import Decision
 from forge.project.assemble.choose import apply_settings
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.policy import project_policy
 from forge.project.assemble.skills import active_skills
 from forge.project.assemble.sources import Sources, mount_tools
-from forge.project.assemble.workspace import project_scope
+from forge.project.assemble.workspace import ProjectFlags, project_scope
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.reader import Reader
 from forge.project.preview_call import preview_call
@@ -35,15 +35,9 @@ _EXAMPLE = '{tool: bash, arguments: {command: "rm -rf build"}, expect: deny}'
 _ANYTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": True}
 
 
-class ExampleFlags(Protocol):
+class ExampleFlags(ProjectFlags, Protocol):
     """The flags of `forge policy test`."""
 
-    @property
-    def workspace(self) -> str | None: ...
-    @property
-    def config(self) -> str | None: ...
-    @property
-    def policy(self) -> str | None: ...
     @property
     def session(self) -> str: ...
     @property
@@ -128,10 +122,10 @@ def read_examples(path: str) -> list[Example]:
     if isinstance(document, dict):
         document, place = reader.mapping(document, "", ("examples",)).get("examples"), "examples"
     if not isinstance(document, list) or not document:
-        raise ToolError(f"{path}: it holds no examples", ErrorKind.CONFIG, f"Write a list of them, such as {_EXAMPLE}.")
+        raise ToolError(f"{path} has no examples", ErrorKind.CONFIG, f"Write a list of examples, such as {_EXAMPLE}.")
     if len(document) > MOST:
-        problem = f"{path}: it holds {len(document):,} examples, {MOST:,} are the most"
-        raise ToolError(problem, ErrorKind.CONFIG, "Use several files.")
+        problem = f"{path}: {len(document):,} examples are too many; the maximum is {MOST:,}"
+        raise ToolError(problem, ErrorKind.CONFIG, "Split them into several files.")
     return [_example(reader, one, f"{place}[{number}]") for number, one in enumerate(document)]
 
 
@@ -192,6 +186,8 @@ class _KnownTools:
         found = self._registry.find(name)
         if found.spec.name in self._registry:
             return found
+        if isinstance(found, UnavailableTool):  # its rules count all the same
+            return found.original
         prefix, separator, rest = name.partition("__")
         if separator and rest and prefix in self._sources:
             if name not in self._absent:
@@ -217,7 +213,7 @@ class _StandIn(Tool):
 
         self.spec = ToolSpec(
             name=name,
-            description="A tool of a server that is not asked.",
+            description="A tool of a server that is not contacted.",
             parameters=_ANYTHING,
             category=Category.ADAPTER,
             permissions=default_permissions(None, is_program=server is not None and bool(server.command)),
@@ -247,7 +243,7 @@ def _join_problems(problems: list[ToolError]) -> ToolError:
     lines = list(_problem_lines(problems))
     shown = lines[:MOST_PROBLEMS]
     more = [f"and {len(lines) - MOST_PROBLEMS:,} more"] if len(lines) > MOST_PROBLEMS else []
-    return ToolError("\n".join([*shown, *more]), ErrorKind.CONFIG, "Fix the examples: nothing was tested.")
+    return ToolError("\n".join([*shown, *more]), ErrorKind.CONFIG, "No example was tested. Fix the examples first.")
 
 
 def _problem_lines(problems: list[ToolError]) -> Iterator[str]:

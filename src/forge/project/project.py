@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.agent import Agent
-from forge.agent.context_window import WINDOW
+from forge.agent.context_window import find_window
 from forge.agent.subagent import Task
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step
-from forge.core.provider import Provider, window_of
+from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
 from forge.models.names import provider_for
@@ -23,7 +23,7 @@ from forge.permissions.gate import Approver, PolicyGate, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
 from forge.project.assemble.agent_types import agent_types, limits_of
-from forge.project.assemble.choose import apply_settings
+from forge.project.assemble.choose import apply_settings, defer_tools
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.model import choose_model
 from forge.project.assemble.own_tools import project_tools
@@ -34,6 +34,7 @@ from forge.project.assemble.sources import Sources
 from forge.project.assemble.task_tool import add_task
 from forge.project.assemble.workspace import project_scope
 from forge.project.config import Configuration, load_configuration
+from forge.project.instruction_files import read_instructions
 from forge.project.trust import find_accepted_config, trust_state
 from forge.workspace.changes.journal import recover_once
 from forge.workspace.history.tracking import SessionState
@@ -45,14 +46,14 @@ log = logging.getLogger(__name__)
 
 INSTRUCTIONS = """\
 You are an agent that works for a person at their command line. Your tools work in the directory {workspace}.
-Find out with your tools what you do not know; do not guess. Do what was asked, no more, and check that it worked.
-A tool that fails says why: try something else, and do not repeat what was refused.
+If you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and
+check that it worked. A failed call says why: try another way, and do not repeat a refused call.
 When you are done, answer briefly, in plain text: what you found or did, and what is left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunOptions:
-    """The options of a person beside the configuration; paths as they were given."""
+    """The options of a person in addition to the configuration; paths are unchanged."""
 
     workspace: str | None = None
     config: str | None = None
@@ -64,6 +65,7 @@ class RunOptions:
     replay: str | None = None
     watch: bool = False  # reload the project's scripts when they change
     built: Built | None = None  # run this instead of the project
+    code_mode: bool = False  # as if the configuration said so
 
     @property
     def configuration(self) -> Configuration:
@@ -72,7 +74,16 @@ class RunOptions:
 
 
 class Project:
-    """A directory and its setup. `load_project` loads one; `agent` builds the agent that works in it."""
+    """A directory and its setup. `load_project` loads one; `agent` builds the agent that works in it.
+
+    Args:
+        options: the workspace, the configuration and the flags.
+        report: receives what cannot be opened, such as a server.
+
+    Example:
+        >>> load_project(".").agent(Scripted("Hello!")).run_sync("Hi").text
+        'Hello!'
+    """
 
     def __init__(self, options: RunOptions, report: Callable[[str], None] = log.warning) -> None:
         """Raises `ToolError` or `PolicyError` if a file, a rule or the workspace cannot be used.
@@ -92,6 +103,7 @@ class Project:
         self.skills = active_skills(self.configuration, self.scope)
         self.policy = project_policy(self.configuration, options.policy)
         self._report = report
+        self._reported: set[str] = set()
 
     @property
     def workspace(self) -> Path:
@@ -103,7 +115,7 @@ class Project:
         *,
         with_model: bool = True,
         turns: int | None = None,
-        approve: Approver = nobody,
+        approve: Approver | None = nobody,
     ) -> Agent:
         """Builds the project's agent. `model` replaces the configured one.
 
@@ -118,7 +130,8 @@ class Project:
         if with_model:
             configuration.check_set()  # an agent needs everything that is configured
             if model is None or isinstance(model, str):
-                model = choose_model(configuration, model)
+                model = choose_model(configuration, model, self._report)
+            self._read_files()  # reports the files that are left out before the first request
         limits = limits_of(configuration.agent.limits)
         agent: Agent = Agent(
             model if with_model else None,
@@ -127,16 +140,19 @@ class Project:
             policy=self.policy,
             approve=approve,
             limits=replace(limits, turns=turns) if turns is not None else limits,
+            options=configuration.agent.options,
             secrets=self.secrets,
             steps=self._steps,
             name=self.scope.agent,
             scope=self.scope,
             guard=self.skills,
+            code_mode=configuration.agent.code_mode or options.code_mode,
         )
         if self.sources.all:
             agent.while_open(lambda: self.sources.mount(registry, self._report))
         if agent.provider is not None:
-            agent.window = window_of(agent.provider) or WINDOW
+            agent.window = find_window(agent.provider)
+            defer_tools(registry, configuration, ends_by_call=expects_calls(agent.provider))
             registry.add(apply_settings(Task(lambda: agent, agent_types(configuration)), configuration))
         if options.dev:
             _record_for_console(agent)
@@ -158,8 +174,19 @@ class Project:
 
     def _instructions(self, registry: ToolRegistry) -> str:
         skills = skills_prompt(self.skills) if "read_skill" in registry.names else ""  # only if the model can read them
-        parts = [INSTRUCTIONS.format(workspace=self.workspace), self.configuration.agent.prompt, skills]
-        return "\n\n".join(filter(None, parts))
+        start = INSTRUCTIONS.format(workspace=self.workspace)
+        return "\n\n".join(filter(None, [start, self.configuration.agent.prompt, self._read_files(), skills]))
+
+    def _read_files(self) -> str:
+        """Returns the text of AGENTS.md and the like. Reports each file that is left out or cut, once."""
+        if self.options.built is not None or not self.configuration.agent.instruction_files:
+            return ""
+        found = read_instructions(self.workspace)
+        for note in found.notes:
+            if note not in self._reported:
+                self._reported.add(note)
+                self._report(note)
+        return found.text
 
     def _steps(self, gate: PolicyGate, secrets: Secrets) -> list[Step]:
         egress = project_egress(self.configuration)
@@ -169,6 +196,9 @@ class Project:
         steps = standard_steps(gate, secrets, files=files, egress=egress, guarded=self.skills, dry=dry)
         return _with_recordings(steps, self.options)
 
+    def __repr__(self) -> str:
+        return f"<Project {self.workspace}>"
+
 
 def load_project(
     path: str | os.PathLike[str] = ".",
@@ -177,18 +207,27 @@ def load_project(
     policy: str | os.PathLike[str] | None = None,
     report: Callable[[str], None] = log.warning,
 ) -> Project:
-    """Loads the project in a directory, with the `forge.yaml` that a person accepted there (`forge trust`), or with
+    """Loads the project in a directory, with the `forge.yaml` that a person trusts (`forge trust`), or with
     none.
 
-    `config` names a file to be used as it is, `policy` one with further rules. `report` receives servers and other
-    sources that cannot be opened. Raises `ToolError` for a `forge.yaml` that no one accepted, and for parts that
-    cannot be used.
+    Raises `ToolError` for a `forge.yaml` that no one accepted, and for parts that cannot be used.
+
+    Args:
+        path: the directory.
+        config: a configuration file to be used as it is.
+        policy: a file with further rules.
+        report: receives servers and other sources that cannot be opened.
+
+    Example:
+        >>> project = load_project(".")
+        >>> asyncio.run(project.agent(with_model=False).call("math_calculate", {"expression": "6 * 7"})).for_llm
+        '42'
     """
     directory = os.fspath(path)
     accepted = find_accepted_config(directory) if config is None else None
     if config is None and accepted is None and (now := trust_state(directory)).status == "new":
-        words = f"the project in {directory!r} was to be loaded, and nobody accepted its {now.path.name}"
-        way = "`forge trust` in that directory shows it and accepts it; load_project(config=…) uses a file as it is."
+        words = f"cannot load the project in {directory!r}: its {now.path.name} is not trusted"
+        way = "Run `forge trust` in that directory to review and trust it, or pass a file with load_project(config=…)."
         raise ToolError(words, ErrorKind.CONFIG, way)
     options = RunOptions(
         workspace=directory,
@@ -233,4 +272,4 @@ def _replay_file(path: str) -> Step:
 
 def _unusable_file(doing: str, path: str, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-    return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Name another file.")
+    return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Choose another file.")

@@ -44,7 +44,7 @@ def _load_document(yaml: Any, text: str) -> Any:
             for key, _ in node.value:
                 if key.value in seen and isinstance(key, yaml.ScalarNode):
                     raise yaml.constructor.ConstructorError(
-                        None, None, f"the key {key.value!r} is there twice", key.start_mark
+                        None, None, f"the key {key.value!r} appears twice", key.start_mark
                     )
                 seen.add(key.value if isinstance(key, yaml.ScalarNode) else id(key))
             return super().construct_mapping(node, deep)

@@ -15,14 +15,14 @@ class Template(NamedTuple):
 
 
 _HEAD = """\
-# What this agent is, may do and works with. `forge config schema` describes every key; editors complete it.
+# Configuration of this agent. `forge config schema` prints the schema of every key, for completion in editors.
 agent:
   id: "{name}"
   version: 0.1.0
   description: {about}
   prompt: |
     {prompt}
-  # model: anthropic:MODEL, openai:MODEL, ollama:MODEL …; without one, the first whose key is set
+  # model: anthropic:MODEL, openai:MODEL, ollama:MODEL …; default: the first provider whose API key is set
 """
 
 _TOOL = '''\
@@ -46,36 +46,43 @@ def execute(text: str) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    # The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+    # Arguments arrive as JSON on stdin. The output is the result. stderr is shown while the tool runs.
     print(json.dumps(execute(**json.load(sys.stdin))))
 '''
 
 _TOOL_TEST = '''\
-"""tools/word_count.py, called as an agent calls it."""
+"""Tests of tools/word_count.py, and of the agent that uses it. They need no model and no key."""
 
-import asyncio
 from pathlib import Path
 
-from forge import Scope, ToolCall, ToolResult, rules
-from forge.pipeline import standard_executor
-from forge.sources.scripts import scripts
+from forge import load_project, scripts
+from forge.testing import Bench, Scripted, assert_called, bench, calls, says
 
 PROJECT = Path(__file__).parents[1]
 
 
-def call(**arguments: object) -> ToolResult:
-    executor = standard_executor(scripts("tools", root=PROJECT).load(), policy=rules("allow execute"))
-    return asyncio.run(executor.execute(ToolCall("word_count", arguments), Scope(workspace=PROJECT)))
+def tools() -> Bench:
+    return bench(scripts("tools", root=PROJECT).load(), workspace=PROJECT)
 
 
 def test_it_counts_words() -> None:
-    result = call(text="to be or not to be")
+    result = tools().call("word_count", text="to be or not to be")
     assert result.success, result.for_llm
     assert result.data["result"] == {"words": 6}
 
 
 def test_it_says_what_is_missing() -> None:
-    assert "text" in call().for_llm
+    assert "text" in tools().failure("word_count").message
+
+
+def test_the_agent_may_use_it() -> None:
+    """The agent of this project, with its own rules. Only the model is scripted."""
+    model = Scripted(calls("word_count", text="to be"), says("Two words."))
+    agent = load_project(PROJECT, config=str(PROJECT / "forge.yaml")).agent(model)
+    result = agent.run_sync("How many words are in 'to be'?")
+    assert_called(result, "word_count", text="to be")
+    assert not [message.text for message in result.messages if message.is_error]
+    assert result.text == "Two words."
 '''
 
 _IGNORED = """\
@@ -90,21 +97,22 @@ _README = """\
 
 {about}
 
-    forge trust                     # after a clone or a change: this project's forge.yaml counts from now on
-    forge tool list                 # what the agent has
-    forge policy test {tests}       # what it may do
-    forge run "…"                   # at work; without a task, a conversation
-    pytest                          # its own tool, tested
-    forge build --prod              # what is deployed: .forge-output/
+    forge trust                     # after a clone or a change: trust this project's forge.yaml
+    forge tool list                 # list the agent's tools
+    forge policy test {tests}       # test the permission rules
+    forge run "…"                   # run the agent; without a task, chat with it
+    pip install pytest              # once, into the environment in which Forge is installed
+    python -m pytest                # test the project's tool and its agent
+    forge build --prod              # build for deployment, into .forge-output/
 """
 
 _CODING_SKILL = """\
 ---
 name: house-style
-description: How code is written in this project. Read it before you change any.
+description: How code is written in this project. Read it before you change code.
 ---
-Say here what a new colleague would have to be told: how code is laid out and named, how tests are run, what is never
-done. Then the agent knows it, too.
+Write here what a new colleague needs to know: how code is laid out and named, how to run the tests, what to
+avoid. The agent reads it, too.
 """
 
 _API = """\
@@ -126,14 +134,14 @@ paths:
               schema: {type: array, items: {$ref: "#/components/schemas/Item"}}
     post:
       operationId: create_item
-      summary: Make an item.
+      summary: Create an item.
       requestBody:
         required: true
         content:
           application/json:
             schema: {$ref: "#/components/schemas/Item"}
       responses:
-        "201": {description: It is made.}
+        "201": {description: The item was created.}
 components:
   schemas:
     Item:
@@ -145,7 +153,7 @@ components:
 
 TEMPLATES = {
     "minimal": Template(
-        "An agent with the tools that only read, and one of its own.",
+        "An agent with read-only tools and one custom tool.",
         """\
 tools:
   - group: read
@@ -165,7 +173,7 @@ egress: {mode: deny-all}
 """,
     ),
     "coding": Template(
-        "An agent that works on the code of this directory.",
+        "An agent that works on the code in this directory.",
         """\
 tools:
   - group: code-agent
@@ -194,7 +202,7 @@ egress: {mode: deny-all}
 """,
     ),
     "ops": Template(
-        "An agent that looks after something with a few programs that it is allowed to run.",
+        "An operations agent that may run a few listed programs.",
         """\
 tools:
   - group: read
@@ -226,7 +234,7 @@ egress: {mode: deny-all}
 """,
     ),
     "api": Template(
-        "An agent that works with an API, described by its OpenAPI document.",
+        "An agent that uses an API through its OpenAPI document.",
         """\
 tools:
   - group: read
@@ -253,7 +261,7 @@ egress: {mode: allowlist, domains: [api.example.com]}
     ),
 }
 
-_PROMPT = "Say what you are sure of, and how you know it."
+_PROMPT = "Say what you are sure of, and why."
 POLICY_TESTS = "policy-tests.yaml"
 OFTEN_THERE = (".gitignore", "README.md")  # files that a directory with code often has; the project does not need them
 

@@ -1,7 +1,7 @@
-"""Remembers which projects' configurations a person accepted: a cloned one has no effect before that.
+"""Remembers which projects' configurations a person trusts: a cloned one has no effect before that.
 
-The accepted text is stored outside the projects, and that text is in force: edits of the file have no effect until
-they are accepted. If the accepted text cannot be known, nothing runs.
+The trusted text is stored outside the projects, and that text is in force: edits of the file have no effect until
+they are trusted. If the trusted text cannot be known, nothing runs.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.config_layers import data_file, file_exists
+from forge.project.config_layers import file_exists
 from forge.project.read_yaml import read_text
 from forge.workspace.state.replace_file import replace_file
+from forge.workspace.user_files import data_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
@@ -34,15 +35,15 @@ class FoundConfig(str):
 class Standing(NamedTuple):
     """The trust state of a workspace.
 
-    `none`: it has no `forge.yaml`. `new`: its file was never accepted, and is not used. `trusted`, `changed` and
-    `gone`: a text was accepted and is in force; the file has this text, another one, or is gone.
-    `unknown`: a text was or may have been accepted, and cannot be read: nothing may run.
+    `none`: it has no `forge.yaml`. `new`: its file was never trusted, and is not used. `trusted`, `changed` and
+    `gone`: a text was trusted and is in force; the file has this text, another one, or is gone.
+    `unknown`: a text was or may have been trusted, and cannot be read: nothing may run.
     """
 
     status: Literal["none", "trusted", "new", "changed", "gone", "unknown"]
     path: Path  # of forge.yaml, existing or not
     text: str = ""  # the current text
-    before: str | None = None  # the accepted text; None if none was accepted, or there was no file
+    before: str | None = None  # the trusted text; None if none was trusted, or there was no file
     problem: str = ""  # why the file or the store cannot be read
     unreadable: bool = False  # the problem is in the file, not in the store
 
@@ -63,7 +64,7 @@ def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str
     if accepted_text is None and there and not problem and entry.get("sha256") == _digest(text):
         accepted_text = text
     if not isinstance(accepted_text, str):
-        words = f"the accepted text of {path} was not kept, and the file has changed since or is gone"
+        words = f"the trusted text of {path} was not stored, and the file has changed or is gone"
         return Standing("unknown", path, text, problem=words)
     if not there:
         return Standing("gone", path, before=accepted_text)
@@ -72,7 +73,7 @@ def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str
 
 
 def is_trusted(workspace: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> bool:
-    """Tells whether a person accepted this workspace as it is, with its `forge.yaml` or without one.
+    """Tells whether a person trusted this workspace as it is, with its `forge.yaml` or without one.
 
     This also decides about other files of a cloned project, such as the scripts in `tools/`.
     """
@@ -84,71 +85,88 @@ def is_trusted(workspace: str | os.PathLike[str], environment: Mapping[str, str]
 
 
 def find_accepted_config(workspace: str | os.PathLike[str]) -> FoundConfig | None:
-    """Returns the workspace's accepted configuration, if any. Raises `ToolError` if that cannot be known."""
+    """Returns the workspace's trusted configuration, if any. Raises `ToolError` if that cannot be known."""
     now = trust_state(workspace)
     check_known(now)
     return FoundConfig(str(now.path)) if now.before is not None else None
 
 
 def read_accepted_text(found: FoundConfig) -> str:
-    """Returns the accepted text, whatever the file says now. Raises `ToolError` if there is none."""
+    """Returns the trusted text, whatever the file says now. Raises `ToolError` if there is none."""
     now = trust_state(Path(found).parent)
     check_known(now)
     if now.before is not None:
         return now.before
-    words = "is gone" if now.status == "none" else "is not accepted, or not any more"
+    words = "is gone" if now.status == "none" else "is not trusted"
     raise ToolError(f"{found} {words}", ErrorKind.CONFIG, WAY)
 
 
-WAY = "`forge trust` shows what it would turn on, and accepts it."
+WAY = "Run `forge trust` to see what it would enable, and to trust it."
 
 
 def check_known(now: Standing) -> None:
-    """Raises `ToolError` if the accepted rules cannot be known: to continue could mean fewer rules."""
+    """Raises `ToolError` if the trusted rules cannot be known: to continue could mean fewer rules."""
     if now.status != "unknown":
         return
-    way = "Repair that, then run `forge trust`: it shows the project as it is now, and accepts it. Or name the file"
-    way += " with --config, and its rules hold for this command."
-    raise ToolError(f"cannot tell which rules hold in {now.path.parent}: {now.problem}", ErrorKind.CONFIG, way)
+    way = "Fix that, then run `forge trust` to review and trust the project. Or name the file with --config to use its"
+    way += " rules for this command."
+    raise ToolError(f"cannot tell which rules apply in {now.path.parent}: {now.problem}", ErrorKind.CONFIG, way)
 
 
 def notice(now: Standing) -> str:
-    """Returns one line for the person if the file differs from the accepted text; empty if they agree."""
+    """Returns one line for the person if the file differs from the trusted text; empty if they agree."""
     name = now.path.name
     if now.status == "changed" and now.unreadable:
         return (
-            f"{name} cannot be read ({now.problem}); the version you accepted stays in force. Repair the file, then"
-            " run `forge trust`"
+            f"{name} cannot be read ({now.problem}); the version you trusted still applies. Fix the file, then run"
+            " `forge trust`"
         )
     if now.status == "changed":
         return (
-            f"{name} has changed since it was accepted; the version you accepted stays in force. Run `forge trust`:"
-            " it shows the difference and accepts the new version"
+            f"{name} has changed since you trusted it; the version you trusted still applies. Run `forge trust` to see"
+            " the difference and trust the new version"
         )
     if now.status == "gone":
         return (
-            f"{name} is gone; the version you accepted stays in force. Restore the file, or run `forge trust` to"
-            " accept that there is none"
+            f"{name} is gone; the version you trusted still applies. Restore the file, or run `forge trust` to"
+            " continue without one"
         )
     if now.status == "new" and now.problem:
-        return f"{name} cannot be trusted: {now.problem}, and is not used; name it with --config to use it"
+        return f"{name} cannot be trusted ({now.problem}), so Forge ignores it; name it with --config to use it"
     if now.status == "new":
-        return f"{name} is not accepted yet, and is not used; `forge trust` shows what it would do, and accepts it"
-    return f"cannot tell which rules hold here: {now.problem}" if now.status == "unknown" else ""
+        return (
+            f"{name} is not trusted yet, so Forge ignores it; run `forge trust` to see what it would enable, and to"
+            " trust it"
+        )
+    return f"cannot tell which rules apply here: {now.problem}" if now.status == "unknown" else ""
 
 
-def accept(workspace: str | os.PathLike[str], text: str | None = None) -> Path:
+def accepted_instructions(
+    workspace: str | os.PathLike[str], environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Returns the SHA-256 of each trusted instruction file, by its name. Never raises: unknown means none."""
+    root = _resolve_links(workspace)
+    found = _read_trust_store(root, environment).projects.get(str(root), {}).get("instructions")
+    return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
+
+
+def accept(
+    workspace: str | os.PathLike[str], text: str | None = None, instructions: Mapping[str, str] | None = None
+) -> Path:
     """Remembers a workspace's configuration as it is, or as it was shown (`text`). Returns the path of the store.
 
-    Raises `ToolError` if nothing can be remembered.
+    `instructions` are the hashes of instruction files that were shown, by name; earlier ones stay trusted. Raises
+    `ToolError` if nothing can be remembered.
     """
     root = _resolve_links(workspace)
     if text is None and file_exists(root / NAME):
         text = read_text(str(root / NAME))
     hashed = _digest(text) if text is not None else None
     with _change_store(root) as (store, known):
-        known.pop(str(root), None)
-        known[str(root)] = {"sha256": hashed, "text": text, "accepted": int(time.time())}
+        before = known.pop(str(root), {}).get("instructions")
+        hashes = {**(before if isinstance(before, dict) else {}), **(instructions or {})}
+        entry = {"sha256": hashed, "text": text, "accepted": int(time.time())}
+        known[str(root)] = {**entry, "instructions": hashes} if hashes else entry
         for older in [*known][:-MOST]:
             if known[older].get("text") is not None:
                 known[older] = {name: value for name, value in known[older].items() if name != "text"}
@@ -158,17 +176,17 @@ def accept(workspace: str | os.PathLike[str], text: str | None = None) -> Path:
 
 
 def forget(workspace: str | os.PathLike[str]) -> bool:
-    """Forgets a workspace; returns whether it was accepted. Raises `ToolError`."""
+    """Forgets a workspace; returns whether it was trusted. Raises `ToolError`."""
     root = _resolve_links(workspace)
     with _change_store(root) as (_, known):
         return known.pop(str(root), None) is not None
 
 
 def list_accepted(environment: Mapping[str, str] = os.environ) -> dict[str, dict[str, Any]]:
-    """Returns every accepted project by its directory. Raises `ToolError` if that cannot be known."""
+    """Returns every trusted project by its directory. Raises `ToolError` if that cannot be known."""
     known = _read_trust_store(None, environment)
     if known.lost:
-        raise ToolError(f"cannot tell what was accepted: {known.problem}", ErrorKind.CONFIG)
+        raise ToolError(f"cannot read which projects are trusted: {known.problem}", ErrorKind.CONFIG)
     return known.projects
 
 
@@ -177,18 +195,16 @@ class _TrustStore(NamedTuple):
 
     projects: dict[str, dict[str, Any]]
     problem: str = ""  # the reason why nothing can be remembered
-    lost: bool = False  # the store exists but cannot be read: anything may have been accepted
-    homeless: bool = False  # the location of the store is unknown: a project with a file may have been accepted
+    lost: bool = False  # the store exists but cannot be read: anything may have been trusted
+    homeless: bool = False  # the location of the store is unknown: a project with a file may have been trusted
 
 
 def _read_trust_store(root: Path | None, environment: Mapping[str, str]) -> _TrustStore:
     store = data_file(STORE, environment)
     if store is None:
-        return _TrustStore(
-            {}, "there is no home directory, where that is kept; set HOME or XDG_DATA_HOME", homeless=True
-        )
+        return _TrustStore({}, "there is no home directory to store it in; set HOME or XDG_DATA_HOME", homeless=True)
     if root is not None and _resolve_links(store).is_relative_to(root):
-        return _TrustStore({}, f"{store} lies in the workspace, where tools could change it; set XDG_DATA_HOME")
+        return _TrustStore({}, f"{store} is inside the workspace, where tools could change it; set XDG_DATA_HOME")
     try:
         return _TrustStore(_read_projects(store))
     except FileNotFoundError:
@@ -224,7 +240,7 @@ def _read_current(path: Path) -> tuple[bool, str, str]:
 
 
 def _is_without_file(entry: Mapping[str, Any]) -> bool:
-    """Tells whether it was accepted that the project has no `forge.yaml`."""
+    """Tells whether it was trusted that the project has no `forge.yaml`."""
     return "text" in entry and entry["text"] is None and entry.get("sha256") is None
 
 
@@ -247,17 +263,17 @@ def _read_projects(store: Path) -> dict[str, dict[str, Any]]:
     with os.fdopen(file, "rb") as stream:
         status = os.fstat(file)
         if (hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())) or status.st_mode & 0o022:
-            raise ValueError("others may change it; remove it, or take their rights with chmod go-w")
+            raise ValueError("other users may change it; remove it, or restrict it with chmod go-w")
         content = stream.read(LARGEST + 1)
     import json  # only where something was accepted before
 
     try:
         document = json.loads(content)
         projects = document["projects"]
-        # an entry of another shape was accepted by a person: it is kept, without a text
+        # an entry of another shape was trusted by a person: it is kept, without a text
         return {str(name): entry if isinstance(entry, dict) else {} for name, entry in projects.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise ValueError("it is broken; restore it, or remove it and run `forge trust` in each project") from None
+        raise ValueError("it is damaged; restore it, or remove it and run `forge trust` in each project") from None
 
 
 @contextlib.contextmanager
@@ -280,14 +296,16 @@ def _change_store(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]
             replace_file(store, json.dumps({"version": 1, "projects": known.projects}, indent=1))
     except OSError as error:
         raise ToolError(
-            f"cannot remember what is trusted: {error.filename or store}: {error.strerror}",
+            f"cannot store the decision to trust this project: {error.filename or store}: {error.strerror}",
             ErrorKind.CONFIG,
-            "Name the file with --config for each command, or set XDG_DATA_HOME to a directory that can be written.",
+            "Name the file with --config for each command, or set XDG_DATA_HOME to a writable directory.",
         ) from None
 
 
 def _cannot_remember(problem: str) -> ToolError:
-    return ToolError(f"cannot remember what is trusted: {problem}", ErrorKind.CONFIG, "Repair that, or use --config.")
+    return ToolError(
+        f"cannot store the decision to trust this project: {problem}", ErrorKind.CONFIG, "Fix that, or use --config."
+    )
 
 
 @contextlib.contextmanager

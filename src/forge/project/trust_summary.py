@@ -1,14 +1,17 @@
-"""Lists for the deciding person what accepting a project's configuration would turn on."""
+"""Lists what a project's configuration would enable, for the person who decides about it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.secrets import Secrets
 from forge.project.config import Configuration, read_configuration
+
+if TYPE_CHECKING:  # most projects have no servers
+    from forge.project.config.sources import McpEntry
 
 
 class TrustItem(NamedTuple):
@@ -20,7 +23,7 @@ class TrustItem(NamedTuple):
 
 
 def trust_summary(text: str, name: str) -> list[TrustItem]:
-    """Returns the items. Raises `ToolError` if the configuration cannot be read."""
+    """Returns the effects of the configuration. Raises `ToolError` if it cannot be read."""
     said = read_configuration(text, name)
     mask = Secrets().mask_all
     found = [*_program_items(said), *_rule_items(said), *_connection_items(said), *_harmless_items(said)]
@@ -38,18 +41,55 @@ def scripts_in(workspace: str | os.PathLike[str]) -> list[str]:
 
 def _program_items(said: Configuration) -> Iterator[TrustItem]:
     for name, server in said.servers.items():
-        if server.command:
-            sets = f" (sets {', '.join(server.environment)})" if server.environment else ""
-            yield TrustItem("starts a program", f"MCP server {name}: {' '.join(server.command)}{sets}")
-        else:
-            yield TrustItem("connects to", f"MCP server {name}: {server.url}")
+        yield from server_items(name, server, said)
     for one in said.schedules or ():
-        yield TrustItem("runs by the clock", f"schedule {one['id']}: {one['cron']}: {one['task']}")
+        yield TrustItem("runs on a schedule", f"schedule {one['id']}: {one['cron']}: {one['task']}")
     for entry in said.tools or ():
         loose = {key: value for key, value in entry.config.items() if isinstance(value, bool) or not _is_number(value)}
         if loose:
             settings = ", ".join(f"{key}: {_plain(value)}" for key, value in loose.items())
-            yield TrustItem("sets a tool", f"{entry.name or entry.group}: {settings}")
+            yield TrustItem("configures a tool", f"{entry.name or entry.group}: {settings}")
+
+
+def server_items(name: str, server: McpEntry, said: Configuration) -> Iterator[TrustItem]:
+    """Yields what an MCP server turns on."""
+    if server.command:
+        sets = f" (sets {', '.join(server.environment)})" if server.environment else ""
+        yield TrustItem("starts a program", f"MCP server {name}: {' '.join(server.command)}{sets}")
+        yield from _program_access(name, server, said)
+    else:
+        yield TrustItem("connects to", f"MCP server {name}: {server.url}")
+    for key in ("issuer", "idp_token_url"):
+        if url := server.auth.get(key):
+            yield TrustItem("connects to", f"login of the MCP server {name}: {url}")
+
+
+def _program_access(name: str, server: McpEntry, said: Configuration) -> Iterator[TrustItem]:
+    """Yields what the program of a server may reach."""
+    from forge.project.assemble.sources import server_sandbox
+    from forge.sources.mcp.programs.fetching import is_fetching
+
+    whose = f"MCP server {name}"
+    if not server.integrity and is_fetching(server.command):
+        yield TrustItem(
+            "fetches a program", f"{whose}: its package is not pinned; `forge mcp add {name}` installs and pins it"
+        )
+    sandbox = server_sandbox(said, server)
+    if sandbox == "off":
+        if server.sandbox == "off":  # otherwise the project's own setting is shown
+            yield TrustItem("switches off", f"the sandbox of the {whose}: it can do everything that you can do")
+        return
+    if sandbox == "auto":
+        yield TrustItem("starts a program", f"{whose}: without a sandbox if this machine has none")
+    if server.network:
+        yield TrustItem("network", f"{whose}: every address, also on this machine")
+    access = {"write": "reads and writes", "read": "reads", "none": "does not see"}[server.workspace]
+    where = f"its directory {server.directory}" if server.directory else "the workspace"
+    yield TrustItem(
+        "program reaches", f"{whose}: {access} {where}", risky=server.network and server.workspace != "none"
+    )
+    for root in server.program_roots:
+        yield TrustItem("opens directory", f"{whose}: {root.path} ({'write' if root.writable else 'read'})")
 
 
 def _rule_items(said: Configuration) -> Iterator[TrustItem]:
@@ -62,13 +102,15 @@ def _rule_items(said: Configuration) -> Iterator[TrustItem]:
 
 def _connection_items(said: Configuration) -> Iterator[TrustItem]:
     if said.sandbox == "off":
-        yield TrustItem("switches off", "the sandbox: programs can do all that you can")
+        yield TrustItem("switches off", "the sandbox: programs can do everything that you can do")
     if said.egress is None or said.egress.mode == "open":
         yield TrustItem("network", "every public address (no egress allowlist)", risky=said.egress is not None)
     else:
         yield TrustItem("network", f"{said.egress.mode}: {', '.join(said.egress.domains) or 'nothing'}", risky=False)
     if said.egress is not None and said.egress.private:
         yield TrustItem("network", f"private addresses: {', '.join(said.egress.private)}")
+    if said.serve is not None and said.serve.auth:
+        yield TrustItem("accepts tokens of", f"{said.serve.auth['issuer']}, for forge serve --http")
     for name, document in said.openapi.items():
         urls = dict.fromkeys(one for one in (document.server, document.spec) if one)
         yield TrustItem("connects to", f"OpenAPI {name}: {', '.join(urls)}")
@@ -83,21 +125,23 @@ def _connection_items(said: Configuration) -> Iterator[TrustItem]:
     if said.durable is not None and said.durable.database:
         from forge.project.config.durable import without_password
 
-        yield TrustItem("keeps runs in", without_password(said.durable.database))
+        yield TrustItem("stores runs in", without_password(said.durable.database))
     if said.root is not None:
         yield TrustItem("works in", f"{said.root}", risky=".." in said.root.parts or said.root.is_absolute())
     for root in said.roots:
-        yield TrustItem("reaches", f"{root.path} ({'write' if root.writable else 'read'})")
+        yield TrustItem("opens directory", f"{root.path} ({'write' if root.writable else 'read'})")
 
 
 def _harmless_items(said: Configuration) -> Iterator[TrustItem]:
+    for one in said.agent.options.get("tools") or ():  # tools that the model's server runs
+        yield TrustItem("gives the model", f"a tool of its own server: {_plain(one)}")
     if said.agent.model:
         yield TrustItem("model", said.agent.model, risky=False)
     for name, agent in said.agents.items():
         prompt = f": {agent.prompt}" if agent.prompt else ""
         yield TrustItem("sub-agent", f"{name}{f' with {agent.model}' if agent.model else ''}{prompt}", risky=False)
     if said.agent.prompt:
-        yield TrustItem("tells the model", said.agent.prompt, risky=False)
+        yield TrustItem("instructs the model", said.agent.prompt, risky=False)
     if said.skills is not None:
         yield TrustItem(
             "skills", f"from {', '.join(said.skills.paths)}; active: {', '.join(said.skills.active) or 'none'}"

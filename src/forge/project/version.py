@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import version as installed
 
-DISTRIBUTION = "forge-tools"
+from forge.core.extras import DISTRIBUTION
 
 
 def version() -> str:

@@ -20,7 +20,7 @@ def write_new(root: Path, files: Mapping[str, str]) -> None:
         raise ToolError(
             f"{', '.join(there)} {verb} there already, and {verb} not overwritten",
             ErrorKind.CONFIG,
-            "Choose another name or directory, or move what is there away.",
+            "Choose another name or directory, or move the existing files away.",
         )
     written: list[Path] = []
     for path, target in targets.items():
@@ -35,5 +35,5 @@ def write_new(root: Path, files: Mapping[str, str]) -> None:
             raise ToolError(
                 f"{path} cannot be written: {error.strerror}",
                 ErrorKind.CONFIG,
-                "Nothing was written; choose another place.",
+                "Nothing was written; choose another directory.",
             ) from None

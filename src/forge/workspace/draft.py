@@ -217,7 +217,7 @@ class Draft:
             for change in changes:
                 _note_written(change)
         except ToolError as error:  # the change is made, even if the store fails
-            log.warning("what was written could not be noted, and has to be read again: %s", error)
+            log.warning("written files could not be recorded and must be read again: %s", error)
 
     def check_not_stopped(self) -> None:
         """Raises `ToolError` once the call was stopped: a change reported as not made must not be made later."""
@@ -252,7 +252,7 @@ class Draft:
             if status.st_size > LARGEST or len(content) > LARGEST:
                 raise ToolError(
                     f"{quote_path(file.location.shown)} has {max(status.st_size, len(content)):,} bytes;"
-                    f" files of up to {LARGEST:,} can be changed",
+                    f" the limit for changes is {LARGEST:,}",
                     ErrorKind.USER,
                     "Change it with a program instead.",
                 )

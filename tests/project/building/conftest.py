@@ -92,7 +92,7 @@ class Project:
     def serves(self, **tools: str) -> dict[str, Any]:
         """An MCP server with these tools, as an entry of forge.yaml."""
         self.write("server.py", f"TOOLS = {tools!r}\n{SERVER}")
-        return {"say": {"command": sys.executable, "args": ["server.py"]}}
+        return {"say": {"command": sys.executable, "args": ["server.py"], "sandbox": "auto"}}
 
     def make(self, **asked: Any) -> Build:
         order = BuildOrder(config=str(self.root / "forge.yaml"), workspace=self.root, output=self.output)

@@ -127,7 +127,7 @@ def test_its_copy_goes_with_it(project: Any) -> None:
 def test_another_forge_does_not_run_it(project: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     project.make()
     monkeypatch.setattr("forge.project.build.built.version", lambda: "99.0")
-    with pytest.raises(ToolError, match=r"was built with Forge .*, and this is 99\.0"):
+    with pytest.raises(ToolError, match=r"was built with Forge .*, but this is 99\.0"):
         load_built(project.output)
 
 
@@ -141,13 +141,13 @@ def test_a_manifest_that_is_consistent_and_lies_is_caught_by_its_hash(project: A
     manifest["files"][AGENT] = {"sha256": digest(forged), "bytes": len(forged)}
     (project.output / MANIFEST).write_bytes(to_bytes(manifest))
     load_built(project.output)
-    with pytest.raises(ToolError, match="another is expected"):
+    with pytest.raises(ToolError, match="is not the expected one"):
         load_built(project.output, made.sha256)
 
 
 def test_a_build_that_lists_too_little_is_none_that_can_be_run(tmp_path: Path) -> None:
     (tmp_path / MANIFEST).write_bytes(to_bytes({"manifest_version": 1, "files": {}}))
-    with pytest.raises(ToolError, match="is no build that can be run"):
+    with pytest.raises(ToolError, match="is not a build that can run"):
         load_built(tmp_path)
 
 

@@ -118,7 +118,7 @@ def test_of_a_directory_that_no_build_wrote_only_the_first_file_is_looked_for(
         raise AssertionError("a whole home was listed")
 
     monkeypatch.setattr(output, "files_below", endless)
-    with pytest.raises(ToolError, match=r"no build wrote it: there is mine\.txt"):
+    with pytest.raises(ToolError, match=r"not a build: it contains mine\.txt"):
         output.check_output(tmp_path)
     monkeypatch.setattr(output, "files_below", lambda directory: iter(()))
     output.check_output(tmp_path)

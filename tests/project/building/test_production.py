@@ -54,7 +54,7 @@ def test_all_that_production_refuses_is_told_at_once(project: Any) -> None:
     assert stage == "filter"
     for said in (
         "egress.mode is open", "sandbox is off", "tools[0].config.sandbox is off", "PETS_TOKEN is not set (secrets[0])",
-        "no-such-file, is not there", "TEAM_WEBHOOK is not set (channels.team.url_env)",
+        "no-such-file does not exist", "TEAM_WEBHOOK is not set (channels.team.url_env)",
         "tool_broken.py: it has no header",
         "no-such-program-here",
     ):  # fmt: skip
@@ -133,7 +133,10 @@ def test_tools_of_servers_must_be_approved_as_they_are(project: Any) -> None:
     stage, problems = project.problems(prod=True)
     assert (stage, problems) == (
         "filter",
-        ["mcpServers.say: say__say, say__shut were never approved. Look at them with forge mcp approve say."],
+        [
+            "mcpServers.say: say__say, say__shut were never approved. Review and approve them with forge mcp approve"
+            " say."
+        ],
     )
     approve(project)
     project.make(prod=True)

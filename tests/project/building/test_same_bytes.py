@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 import forge
 from forge.project.build.record import to_bytes
 from forge.project.read_yaml import read_yaml
+from tests import programs
 
 WORK = """
 import os, sys
@@ -82,7 +82,7 @@ def test_small_prices_are_built(project: Any) -> None:
 
 def work(project: Any, umask: str, changes: dict[str, str]) -> str:
     environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1]), **changes}
-    done = subprocess.run(
+    done = programs.run(
         [sys.executable, "-c", WORK, str(project.root), umask], env=environment, capture_output=True, timeout=50
     )
     assert done.returncode == 0, done.stderr.decode()

@@ -91,7 +91,16 @@ def test_the_dockerfile_can_be_read_line_by_line(project: Any) -> None:
         if name == "RUN":
             subprocess.run(["sh", "-n", "-c", rest], check=True)
     assert json.loads(instructions[-1][1]) == ["forge", "run", "--from", "/agent"]
-    assert f"forge-tools=={version()}" in instructions[3][1]
+    assert instructions[3][1].endswith(f" forge-tools=={version()}")
+
+
+@pytest.mark.parametrize(
+    ("tools", "extras"), [(["web_fetch"], "[web]"), (["web_fetch", "mcp_call"], "[mcp,web]"), (["file_read"], "")]
+)
+def test_the_image_has_the_extras_of_its_tools(project: Any, tools: list[str], extras: str) -> None:
+    project.says(tools=tools)
+    project.make()
+    assert f"forge-tools{extras}=={version()}" in (project.output / "Dockerfile").read_text()
 
 
 @pytest.mark.parametrize(("script", "packages"), [("low.py", ""), ("low.js", "nodejs "), ("low.ts", "esbuild nodejs ")])

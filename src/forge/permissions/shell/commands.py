@@ -77,7 +77,7 @@ def is_simple(line: str) -> bool:
 
 
 def literal_commands(line: str, scope: Scope) -> tuple[LiteralCommand, ...]:
-    """Returns the commands of a literal line that means the same wherever it runs; empty if it is none.
+    """Returns the commands of a literal line that means the same wherever it runs; empty for other lines.
 
     A `cd` must stay in the workspace, and behind it no program may be named by a relative path.
     """

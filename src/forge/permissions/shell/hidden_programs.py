@@ -72,7 +72,7 @@ def hides(words: Sequence[str]) -> bool:
 
 
 def _operands(words: Sequence[str]) -> list[str]:
-    """Returns the words that are no options of `parallel` and no values of them: without any it reads commands."""
+    """Returns the words that are neither options of `parallel` nor their values; without any, it reads commands."""
     before = ("", *words)
     return [
         word
@@ -160,7 +160,7 @@ def _sed_hides(words: Sequence[str]) -> bool:
 
 
 def _sed_scripts(words: Sequence[str]) -> Iterator[str]:
-    """Returns the scripts of a sed command; the first word that is no option is one unless an option gives one."""
+    """Returns the scripts of a sed command; the first word that is not an option is one, unless an option gives one."""
     has_script = False
     rest = iter(words)
     operands = []

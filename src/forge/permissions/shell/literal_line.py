@@ -49,7 +49,7 @@ class LiteralCommand(NamedTuple):
 
 
 def split_literal(line: str) -> tuple[LiteralCommand, ...]:
-    """Returns the commands of a literal line; empty if it is none."""
+    """Returns the commands of a literal line; empty for other lines."""
     return _split_cached(line) if len(line) <= LONGEST else ()
 
 

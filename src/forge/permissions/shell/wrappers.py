@@ -162,7 +162,7 @@ def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:
 
 
 def _starts_behind_wrapper(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
-    """Yields what a wrapper starts: its first word that is no option, and the next if that one may be a value."""
+    """Yields what a wrapper starts: its first word that is not an option, and the next if that one may be a value."""
     if name in TAKES_LINES:  # several words, once it is read as a line
         words = [word.replace(SOME, ANY).replace(GLOB, ANY) for word in words]
     if name in APPENDS and any(not word.startswith("-") for word in words):

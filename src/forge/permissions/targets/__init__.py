@@ -16,9 +16,14 @@ PATHS = frozenset({Permission.READ, Permission.WRITE})
 
 
 class Opaque(str):
-    """A target that is no text: its JSON, for people. Its effect is not known."""
+    """A target that is not text: its JSON, for people. Its effect is not known, except that of a whole number."""
 
     __slots__ = ()
+
+    @property
+    def is_whole_number(self) -> bool:
+        """Says whether rules can name it: `allow execute 7` for order 7. As a path or host a number means nothing."""
+        return self.removeprefix("-").isdecimal()
 
 
 def find_requests(

@@ -105,7 +105,7 @@ def problem_with(pattern: str) -> str:
     parts = _PATTERN.fullmatch(pattern)
     if parts is None:
         return "a * stands for whole labels at the start of a host; write it like *.example.org"
-    return "" if _names(parts[2]) else "no host has such a name; write it like api.example.com or 127.0.0.1"
+    return "" if _names(parts[2]) else "this is not a valid host name; write it like api.example.com or 127.0.0.1"
 
 
 def _speaks(host: Host, port: int | None) -> bool:

@@ -154,7 +154,7 @@ def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> 
     defaults = tool._signature.defaults if hasattr(tool, "_signature") else {}
     sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
     check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process gets only their paths
-    scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__}
+    scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__ if name != "deps"}
     work = {"name": ctx.call.name, "id": ctx.call.id, "scope": scope, "tool": pack_tool(tool)}
     work["context"] = pack_values(capture_context())  # such as the egress rules, which must hold there too
     try:

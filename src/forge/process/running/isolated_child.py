@@ -143,7 +143,7 @@ def _not_available_error() -> ToolError:
     return ToolError(
         "background work is not available in a tool with isolate=True: its process ends with the call",
         ErrorKind.CONFIG,
-        "Return the result itself, or leave out isolate=True.",
+        "Return the result itself, or remove isolate=True.",
     )
 
 

@@ -206,7 +206,7 @@ def find_job(owner: str, name: str) -> Job:
         job = _jobs.get(_key(owner, name.strip()))
         if job is None:
             known = ", ".join(one.id for one in list_jobs(owner))
-            there = f"There are {known}." if known else "Start one with bash and background=true."
+            there = f"Known jobs: {known}." if known else "Start one with bash and background=true."
             raise ToolError(f'there is no job "{name[:80]}" in this session', ErrorKind.NOT_FOUND, there)
         return job
 
@@ -301,7 +301,9 @@ def _make_room(owner: str, most: int) -> None:
         return
     finished = [job for job in mine if not job.runs]
     if not finished:
-        raise ToolError(f"{most} jobs run already", ErrorKind.USER, "End one with bash_kill, or wait for one to end.")
+        raise ToolError(
+            f"{most} jobs are already running", ErrorKind.USER, "End one with bash_kill, or wait for one to end."
+        )
     del _jobs[_key(owner, finished[0].id)]
 
 

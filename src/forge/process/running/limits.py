@@ -16,11 +16,13 @@ class Resources:
     """Limits of each process; 0: none. None of them exceeds the limits of Forge itself.
 
     `processes` counts all processes of the user, and the kernel does not apply it to root. `memory` is address space,
-    which macOS does not limit.
+    which macOS does not limit. `data` is memory that a process can write: programs such as Node reserve far more
+    address space than they use. Linux alone limits it for all of a process.
     """
 
     cpu_seconds: int = 0
     memory: int = 0  # bytes
+    data: int = 0  # bytes
     file_size: int = 0  # bytes
     open_files: int = 0
     processes: int = 0
@@ -29,8 +31,9 @@ class Resources:
         for name in self.__slots__:
             if getattr(self, name) < 0:
                 raise _wrong(f"{name} is {getattr(self, name)}, and must not be below 0")
-        if 0 < self.memory < LEAST_MEMORY:
-            raise _wrong(f"memory is {self.memory:,} bytes, and must be at least {LEAST_MEMORY:,}")
+        for name in ("memory", "data"):
+            if 0 < (said := getattr(self, name)) < LEAST_MEMORY:
+                raise _wrong(f"{name} is {said:,} bytes, and must be at least {LEAST_MEMORY:,}")
         if 0 < self.open_files < LEAST_FILES:
             raise _wrong(f"open_files is {self.open_files}, and must be at least {LEAST_FILES}")
 
@@ -46,6 +49,7 @@ class Resources:
         }
         if sys.platform == "linux":
             wanted[resource.RLIMIT_AS] = (self.memory, self.memory)
+            wanted[resource.RLIMIT_DATA] = (self.data, self.data)
         return [(which, soft, hard) for which, (soft, hard) in wanted.items() if soft]
 
 

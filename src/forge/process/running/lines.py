@@ -154,5 +154,5 @@ async def _start(command: Sequence[str], directory: Path, output: int, *, reads:
         )
     except OSError as error:
         problem = f"{os.path.basename(command[0])} cannot be started in {directory}: {error.strerror}"
-        hint = "Try again; if it goes on, the person has to look."
+        hint = "Try again. If it keeps failing, tell the person."
         raise ToolError(problem, ErrorKind.SYSTEM, hint, passing=error.errno in _PASSING) from None

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.running.run import signal_name, start_error
+from forge.process.running.limits import Resources
+from forge.process.running.run import ConfinedCommand, confine, signal_name, start_error
 from forge.process.running.supervisor import Program, start
+from forge.process.sandbox.layout import Confinement
 
 AHEAD = 256 * 1024  # bytes of output that are read ahead
 _UNKILLABLE = 1.0  # seconds after the kill until we stop waiting for an unkillable process
@@ -23,9 +25,12 @@ class Piped:
     It must be stopped, which ends its whole tree; so does the end of this process.
     """
 
-    def __init__(self, program: Program, name: str, directory: Path) -> None:
+    def __init__(self, program: Program, confined: ConfinedCommand, name: str, directory: Path) -> None:
         self._loop = asyncio.get_running_loop()
         self._program = program
+        self._confined = confined
+        self.sandbox = confined.tier
+        self.put_back: tuple[str, ...] = ()  # after the end: descriptions of protected files that were restored
         self._name = name
         self._directory = directory
         self._transports: list[asyncio.BaseTransport] = []
@@ -36,17 +41,31 @@ class Piped:
         self._loop.add_reader(program.keeper.fileno(), self._receive)
 
     @classmethod
-    async def start(cls, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str]) -> Piped:
-        """Starts a program. Raises `ToolError` for a bad command line or a missing program; `wait_ended` reports other
-        failures.
+    async def start(
+        cls,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        limits: Resources | None = None,
+        confinement: Confinement | None = None,
+        sandbox: str | bool = "auto",
+    ) -> Piped:
+        """Starts a program; with a `confinement` inside the wanted `sandbox`. Raises `ToolError` for a bad command
+        line, a missing program or a missing sandbox; `wait_ended` and `explain_failed_start` report other failures.
         """
+        confined = await confine(argv, confinement, sandbox, env)
         try:
-            program = start(argv, cwd=cwd, env=env, reads=True)
+            program = start(confined.command, cwd=cwd, env=env, reads=True, limits=limits)
         except OSError as error:
+            confined.close()
             raise ToolError(
                 f"no program can be started now: {error.strerror}", ErrorKind.SYSTEM, "Try again.", passing=True
             ) from None
-        piped = cls(program, argv[0], cwd)
+        except BaseException:
+            confined.close()
+            raise
+        piped = cls(program, confined, argv[0], cwd)
         try:
             await piped._connect()
         except BaseException:
@@ -70,9 +89,17 @@ class Piped:
             case ("failed", number, stage, _):
                 raise start_error(number, stage, self._name, self._directory)
             case ("ended", int(status), *_):
-                return f"exit code {status}" if status >= 0 else signal_name(-status)
+                if status < 0:
+                    return signal_name(-status)
+                return self._confined.signal(status) or f"exit code {status}"
             case _:
                 return "killed"
+
+    def explain_failed_start(self, said: str) -> ToolError | None:
+        """Returns why the program never ran, though its sandbox ended; None if it ran. `said`: its error output."""
+        message = self._message.result() if self._message.done() else ()
+        status = message[1] if message and message[0] == "ended" else None
+        return self._confined.problem(status if isinstance(status, int) and status >= 0 else None, said)
 
     async def stop(self, patience: float, grace: float) -> None:
         """Closes the input; after `patience` seconds asks the program to end, `grace` later kills its tree.
@@ -125,6 +152,8 @@ class Piped:
             else:
                 one.close()
         self._program.close()
+        self.put_back = self.put_back or tuple(self._confined.settle())
+        self._confined.close()
 
 
 def _protocol_factory(reader: asyncio.StreamReader) -> Any:

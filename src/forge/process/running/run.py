@@ -239,10 +239,10 @@ class _ProgramWatch:
             case ("ended", status, left, nanny, _):
                 pass
             case _ if self.timed_out:
-                status, left, nanny = None, ["something that cannot be killed"], 1
+                status, left, nanny = None, ["a process that cannot be killed"], 1
             case _:
                 raise ToolError(
-                    "what watched over the program was killed, and the program with it", ErrorKind.SYSTEM, "Try again."
+                    "the supervisor of the program was killed, and the program with it", ErrorKind.SYSTEM, "Try again."
                 )
         self._show_rest()
         if nanny and owner is not None:
@@ -353,7 +353,7 @@ class _ProgramWatch:
 
 
 def signal_name(number: int) -> str:
-    """Returns a name such as "SIGKILL"; "" for a number that is no signal."""
+    """Returns a name such as "SIGKILL"; "" for a number that is not a signal."""
     try:
         return signal.Signals(number).name
     except ValueError:  # real-time signals have no name
@@ -365,9 +365,13 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
     if stage == "directory":
         return ToolError(f'the directory "{cwd}" cannot be used: {words}', ErrorKind.NOT_FOUND, "Name one that exists.")
     if number == errno.E2BIG:
-        return ToolError("its arguments are too long", ErrorKind.VALIDATION, "Put what is long into a file, or stdin.")
+        return ToolError(
+            "its arguments are too long", ErrorKind.VALIDATION, "Put long text into a file, or pass it as stdin."
+        )
     if number == errno.EAGAIN:
-        return ToolError("too many processes run already", ErrorKind.SYSTEM, "Wait for some to end.", passing=True)
+        return ToolError(
+            "too many processes are already running", ErrorKind.SYSTEM, "Wait for some to end.", passing=True
+        )
     if stage == "limits":
         return ToolError(f"its limits cannot be set: {words}", ErrorKind.CONFIG, "Fix the tool's configuration.")
     kind = ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER

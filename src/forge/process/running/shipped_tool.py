@@ -33,7 +33,7 @@ def pack_tool(tool: Tool) -> dict[str, Any]:
         raise ToolError(
             f"isolate=True cannot send it to another process: {text_of(error)}",
             ErrorKind.CONFIG,
-            "Define it at module level, of objects that can be pickled, or leave out isolate=True.",
+            "Define it at module level with picklable objects only, or remove isolate=True.",
         ) from None
     return {"pickle": b64encode(content.getvalue()).decode(), "modules": packer.modules, "main": packer.main}
 
@@ -109,7 +109,7 @@ def _import_path(function: FunctionType) -> tuple[str, str]:
     if "<" in name:
         raise pickle.PicklingError(f"{name} is defined inside a function")
     if _load_function(module, name) is not function:
-        raise pickle.PicklingError(f"{module}.{name} is something else than the function")
+        raise pickle.PicklingError(f"{module}.{name} is not this function")
     return module, name
 
 

@@ -214,7 +214,7 @@ def _send_to_keeper(message: bytes, descriptors: list[int]) -> socket.socket:
         keeper.setblocking(False)
         return keeper
     raise ToolError(
-        f"no program can be started: {problem}", ErrorKind.SYSTEM, "Try again; if it goes on, the person has to look."
+        f"no program can be started: {problem}", ErrorKind.SYSTEM, "Try again. If it keeps failing, tell the person."
     )
 
 
@@ -227,7 +227,7 @@ def _ensure_supervisor() -> _Supervisor:
 
 def _spawn(connection: int) -> int:
     if not sys.executable:
-        raise ToolError("programs need a Python interpreter beside this one", ErrorKind.CONFIG)
+        raise ToolError("starting programs needs a Python interpreter, and its path is unknown", ErrorKind.CONFIG)
     nothing = (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)
     ours = os.path.dirname(__file__)
     folders = (os.path.dirname(os.path.dirname(ours)), os.path.dirname(ours), ours)
@@ -266,18 +266,18 @@ def _encode_command(argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> d
         variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
         os.fsencode(cwd)
     except UnicodeEncodeError:
-        raise _command_error("it is not valid Unicode", "Write it again.") from None
+        raise _command_error("it is not valid Unicode", "Send valid Unicode.") from None
     if any(b"\0" in word for word in (*words, *variables, *variables.values(), os.fsencode(cwd))):
         raise _command_error("it contains a NUL byte", "Leave it out.")
     longest, together = max(map(len, words), default=0), sum(map(len, words))
     for size, most, whose in (
         (longest, LONGEST_ARGUMENT, "one argument"),
-        (together, MOST_ARGUMENTS, "all together"),
+        (together, MOST_ARGUMENTS, "all arguments"),
     ):
         if size > most:
             raise _command_error(
-                f"it has {size:,} bytes, and {most:,} is the most {whose} may have",
-                "Put what is long into a file, or give it as stdin.",
+                f"it has {size:,} bytes; the limit for {whose} is {most:,}",
+                "Put long text into a file, or pass it as stdin.",
             )
     if not words:
         raise _command_error("it is empty", "Name a program.")
@@ -292,7 +292,7 @@ def _find_on_path(name: str, env: Mapping[str, str], cwd: Path) -> str:
         path = os.path.join(cwd, folder, name)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    raise ToolError(f'there is no program "{name[:200]}" here', ErrorKind.NOT_FOUND, "Use one that is installed.")
+    raise ToolError(f'the program "{name[:200]}" was not found', ErrorKind.NOT_FOUND, "Use one that is installed.")
 
 
 def _command_error(problem: str, suggestion: str) -> ToolError:

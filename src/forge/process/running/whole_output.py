@@ -46,24 +46,26 @@ class WholeOutput:
 
     @property
     def total_lines(self) -> int:
+        """The number of stored lines: all, unless there is a `problem`. Counting the rest would slow its reading."""
         return self._newlines + (not self._is_ended)
 
     def add(self, piece: bytes | bytearray | memoryview) -> None:
         if not piece:
             return
         self.total_bytes += len(piece)
-        self._newlines += bytes(piece).count(b"\n")
-        self._is_ended = piece[-1] == 0x0A
         if self.problem:
             return
         room = MOST - self._stored
+        stored = memoryview(piece)[:room]
         try:
             self._file = self._file or _Unnamed()
-            self._file.write(memoryview(piece)[:room])
+            self._file.write(stored)
         except OSError as error:
             self.problem = f"the rest could not be kept: {error.strerror}"
             return
-        self._stored += min(len(piece), room)
+        self._stored += len(stored)
+        self._newlines += bytes(stored).count(b"\n")
+        self._is_ended = stored[-1] == 0x0A if stored else self._is_ended
         if len(piece) > room:
             self.problem = f"only the first {MOST // 1024 // 1024} MiB are kept"
 

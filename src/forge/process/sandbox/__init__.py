@@ -66,9 +66,9 @@ def choose_tier(setting: str | bool = "auto") -> Tier:
     if wanted == "auto":
         return Tier.NONE
     raise ToolError(
-        f"sandbox: {wanted} cannot be had: " + "; ".join(f"{tier}: {problem(tier)}" for tier in tiers),
+        f"sandbox: {wanted} is not available: " + "; ".join(f"{tier}: {problem(tier)}" for tier in tiers),
         ErrorKind.CONFIG,
-        f"{_HOW[tiers[0]]} Or set sandbox: off, with which programs can do all that you can.",
+        f"{_HOW[tiers[0]]} Or set sandbox: off; programs then have all your permissions.",
     )
 
 
@@ -98,7 +98,7 @@ class SandboxedCommand:
     def problem(self, exit_code: int | None, said: str) -> ToolError | None:
         """Returns why the program never ran, though the sandbox ended with an exit code. `said`: all output.
 
-        Messages of the sandbox itself are no result of the program.
+        Messages of the sandbox itself are not output of the program.
         """
         if self._status < 0 or exit_code is None:
             return None
@@ -110,7 +110,7 @@ class SandboxedCommand:
             return ToolError(
                 f'"{self._wanted[0][:200]}" cannot be started in the sandbox ({self.tier}): {os.strerror(number)}',
                 ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER,
-                "Use an executable program of the system, of a folder on PATH or of the workspace.",
+                "Use an executable program from the system, a folder on PATH or the workspace.",
             )
         return ToolError(
             f"the sandbox ({self.tier}) could not be set up, so nothing was run: {words[:500]}",
@@ -192,7 +192,7 @@ def _try_tier(tier: Tier) -> str:
         if ended.stdout == b"confined\n" and ended.returncode == 0 and (workspace / "here").exists():
             return ""
     said = (ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ended.returncode}"])[-1]
-    return f"tried, and it does not work here: {said[:300]}{_hint(said)}"
+    return f"it does not work here: {said[:300]}{_hint(said)}"
 
 
 def _hint(said: str) -> str:
@@ -223,6 +223,6 @@ def _bubblewrap_facts() -> str:
 def _landlock_facts() -> str:
     version = landlock_version() if sys.platform == "linux" else 0
     if not version:
-        return "not in this kernel, or switched off"
+        return "not supported by this kernel, or switched off"
     gaps = [words for first, words in ((4, "TCP rules"), (6, "signals kept inside")) if version < first]
-    return f"version {version} of its interface" + (f", without {' and '.join(gaps)}" if gaps else "")
+    return f"interface version {version}" + (f", without {' and '.join(gaps)}" if gaps else "")

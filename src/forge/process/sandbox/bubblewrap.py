@@ -59,7 +59,7 @@ def find_bubblewrap(writable: Iterable[str] = ()) -> str:
     """Returns the path of bubblewrap, outside of what a confined program may write."""
     found = _find_bubblewrap(tuple(writable), os.environ.get("PATH", ""))
     if found is None:
-        raise ToolError("bubblewrap is not on this system", ErrorKind.CONFIG, HOW)
+        raise ToolError("bubblewrap is not installed", ErrorKind.CONFIG, HOW)
     return found
 
 
@@ -89,7 +89,7 @@ def build_command(
     if len(words) > MOST_WORDS:
         most = MOST_WORDS - len(words) + len(argv)
         raise ToolError(
-            f"the command has {len(argv):,} arguments, and bubblewrap takes {most:,} here",
+            f"the command has {len(argv):,} arguments; the limit of bubblewrap is {most:,}",
             ErrorKind.VALIDATION,
             "Put them into a file or stdin, or split the work into several calls.",
         )

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.sandbox import landlock_program as _confine
+from forge.process.sandbox import landlock_program
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.layout import (
@@ -79,11 +79,11 @@ def build_command(
 
 def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
     """Returns why the program never ran: an error number if it could not be started, and words; None if it ran."""
-    if status == _confine.STARTED:
+    if status == landlock_program.STARTED:
         return None
     last = (said.strip().splitlines() or [f"it ended with exit code {exit_code}"])[-1].removeprefix("forge: ")
     began, _, number = status.partition(b" ")
-    return (int(number) if began == _confine.STARTED and number.isdigit() else 0), last
+    return (int(number) if began == landlock_program.STARTED and number.isdigit() else 0), last
 
 
 def temporary_folder(workspace: str) -> str:
@@ -113,7 +113,7 @@ def _python() -> list[str]:
     if not sys.executable:
         raise ToolError("the sandbox needs a Python interpreter", ErrorKind.CONFIG, "Install one, or set sandbox: off.")
     # isolated, and without the site's packages: it starts fast and needs nothing of Forge
-    return [sys.executable, "-I", "-S", _confine.__file__]
+    return [sys.executable, "-I", "-S", landlock_program.__file__]
 
 
 @cache

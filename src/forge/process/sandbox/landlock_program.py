@@ -174,7 +174,7 @@ def confine(
     families = (INET, INET6, NETLINK) if network else ()
     program = syscall_filter(families, others=False, by_name=version < 3, attributes=attributes)
     if program is None:
-        raise OSError(errno.ENOSYS, f"no system call filter is known for {os.uname().machine}")
+        raise OSError(errno.ENOSYS, f"there is no system call filter for {os.uname().machine}")
     if mounts:
         _mount_read_only(writable)
     _drop_capabilities()

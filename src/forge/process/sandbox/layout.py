@@ -119,7 +119,7 @@ def roots_of(confinement: Confinement) -> Roots:
             raise ToolError(
                 f'"{folder}" cannot be confined: it is, or contains, the system itself',
                 ErrorKind.CONFIG,
-                "Choose a directory of its own as the workspace or root, or set sandbox: off.",
+                "Choose a separate directory as the workspace or root, or set sandbox: off.",
             )
     return Roots(os.path.realpath(confinement.workspace), tuple(sorted(found.items(), key=_depth)))
 

@@ -34,7 +34,7 @@ _HARMLESS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class _FileState:
-    """A file as it was: `content` is None where it is too large, or no file."""
+    """A file as it was: `content` is None where it is too large, or not a file."""
 
     mark: tuple[int, int, int]
     content: bytes | None
@@ -168,14 +168,14 @@ def _restore(key: _FileKey, before: _FileState | None, now: _FileState | None) -
     words = []
     with _open_below(root, folder) as within:
         if within is None:
-            return [f"{shown} is gone, with its directory"]
+            return [f"{shown} was removed, with its directory"]
         if now is not None:
             os.rename(name, f"{name}{REJECTED}", src_dir_fd=within, dst_dir_fd=within)
-            words.append(f"{shown} may not be changed: what was written is in {shown}{REJECTED}")
+            words.append(f"{shown} must not be changed: the new version is in {shown}{REJECTED}")
             _disarm(within, f"{name}{REJECTED}")
         if before is not None and before.content is not None:
             _write(within, name, before.content, before.mode)
-            words.append(f"{shown} is as it was before")
+            words.append(f"{shown} was restored")
     return words
 
 

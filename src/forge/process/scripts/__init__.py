@@ -132,9 +132,9 @@ def _problem(
     script: Runnable, finished: Finished, timeout: float | None, clean: Callable[[str], str], *, network: bool
 ) -> ToolError | None:
     said = clean(finished.errors[-MOST_OF_ERRORS:])
-    more = f": {said}" if said else ", and said nothing on stderr"
+    more = f": {said}" if said else ", and wrote nothing to stderr"
     if finished.timed_out:
-        what = f"timed out after {timeout:g} s and was killed, with all that it had started"
+        what = f"timed out after {timeout:g} s and was killed, with all its child processes"
         return ToolError(
             what + (more if said else ""), ErrorKind.TIMEOUT, "Ask for less; the person can give the tool more time."
         )

@@ -48,7 +48,7 @@ async def bundle_script(
     )
     if finished.exit_code != 0 or finished.cut:
         why = f"more than {MOST_BYTES // 1024 // 1024} MiB" if finished.cut else finished.errors.strip()[:1_000]
-        raise ToolError(f"{script.path} cannot be made JavaScript: {why}", ErrorKind.USER, "Fix the script.")
+        raise ToolError(f"{script.path} cannot be converted to JavaScript: {why}", ErrorKind.USER, "Fix the script.")
     # otherwise an imported file may change while the script does not
     is_alone = len(_parse_inputs(finished.errors)) == 1
     target = known if is_alone else _folder() / _digest(finished.output.encode())

@@ -44,14 +44,14 @@ def read_inputs(lines: Sequence[InputLine]) -> Inputs:
     for line in lines:
         parameter = _parse_parameter(line)
         if parameter.name in properties:
-            raise InputError(f"line {line.number}: {parameter.name} is there twice")
+            raise InputError(f"line {line.number}: {parameter.name} is declared twice")
         properties[parameter.name] = parameter.schema
         if parameter.required:
             required.append(parameter.name)
         if "default" in parameter.schema:
             defaults[parameter.name] = parameter.schema["default"]
     if len(properties) > MOST:
-        raise InputError(f"it has {len(properties)} parameters, and {MOST} are the most")
+        raise InputError(f"it has {len(properties)} parameters; the limit is {MOST}")
     schema: dict[str, Any] = {"type": "object", "properties": properties}
     if required:
         schema["required"] = required
@@ -69,9 +69,9 @@ def _check_sendable(schema: dict[str, Any]) -> None:
     try:
         json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
-        raise InputError("Input: it holds half a character (a lone surrogate)") from None
+        raise InputError("Input: it contains half a character (a lone surrogate)") from None
     except ValueError:
-        raise InputError("Input: it holds a number that JSON does not have") from None
+        raise InputError("Input: it contains a number that JSON does not allow") from None
 
 
 class _Parameter(NamedTuple):
@@ -83,7 +83,7 @@ class _Parameter(NamedTuple):
 def _parse_parameter(line: InputLine) -> _Parameter:
     entry = _ENTRY.match(line.text)
     if entry is None:
-        raise InputError(f"line {line.number}: {_shorten(line.text)!r} is no parameter; {_HOW}")
+        raise InputError(f"line {line.number}: {_shorten(line.text)!r} is not a parameter; {_HOW}")
     name = entry[1]
     kind, rest = _split_parentheses(line, entry.end())
     kind, words = _split_flags(kind)

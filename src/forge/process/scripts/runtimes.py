@@ -86,8 +86,8 @@ def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> Scri
     esbuild = find_trusted_program("esbuild", writable)
     if node and esbuild:
         return ScriptCommand((node,), bundler=esbuild)
-    old = f" (Node.js {_format_version(node)} is here, and too old without esbuild)" if node else ""
-    return _raise_no_runtime("TypeScript", f"Deno, Node.js 24, or esbuild beside an older Node.js{old}")
+    old = f" (Node.js {_format_version(node)} is installed, but too old without esbuild)" if node else ""
+    return _raise_no_runtime("TypeScript", f"Deno, Node.js 24, or esbuild with an older Node.js{old}")
 
 
 def runs_typescript(version: tuple[int, int]) -> bool:
@@ -100,7 +100,7 @@ def _python(setting: str, writable: Sequence[Path]) -> str:
     if found:
         return found
     raise ToolError(
-        f"there is no Python {setting!r} here", ErrorKind.CONFIG, "Name another in the setting `python` of the scripts."
+        f"the Python {setting!r} was not found", ErrorKind.CONFIG, "Change the setting `python` of the scripts."
     )
 
 

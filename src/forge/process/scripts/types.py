@@ -119,7 +119,7 @@ def _named_schema(name: str, inside: list[dict[str, Any]]) -> dict[str, Any]:
         lower = "dict"
     known = _NAMES.get(lower)
     if known is None:
-        raise ValueError(f"there is no type {name!r}; there are {KNOWN}")
+        raise ValueError(f"unknown type {name!r}; known types: {KNOWN}")
     if not inside:
         return {"type": known} if known else {}
     if known == "array" and len(inside) == 1:

@@ -54,9 +54,7 @@ def _check_target(name: str, entry: ChannelEntry, to: str) -> None:
     raise ToolError(
         f"the channel {name} may not send to {to[:60]!r}",
         ErrorKind.PERMISSION,
-        f"It may send to {', '.join(allowed)}."
-        if allowed
-        else "Leave the target out, or list it in the channel's targets.",
+        f"It may send to {', '.join(allowed)}." if allowed else "Omit the target, or list it in the channel's targets.",
     )
 
 

@@ -11,16 +11,23 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.spec import Category, Permission, Rate, ToolSpec
-from forge.core.tool import Tool
+from forge.core.tool import Tool, explain_unavailable
 from forge.project.config import Configuration, ToolEntry
 from forge.project.config_layers import rule_layers
 from forge.tools import GROUPS, built_ins
 
 MEMORY = ("memory_get", "memory_search", "memory_write")
 SKILLS = ("read_skill",)
+CODE_MODE = "code-mode"  # the group of `run_code`
 TASK = "task"  # every agent has it
+MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
+    "mcp_call mcp_resource openapi_call read_skill memory_get memory_search memory_write schedule_delete"
+    " schedule_history schedule_list schedule_set task".split()
+)
 FAMILIES = frozenset({"bash"})  # useless without the tools for its jobs, such as bash_output
-TRAITS = ("timeout", "rate", "confirm", "permissions")  # settings of any tool from any source
+CORE = frozenset({"file_read", "file_write", "file_edit", "bash", "ask_question", "tool_search"})
+"""The tools whose definitions are sent where a project lists none; `tool_search` finds the others."""
+TRAITS = ("timeout", "rate", "confirm", "permissions", "repairs")  # settings of any tool from any source
 
 Report = Callable[[str], None]
 
@@ -47,11 +54,12 @@ def choose_tools(
     always, wanted_groups, brought = list(always), frozenset(groups), tools_of_sections(configuration)
     registry.add(*(apply_settings(tool, configuration) for tool in always))
     if configuration.tools is None:
-        registry.add(*(_apply_entries(tool, [], registry, configuration) for tool in known))
+        default = [tool for tool in known if CODE_MODE not in tool.spec.groups]  # which describes all the others
+        registry.add(*(_apply_entries(tool, [], registry, configuration) for tool in default))
         return registry
     for entry in configuration.tools:
         if entry.group or not later:
-            _check_entry(entry, [*known, *always], configuration)
+            _check_entry(entry, [tool.spec for tool in (*known, *always)], configuration)
     for tool in known:
         entries = _entries(tool.spec, configuration)
         wanted = tool.spec.name in CONVERSATION or tool.spec.name in brought or tool.spec.groups & wanted_groups
@@ -61,13 +69,33 @@ def choose_tools(
     return registry
 
 
+def defer_tools(registry: ToolRegistry, configuration: Configuration, *, ends_by_call: bool) -> None:
+    """Keeps most built-in tools out of requests, unless the project lists its tools: definitions cost tokens.
+
+    `ends_by_call`: the model must call a tool to finish, so `task_completion` is sent, too.
+    """
+    if configuration.tools is not None or "tool_search" not in registry:
+        return
+    sent = CORE | tools_of_sections(configuration) | ({"task_completion"} if ends_by_call else set())
+    sent |= {TASK} if configuration.agents else set()
+    known = {tool.spec.name for tool in built_ins(ToolRegistry())} | MADE_FOR_PROJECTS
+    registry.defer(known - sent)
+
+
 def report_unmatched(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
-    """Reports patterns under `tools:` that match no tool. This is no error: a source may add one later."""
+    """Reports patterns under `tools:` that match no tool. This is not an error: a source may add one later."""
     for entry in configuration.tools or ():
-        if _is_pattern(entry) and not any(_matches(entry, tool.spec) for tool in registry.values()):
+        if _is_pattern(entry) and not any(_matches(entry, spec) for spec in _all_specs(registry)):
             report(
                 f"{configuration.name}: {entry.key_path}.name: no tool matches {entry.name!r}; see `forge tool list`"
             )
+
+
+def report_unavailable(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
+    """Reports tools under `tools:` whose extra is not installed. Without that section nobody asked for them."""
+    for spec in registry.unavailable if configuration.tools is not None else ():
+        error = explain_unavailable(spec)
+        report(f"{configuration.name}: {error.message}. {error.suggestion}")
 
 
 def tools_of_sections(configuration: Configuration) -> frozenset[str]:
@@ -79,16 +107,22 @@ def tools_of_sections(configuration: Configuration) -> frozenset[str]:
 
 def apply_settings(tool: Tool, configuration: Configuration) -> Tool:
     """Applies the project's settings to a tool that is not built in: only settings of any tool are possible."""
-    traits: dict[str, Any] = {}
+    traits = _traits_of_all(tool, configuration)
     for entry in _entries(tool.spec, configuration):
         for key, value in entry.config.items():
             if key not in TRAITS:
-                problem = f"{tool.spec.name} is not built in, and has no setting {key!r}"
+                problem = f"{tool.spec.name} is not a built-in tool and has no setting {key!r}"
                 raise configuration.error(f"{entry.key_path}.config.{key}", problem, key, TRAITS)
             traits[key] = _trait(key, value)
     if "permissions" in traits:
         traits["permissions"] = {*traits["permissions"], *_permissions_denied_above(tool.spec, configuration)}
     return _with_traits(tool, traits)
+
+
+def _traits_of_all(tool: Tool, configuration: Configuration) -> dict[str, Any]:
+    """Returns the settings that the project has for all its tools."""
+    kinds = configuration.repairs
+    return {} if kinds is None else {"repairs": tool.spec.repairs & set(kinds)}
 
 
 def _permissions_denied_above(spec: ToolSpec, configuration: Configuration) -> set[Permission]:
@@ -102,10 +136,15 @@ def _permissions_denied_above(spec: ToolSpec, configuration: Configuration) -> s
 
 
 def check_names(configuration: Configuration, registry: ToolRegistry, report: Report) -> None:
-    """Checks the names once every source is mounted: an unknown name is an error, an unmatched pattern is reported."""
+    """Checks the names once every source is mounted. An unknown name is an error; the rest is reported."""
     for entry in configuration.tools or ():
-        _check_entry(entry, list(registry.values()), configuration)
+        _check_entry(entry, _all_specs(registry), configuration)
     report_unmatched(configuration, registry, report)
+    report_unavailable(configuration, registry, report)
+
+
+def _all_specs(registry: ToolRegistry) -> list[ToolSpec]:
+    return [*(tool.spec for tool in registry.values()), *registry.unavailable]
 
 
 def _entries(spec: ToolSpec, configuration: Configuration) -> list[ToolEntry]:
@@ -129,7 +168,7 @@ def _is_pattern(entry: ToolEntry) -> bool:
     return not entry.group and bool(set(entry.name) & set("*?["))
 
 
-def _check_entry(entry: ToolEntry, known: list[Tool], configuration: Configuration) -> None:
+def _check_entry(entry: ToolEntry, known: list[ToolSpec], configuration: Configuration) -> None:
     """Refuses a name that no tool has; a pattern may wait for tools that come later."""
     if entry.group:
         if entry.group not in GROUPS:
@@ -138,13 +177,13 @@ def _check_entry(entry: ToolEntry, known: list[Tool], configuration: Configurati
             )
     elif entry.name == TASK or _is_pattern(entry):
         return
-    elif not any(_matches(entry, tool.spec) for tool in known):
-        names = [name for tool in known for name in (tool.spec.name, *tool.spec.aliases)]
+    elif not any(_matches(entry, spec) for spec in known):
+        names = [name for spec in known for name in (spec.name, *spec.aliases)]
         raise configuration.error(f"{entry.key_path}.name", f"there is no tool {entry.name!r}", entry.name, names)
 
 
 def _apply_entries(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry, configuration: Configuration) -> Tool:
-    traits: dict[str, Any] = {}
+    traits = _traits_of_all(tool, configuration)
     settings: dict[str, Any] = {}
     if configuration.sandbox != "auto" and "sandbox" in _settings(tool):
         settings["sandbox"] = configuration.sandbox  # the project's, unless the tool has its own
@@ -217,7 +256,7 @@ def _check_setting(tool: Tool, key_path: str, key: str, value: Any, configuratio
             f"{configuration.name}: {key_path}: expected {type(default).__name__} such as {default!r},"
             f" got {value!r:.60}",
             ErrorKind.CONFIG,
-            "Write a value of that kind, or leave the setting out.",
+            "Write a value of that type, or remove the setting.",
         )
 
 

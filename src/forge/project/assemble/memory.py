@@ -11,8 +11,7 @@ from forge.core.errors import ToolError
 from forge.project.assemble.model import choose_provider
 from forge.project.assemble.secrets import project_secrets
 from forge.project.assemble.skills import active_skills
-from forge.project.assemble.sources import ProjectFlags
-from forge.project.assemble.workspace import project_scope
+from forge.project.assemble.workspace import ProjectFlags, project_scope
 from forge.project.config import Configuration, load_configuration
 
 if TYPE_CHECKING:  # only where it is enabled
@@ -32,7 +31,7 @@ def project_memory(flags: ProjectFlags) -> Memory:
 async def remember(
     flags: ProjectFlags, session: str, messages: Sequence[Message], model: str | None = None
 ) -> WrittenEntry | None:
-    """Notes a model's summary of a session; returns None if nothing was said. Raises `ToolError`."""
+    """Notes a model's summary of a session; returns None if there are no messages. Raises `ToolError`."""
     from forge.agent.conversation_note import recollect
     from forge.memory.sessions import remember_session
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,17 +22,28 @@ Skills = Callable[[], "ActiveSkills"]
 
 
 def project_tools(
-    configuration: Configuration, workspace: Path, sources: Sources, skills: Skills, *, dev: bool = False
+    configuration: Configuration,
+    workspace: Path,
+    sources: Sources,
+    skills: Skills,
+    *,
+    dev: bool = False,
+    own: Sequence[Tool] | None = None,
+    later: bool = False,
 ) -> ToolRegistry:
-    """Returns every tool of a project before its sources are mounted. `skills` is called if some are active."""
+    """Returns every tool of a project before its sources are mounted. `skills` is called if some are active.
+
+    `own` are the built-in tools that are built for the project, instead of `own_tools`. `later`: sources that are not
+    in `sources` may bring more tools.
+    """
     is_active = configuration.skills is not None and bool(configuration.skills.active)
     registry = choose_tools(
         configuration,
         dev=dev,
-        own=own_tools(configuration, workspace, sources, skills),
+        own=own_tools(configuration, workspace, sources, skills) if own is None else own,
         always=sources.webhooks(),
         groups=skills().groups if is_active else (),
-        later=bool(sources.all) or is_active,
+        later=later or bool(sources.all) or is_active,
     )
     if is_active:
         from forge.process.scripts.settings import ScriptSettings

@@ -10,7 +10,7 @@ from forge.project.config_layers import rule_layers
 
 
 def project_policy(configuration: Configuration, policy: str | None) -> Rules:
-    """A rule file given for this call is the most specific layer: it decides, but what another denies stays denied.
+    """A rule file given for this call is the most specific layer: it decides, but denies of other layers stay.
 
     Raises `PolicyError`.
     """

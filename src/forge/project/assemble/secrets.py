@@ -8,15 +8,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from forge.core.secrets import SHORTEST, Secrets
-from forge.models.names import SERVERS
+from forge.models.names import OWN_PROTOCOLS, SERVERS
 from forge.project.config import Configuration
 
 KEYS = (
-    "ANTHROPIC_API_KEY",
-    "ANTHROPIC_AUTH_TOKEN",
+    *dict.fromkeys(key for keys in OWN_PROTOCOLS.values() for key in keys),
     "PERPLEXITY_API_KEY",
     "TAVILY_API_KEY",
     *(s.key for s in SERVERS.values() if s.key),
+)
+CLOUD_SECRETS = (  # they are masked; `forge doctor` does not ask for them
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_CONTAINER_AUTHORIZATION_TOKEN",
+    "AZURE_CLIENT_SECRET",
+    "AZURE_OPENAI_AD_TOKEN",
+    "CLOUDSDK_AUTH_ACCESS_TOKEN",
+    "IDENTITY_HEADER",
 )
 LARGEST = 64 * 1024  # bytes of a file that holds a secret
 MOUNTED = "/run/"  # container runtimes put secrets here, readable for all in the container
@@ -40,7 +48,7 @@ def project_secrets(configuration: Configuration, environment: Mapping[str, str]
 
 def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, str]) -> Iterator[str]:
     """Yields values that are secret without being listed under `secrets`."""
-    names = [*KEYS]
+    names = [*KEYS, *CLOUD_SECRETS]
     for entry in configuration.channels.values():
         names += [entry.url_env, entry.token_env, *entry.headers_env.values()]
     embedder = configuration.memory.embedder if configuration.memory else ""
@@ -55,12 +63,12 @@ def _unlisted_secrets(configuration: Configuration, environment: Mapping[str, st
 
 def _check_length(configuration: Configuration, key_path: str, what: str, value: str) -> None:
     if len(value) < SHORTEST:
-        problem = f"{what} has {len(value)} characters and cannot be masked: {SHORTEST} are the least"
+        problem = f"{what} has {len(value)} characters and cannot be masked: it needs at least {SHORTEST}"
         raise configuration.error(key_path, problem)
 
 
 def _read_file(configuration: Configuration, path: Path) -> str:
-    """Reads a file that only its owner can read or change: a value that others know is no secret."""
+    """Reads a file that only its owner can read or change: a value that others know is not a secret."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         with os.fdopen(file, "rb") as stream:
@@ -69,7 +77,7 @@ def _read_file(configuration: Configuration, path: Path) -> str:
                 raise configuration.error("secrets", f"{path} is not a regular file")
             for bits, what in ((0o022, "change"), (0o044, "read")):
                 if status.st_mode & bits and not (what == "read" and os.path.realpath(path).startswith(MOUNTED)):
-                    problem = f"others can {what} {path}; take their rights with: chmod 600 {path}"
+                    problem = f"other users can {what} {path}; restrict it with: chmod 600 {path}"
                     raise configuration.error("secrets", problem)
             content = stream.read(LARGEST + 1)
     except (OSError, ValueError) as error:

@@ -6,8 +6,8 @@ import os
 from typing import TYPE_CHECKING
 
 from forge.core.context import Scope
-from forge.project.assemble.sources import ProjectFlags, is_withheld
-from forge.project.assemble.workspace import project_scope
+from forge.project.assemble.sources import is_withheld
+from forge.project.assemble.workspace import ProjectFlags, project_scope
 from forge.project.config import Configuration, load_configuration
 
 if TYPE_CHECKING:  # listing tools does without
@@ -49,4 +49,4 @@ def skills_prompt(active: ActiveSkills) -> str:
     """Returns the prompt's paragraph about the project's skills; empty if there are only Forge's own."""
     if not active.named and all(skill.is_built_in for skill in active.catalog.skills.values()):
         return ""
-    return f"Skills, to be read with read_skill before you do what they are for:\n{active.catalog.summary()}"
+    return f"Skills. Before a task that one of them covers, read it with read_skill:\n{active.catalog.summary()}"

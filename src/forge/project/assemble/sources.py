@@ -7,19 +7,27 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
+from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.lazy_log import LazyLog
 from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
-from forge.project.assemble.choose import apply_settings, check_names, report_unmatched
+from forge.project.assemble.choose import (
+    MADE_FOR_PROJECTS,
+    apply_settings,
+    check_names,
+    report_unavailable,
+    report_unmatched,
+)
 from forge.project.assemble.egress import project_egress
-from forge.project.assemble.workspace import workspace_root
+from forge.project.assemble.workspace import ProjectFlags, workspace_root
 from forge.project.config import NAME, Configuration, load_configuration
 
 if TYPE_CHECKING:  # loaded where a project has them
+    from forge.project.config.sources import McpEntry
     from forge.sources.mcp import McpServer
     from forge.sources.openapi import OpenApi
 
@@ -27,20 +35,7 @@ log = LazyLog(__name__)
 
 SCRIPTS = "tools"  # the folder of a project's own scripts
 PINS = "pins.json"
-MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
-    "mcp_call openapi_call read_skill memory_get memory_search memory_write schedule_delete schedule_history"
-    " schedule_list schedule_set task".split()
-)
 _SCRIPT_ENDINGS = (".py", ".ts", ".js")
-
-
-class ProjectFlags(Protocol):
-    """The flags that name a project."""
-
-    @property
-    def workspace(self) -> str | None: ...
-    @property
-    def config(self) -> str | None: ...
 
 
 class Sources:
@@ -80,7 +75,12 @@ class Sources:
         from forge.sources.mcp.call import McpCall
         from forge.sources.openapi.call import OpenapiCall
 
-        return [McpCall(self.servers), OpenapiCall(self.documents)]
+        found: list[Tool] = [McpCall(self.servers), OpenapiCall(self.documents)]
+        if self.servers:
+            from forge.sources.mcp.call import McpResource
+
+            found.append(McpResource(self.servers))
+        return found
 
     def webhooks(self) -> list[Tool]:
         """Returns the webhook tools, which need no open connection."""
@@ -137,6 +137,17 @@ def project_servers(flags: ProjectFlags) -> dict[str, McpServer]:
     return _build_servers(configuration, workspace_root(flags.workspace, configuration.root))
 
 
+def project_server(flags: ProjectFlags, name: str) -> McpServer:
+    """Returns one MCP server of a project; what other servers lack does not matter. Raises `ToolError`."""
+    configuration = load_configuration(flags.config)
+    if (unset := configuration.unset.get(f"mcpServers.{name}")) is not None:
+        raise unset
+    servers = _build_servers(configuration, workspace_root(flags.workspace, configuration.root))
+    if name not in servers:
+        raise ToolError(f"the server {name} is disabled", ErrorKind.CONFIG, f"Remove mcpServers.{name}.disabled.")
+    return servers[name]
+
+
 def mount_tools(registry: ToolRegistry, sources: Sources, report: Callable[[str], None]) -> ToolRegistry:
     """Returns the registry with the tools of the sources, only to be read: the sources are closed again."""
 
@@ -147,6 +158,7 @@ def mount_tools(registry: ToolRegistry, sources: Sources, report: Callable[[str]
     if not sources.all:
         if not sources.is_part:
             report_unmatched(sources.configuration, registry, report)
+            report_unavailable(sources.configuration, registry, report)
         return registry
     import asyncio  # listing the built-in tools does without
 
@@ -171,7 +183,7 @@ def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, M
     from forge.workspace.state import state_directory
 
     pins = Pins(state_directory(workspace) / PINS, doubt=_unused_pins(workspace))
-    return {
+    servers = {
         name: mcp(
             entry.url or entry.command,
             name=name,
@@ -184,10 +196,35 @@ def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, M
             rename=entry.rename,
             timeout=entry.timeout,
             hidden=entry.hidden,
+            auth=entry.auth or None,
             pins=pins,
+            **_program_settings(configuration, entry),
         )
         for name, entry in configuration.servers.items()
     }
+    for server in servers.values():
+        if server.login is not None:
+            server.login.base_egress = project_egress(configuration)
+    return servers
+
+
+def _program_settings(configuration: Configuration, entry: McpEntry) -> dict[str, Any]:
+    """Returns the sandbox and the limits of a server's program. The file may be another's: it fails closed."""
+    if not entry.command:
+        return {}
+    return {
+        "sandbox": server_sandbox(configuration, entry),
+        "network": entry.network,
+        "workspace": "read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
+        "roots": [Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
+        "memory": entry.memory,
+        "integrity": entry.integrity,
+    }
+
+
+def server_sandbox(configuration: Configuration, entry: McpEntry) -> str:
+    """Returns the sandbox of a server's program: its own setting, or the project's; `auto` means `required` here."""
+    return entry.sandbox or ("required" if configuration.sandbox == "auto" else configuration.sandbox)
 
 
 def _unused_pins(workspace: Path) -> str:
@@ -198,7 +235,10 @@ def _unused_pins(workspace: Path) -> str:
     folder = workspace / STATE
     if not os.path.lexists(folder / PINS) or not is_foreign(folder):
         return ""
-    return f"{folder / PINS} was not made by Forge on this machine, and is not used. `forge trust` shows and accepts it"
+    return (
+        f"{folder / PINS} was not made by Forge on this machine, so it is ignored. Run `forge trust` to review and"
+        " trust it"
+    )
 
 
 def _build_documents(configuration: Configuration) -> dict[str, OpenApi]:
@@ -248,7 +288,7 @@ def _build_webhooks(configuration: Configuration) -> list[Tool]:
             )
         except DefinitionError as error:
             raise ToolError(
-                f"{configuration.name}: {entry.key_path}: {error}", ErrorKind.CONFIG, "Fix this entry."
+                f"{configuration.name}: {entry.key_path}: {error}", ErrorKind.CONFIG, "Fix this entry in the file."
             ) from None
     return made
 
@@ -268,7 +308,7 @@ def _reserved_names() -> frozenset[str]:
 
 
 def is_withheld(configuration: Configuration, workspace: Path) -> bool:
-    """Tells whether scripts and skills are withheld, because the project's configuration was not accepted.
+    """Tells whether scripts and skills are withheld, because the project's configuration is not trusted.
 
     They are also withheld if another file was named with --config.
     """

@@ -5,11 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.config import Configuration
 from forge.workspace import CAP
+
+
+class ProjectFlags(Protocol):
+    """The flags that name a project and its rules."""
+
+    @property
+    def workspace(self) -> str | None: ...
+    @property
+    def config(self) -> str | None: ...
+    @property
+    def policy(self) -> str | None: ...
 
 
 def project_scope(requested: str | None, configuration: Configuration, session: str = "local") -> Scope:
@@ -50,7 +62,7 @@ def workspace_root(
 def _check_cap(root: Path, cap: Path | None) -> None:
     if cap is not None and not root.is_relative_to(cap):
         raise ToolError(
-            f"workspace {str(root)!r} is outside {str(cap)!r}, which {CAP} allows at most",
+            f"workspace {str(root)!r} is outside {str(cap)!r}, the directory that {CAP} allows",
             ErrorKind.CONFIG,
             f"Choose a directory inside it, or start Forge with another {CAP}.",
         )
@@ -61,7 +73,7 @@ def _directory(path: str, named_by: str) -> Path:
         real = Path(path).resolve(strict=True)
         if real.is_dir():
             return real
-        problem = "it is not a directory"
+        problem = "not a directory"
     except (OSError, ValueError, RuntimeError) as error:  # a NUL byte, a loop of links
         problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     raise ToolError(

@@ -6,9 +6,10 @@ import re
 from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, Waiting
 
 REFUSED = frozenset({ErrorKind.PERMISSION, ErrorKind.SECURITY})
+WAITS = Waiting("").suggestion
 
 _HEAD = re.compile(rb'\{"event": "(\w+)", "ts": (\d+(?:\.\d+)?(?:e[+-]?\d+)?), "seq": \d+, "session": ')
 _SPAN = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)\s*(s|m|h|d|w)", re.IGNORECASE)
@@ -119,6 +120,11 @@ def is_refusal(event: Event) -> bool:
     if event.get("event") == "permission_answered":
         return event.get("answer") == "no"
     return event.get("event") == "tool_call_end" and result_of(event).get("error_type") in REFUSED
+
+
+def is_wait(event: Event) -> bool:
+    """Tells whether a call only waits, for a person or another run, and will end again later."""
+    return event.get("event") == "tool_call_end" and result_of(event).get("suggestion") == WAITS
 
 
 def _event(line: bytes) -> Event | None:

@@ -151,13 +151,13 @@ def open_log(path: Path) -> IO[bytes]:
         raise _unreadable(path, error) from error
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
-        raise _unreadable(path, OSError(errno.EINVAL, "it is no regular file"))
+        raise _unreadable(path, OSError(errno.EINVAL, "it is not a regular file"))
     return os.fdopen(file, "rb", buffering=256 * 1024)
 
 
 def _unreadable(path: Path, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     if isinstance(error, OSError) and error.errno == errno.ELOOP:
-        problem = "it is a link"
+        problem = "it is a symbolic link"
     message = f"the audit log {str(path)!r} cannot be read: {problem}"
-    return ToolError(message, ErrorKind.CONFIG, "Name another with --file.")
+    return ToolError(message, ErrorKind.CONFIG, "Choose another file with --file.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -18,6 +18,7 @@ from forge.project.audit.log_events import (
     EventFilter,
     is_error,
     is_refusal,
+    is_wait,
     matches_any,
     number_of,
     read_line,
@@ -34,7 +35,7 @@ PATIENCE = 5.0  # seconds to wait for another process; then the log is read with
 MOST_NAMES = 50_000  # names that a pattern is resolved to; beyond this, the events are compared
 
 _CHECKED = 512  # bytes at both ends of the indexed part, by which a file is recognised
-_REFUSED, _FAILED = 1, 2
+_REFUSED, _FAILED, _WAITS = 1, 2, 4
 _DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR, sqlite3.SQLITE_MISMATCH)
 
 
@@ -55,6 +56,12 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         "CREATE INDEX audit_events_wrong ON audit_events (file, ts) WHERE wrong > 0",
     ):
         connection.execute(statement)
+
+
+def _index_again(connection: sqlite3.Connection) -> None:
+    """Forgets all events, because earlier versions did not tell calls that wait from calls that failed."""
+    connection.execute("DELETE FROM audit_events")
+    connection.execute("DELETE FROM audit_files")
 
 
 class IndexedFile(NamedTuple):
@@ -91,7 +98,7 @@ class EventIndex:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._store = Store(path, "audit", [_create_tables], PATIENCE)
+        self._store = Store(path, "audit", [_create_tables, _index_again], PATIENCE)
 
     def close(self) -> None:
         self._store.close()
@@ -161,6 +168,11 @@ class EventIndex:
                 f" WHERE file = ? {condition.text} GROUP BY kind, tool, reason"
             )
             return [EventCount(*row) for row in connection.execute(query, (file.id, *condition.values))]
+
+    def query(self, text: str, values: Sequence[Any]) -> list[tuple[Any, ...]]:
+        """Returns the rows of a query that only reads."""
+        with self._store.read_transaction() as connection:
+            return connection.execute(text, tuple(values)).fetchall()
 
     def _find_positions(
         self, file: IndexedFile, wanted: EventFilter, bound: str, value: int, order: str, limit: int
@@ -290,7 +302,7 @@ def _numbers(connection: sqlite3.Connection, patterns: tuple[str, ...]) -> list[
 
 
 def _columns(event: Event, names: _Names) -> tuple[Any, ...]:
-    wrong = _REFUSED * is_refusal(event) + _FAILED * is_error(event)
+    wrong = _REFUSED * is_refusal(event) + _FAILED * is_error(event) + _WAITS * is_wait(event)
     return (
         number_of(event.get("ts")),
         names.number(text_of(event.get("event"))),

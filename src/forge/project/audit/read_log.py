@@ -18,12 +18,13 @@ from forge.project.audit.log_files import Tail, lines_from, modification_time, o
 from forge.project.audit.log_index import NAME as INDEX
 from forge.project.audit.log_index import PAGE, EventIndex, EventPosition, IndexedFile, is_damage
 from forge.project.audit.log_summary import Summary
+from forge.project.audit.log_trends import Trends, read_trends
 from forge.workspace.state.ownership import is_foreign
 from forge.workspace.state.store import StoreError
 
 NAME = "audit.ndjson"
 LATER = 60.0  # seconds by which the last event of a rotated log may be newer than the file's time
-DAMAGED = "the index of the log of events was damaged, and is built again from the log"
+DAMAGED = "the index of the event log was damaged; Forge is rebuilding it from the log"
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ def index_beside(path: Path) -> EventIndex | None:
 
 
 class Log:
-    """The events of a file and of its rotated files, the oldest first. `unreadable` counts lines that are no event.
+    """The events of a file and of its rotated files, the oldest first. `unreadable` counts lines that are not events.
 
     `notes` has messages about the index for a person.
     """
@@ -86,6 +87,17 @@ class Log:
                 for entry in self._scan(stream, path, start):
                     summary.add(entry.event)
         return summary
+
+    def trends(self, tool: str = "") -> Trends | None:
+        """Counts calls by day and tool, from the index alone; None if the index cannot be used."""
+        files: list[IndexedFile] = []
+        for path in self._candidate_files():
+            with open_log(path) as stream:
+                file = self._update_index(stream, path)
+            if file is None:
+                return None
+            files.append(file)
+        return self._query(lambda index: read_trends(index, files, self.wanted.since, tool))
 
     def page(self, session: str, after: int, limit: int) -> tuple[list[tuple[int, Event]], int | None]:
         """Returns the events of a session with numbers above `after`, counted from 1, and the number after which there

@@ -71,7 +71,7 @@ class Built:
             spec = registry[name].spec
             now = entry_of(spec)
             if name not in entries or not self.is_same(spec) or any(now[key] != entries[name][key] for key in _GUARDED):
-                report(f"{name} is left out: it is not what was built.")
+                report(f"{name} is left out: it differs from the build.")
                 registry.discard([name])
 
 
@@ -101,8 +101,8 @@ def load_built(directory: str | Path, expect: str | None = None, *, workspace: s
         weakref.finalize(built, shutil.rmtree, copy, ignore_errors=True)
         _ = built.dev
     except (KeyError, TypeError, ValueError) as error:
-        problem = f"{path} is no build that can be run: {type(error).__name__} {str(error)[:100]}"
-        raise ToolError(problem, ErrorKind.CONFIG, "Build it again with forge build.") from None
+        problem = f"{path} is not a build that can run: {type(error).__name__} {str(error)[:100]}"
+        raise ToolError(problem, ErrorKind.CONFIG, "Build again with forge build.") from None
     built.configuration = _configuration(built, path, Path(workspace) if workspace is not None else Path())
     return built
 
@@ -157,7 +157,7 @@ class BuiltToolsOnly:
     def _same(self, tools: Sequence[Tool]) -> list[Tool]:
         same = {tool.spec.name: self._built.is_same(tool.spec) for tool in tools}
         if others := [name for name, is_same in same.items() if not is_same]:
-            log.warning("left out, since they are not what was built: %s", ", ".join(others))
+            log.warning("left out, because they differ from the build: %s", ", ".join(others))
         return [tool for tool in tools if same[tool.spec.name]]
 
 
@@ -206,9 +206,9 @@ class BuiltPins(Pins):
 
     def _change(self, change: Callable[[dict[str, Any]], object]) -> None:
         raise ToolError(
-            "nothing can be approved for an agent that was built",
+            "a built agent cannot approve anything",
             ErrorKind.CONFIG,
-            "Approve it in the project, and build it again.",
+            "Approve it in the project, then build again.",
         )
 
 
@@ -267,8 +267,8 @@ def _copy_files(files: Mapping[str, OutputFile]) -> Path:
         copy = Path(mkdtemp(prefix="forge-built-")).resolve()
         write_files(copy, {path: file for path, file in files.items() if path == PROJECT or path.startswith(prefixes)})
     except OSError as error:
-        problem = f"what was built cannot be copied to run it: {error.strerror or error}"
-        raise ToolError(problem, ErrorKind.SYSTEM, "Make room in the directory for temporary files.") from None
+        problem = f"cannot copy the build in order to run it: {error.strerror or error}"
+        raise ToolError(problem, ErrorKind.SYSTEM, "Free some space in the directory for temporary files.") from None
     return copy
 
 
@@ -278,9 +278,9 @@ def _check_version(shown: Path, versions: Mapping[str, Any]) -> None:
         if versions[what] != now:
             name = "Forge" if what == "forge" else "the tool interface"
             raise ToolError(
-                f"{shown} was built with {name} {versions[what]}, and this is {now}",
+                f"{shown} was built with {name} {versions[what]}, but this is {now}",
                 ErrorKind.CONFIG,
-                f"Run it with {versions[what]}, or build it again.",
+                f"Run it with {versions[what]}, or build again.",
             )
 
 

@@ -31,7 +31,7 @@ def compile_guards(build: Build) -> str:
     try:
         build.files |= {path: OutputFile(to_bytes(value)) for path, value in documents_by_path.items()}
     except (TypeError, ValueError) as error:  # a date, or a number such as .nan
-        raise StageRefused([Problem(f"{build.configuration.name}: {error}", "Write that value as a text.")]) from None
+        raise StageRefused([Problem(f"{build.configuration.name}: {error}", "Write that value as a string.")]) from None
     return f"{len(documents_by_path[POLICY]['rules'])} rules, egress {documents_by_path[EGRESS]['mode']}"
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from forge.project.build.record import SCRIPTS, Build
-from forge.project.version import DISTRIBUTION, version
+from forge.core.extras import DISTRIBUTION
+from forge.project.version import version
 
 PYTHON = "3.13"
 
@@ -13,30 +14,42 @@ def dockerfile(build: Build) -> str:
     packages = sorted(_packages(build))
     install = " ".join(("apt-get install --yes --no-install-recommends", *packages))
     lines = [
-        "# The agent in an image. In this directory: docker build --tag my-agent .",
-        "# To be certain of what runs, append --expect and the SHA-256 of build-manifest.json to its command.",
+        "# Builds an image of the agent. Run in this directory: docker build --tag my-agent .",
+        "# To make sure that this build runs, append --expect and the SHA-256 of build-manifest.json to the command.",
         f"ARG PYTHON={PYTHON}",
         "FROM python:${PYTHON}-slim",
         f"RUN apt-get update && {install} && rm -rf /var/lib/apt/lists/*",
-        _install_line(),
+        _install_line(build),
         "RUN useradd --create-home --uid 10001 agent && install --directory --owner agent /workspace",
         "COPY --chown=root:root . /agent",
         "USER agent",
         "WORKDIR /workspace",
     ]
     if needs := sorted({*build.required, *([build.key] if build.key else ())}):
-        lines.append(f"# It needs these variables, given with --env or --env-file: {' '.join(needs)}")
+        lines.append(f"# The agent needs these variables; pass them with --env or --env-file: {' '.join(needs)}")
     if build.configuration.servers:
-        lines.append("# The programs of its MCP servers are not in this image: install them above.")
+        lines.append("# This image does not contain the programs of the MCP servers: install them above.")
     lines.append('ENTRYPOINT ["forge", "run", "--from", "/agent"]')
     return "\n".join(lines) + "\n"
 
 
-def _install_line() -> str:
+def _install_line(build: Build) -> str:
     number = version()
     if " " in number:  # the version is unknown
-        return f"# Install {DISTRIBUTION} here: this build was made from its source, which has no version."
-    return f"RUN pip install --no-cache-dir {DISTRIBUTION}=={number}"
+        return f"# Install {DISTRIBUTION} here: Forge ran from source during the build, so its version is unknown."
+    extras = ",".join(sorted(_extras(build)))
+    package = f"'{DISTRIBUTION}[{extras}]=={number}'" if extras else f"{DISTRIBUTION}=={number}"
+    return f"RUN pip install --no-cache-dir {package}"
+
+
+def _extras(build: Build) -> set[str]:
+    """Returns the extras that the agent's tools and sections need."""
+    found = {spec.extra for spec in build.tools.values() if spec.extra}
+    if build.configuration.servers:
+        found.add("mcp")
+    if build.configuration.durable is not None:
+        found.add("durable")
+    return found
 
 
 def _packages(build: Build) -> set[str]:

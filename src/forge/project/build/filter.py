@@ -18,8 +18,8 @@ from forge.tools import built_ins
 
 _EGRESS = "Write egress: {mode: allowlist, domains: [...]}, or {mode: deny-all}."
 _SANDBOX = "Write auto, or required."
-_NETWORK = "Leave it out, or say where to: egress: {mode: allowlist, domains: [...]}."
-_PRIVATE = "Name the hosts or the networks that are meant, such as 10.0.0.0/8."
+_NETWORK = "Remove it, or list the allowed hosts: egress: {mode: allowlist, domains: [...]}."
+_PRIVATE = "List the intended hosts or networks, such as 10.0.0.0/8."
 _NETWORK_PARTS = re.compile(r"\[?([^\]/]+)\]?/([0-9.]+)")
 _WIDEST = {4: 8, 6: 7}  # prefix lengths of the widest private networks: 10.0.0.0/8, fc00::/7
 
@@ -33,7 +33,7 @@ def filter_tools(build: Build) -> str:
     for name in dropped:
         del build.tools[name]
     if dropped:
-        build.notes.append(f"left out, being for development: {', '.join(dropped)}")
+        build.notes.append(f"left out, because they are for development only: {', '.join(dropped)}")
     problems = [*_open_settings(build), *missing_values(build), *_agents_without_tools(build), *_unapproved_tools(build), *_unusable_skills(build)]
     if problems := [*problems, *build.source_problems]:
         raise StageRefused(problems)
@@ -47,10 +47,10 @@ def _open_settings(build: Build) -> Iterator[Problem]:
         how = "egress.mode is open" if egress else "egress is not set"
         yield Problem(f"{how}: the agent could reach every public address", _EGRESS)
     if build.configuration.sandbox == "off":
-        yield Problem("sandbox is off: programs could touch everything that the user can", _SANDBOX)
+        yield Problem("sandbox is off: programs could change everything that the user can change", _SANDBOX)
     for index, network in enumerate(egress.private if egress is not None else ()):
         if _is_too_wide(network):
-            yield Problem(f"egress.private[{index}] is {network}, which is far more than what is private", _PRIVATE)
+            yield Problem(f"egress.private[{index}] is {network}, which is wider than any private network", _PRIVATE)
     for entry in build.configuration.tools or ():
         yield from _open_tool_settings(entry, nowhere=egress is not None and egress.mode == "deny-all")
 
@@ -61,9 +61,9 @@ def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]
     if sandbox is False or str(sandbox).strip().lower() == "off":
         yield Problem(f"{entry.key_path}.config.sandbox is off for {name}", _SANDBOX)
     elif sandbox not in (None, True, *SANDBOXES):
-        yield Problem(f"{entry.key_path}.config.sandbox is {sandbox!r:.60} for {name}, which is none", _SANDBOX)
+        yield Problem(f"{entry.key_path}.config.sandbox is {sandbox!r:.60} for {name}, which is not a sandbox", _SANDBOX)
     if nowhere and entry.config.get("network"):
-        problem = f"{entry.key_path}.config.network opens the network to {name}, and egress.mode is deny-all"
+        problem = f"{entry.key_path}.config.network opens the network to {name}, but egress.mode is deny-all"
         yield Problem(problem, _NETWORK)
 
 
@@ -95,7 +95,7 @@ def _agents_without_tools(build: Build) -> Iterator[Problem]:
     """Yields sub-agents that would lose all their tools, and so get other tools than intended."""
     for name, agent in build.configuration.agents.items():
         if agent.tools and all(map(is_for_developers, agent.tools)):
-            yield Problem(f"agents.{name} has only tools for development", "Give it others, or take it away.")
+            yield Problem(f"agents.{name} has only tools for development", "Give it other tools, or remove the sub-agent.")
 
 
 def _unapproved_tools(build: Build) -> Iterator[Problem]:
@@ -107,7 +107,7 @@ def _unapproved_tools(build: Build) -> Iterator[Problem]:
     for (server, state), names in states.items():
         how = "were never approved" if state == "new" else "changed since they were approved"
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        yield Problem(f"mcpServers.{server}: {shown} {how}", f"Look at them with forge mcp approve {server}.")
+        yield Problem(f"mcpServers.{server}: {shown} {how}", f"Review and approve them with forge mcp approve {server}.")
 
 
 def _unusable_skills(build: Build) -> Iterator[Problem]:
@@ -115,7 +115,7 @@ def _unusable_skills(build: Build) -> Iterator[Problem]:
     for name, lacks in (build.active.inactive if build.active else {}).items():
         for one in lacks:
             if not any(f"the variable {variable} is" in one for variable in build.required):
-                yield Problem(f"the skill {name} cannot be active: {one}", "Install it, or leave the skill out.")
+                yield Problem(f"the skill {name} cannot be active: {one}", "Install it, or deactivate the skill.")
 
 
 def _count_by_category(build: Build) -> str:

@@ -73,8 +73,7 @@ def gather_documents(build: Build) -> Documents:
         else:
             problems.append(
                 Problem(
-                    f"openapi.{name}: the URL of its document holds variables, so that it is not known where it will"
-                    " be asked",
+                    f"openapi.{name}: the URL of its document contains variables, so the server of its operations is unknown",
                     f"Write openapi.{name}.server too.",
                 )
             )
@@ -115,7 +114,7 @@ def _read_document(path: Path) -> bytes:
 def _files_below(paths: PathValidator, folder: str, to: str, depth: int = 0) -> Iterator[tuple[str, OutputFile]]:
     """Yields every file with its path in the output. Links are followed as long as they stay inside."""
     if depth > DEEPEST:
-        raise StageRefused([Problem(f"{folder} lies more than {DEEPEST} folders deep", "Is a link leading in circles?")])
+        raise StageRefused([Problem(f"{folder} is more than {DEEPEST} folders deep", "Check for a symbolic link that points to its own parent.")])
     descriptor = open_directory(paths.resolve(folder, blank=True))
     try:
         names = sorted(name for name in os.listdir(descriptor) if not name.startswith(".") and name not in _LEFT)
@@ -138,7 +137,7 @@ def _file_mode(within: int, name: str) -> int:
 
 
 def _read_file(paths: PathValidator, path: str) -> OutputFile:
-    """Reads a file. Raises `ToolError` for a path that leads out, is no file, or is too large."""
+    """Reads a file. Raises `ToolError` for a path that leads out of the folder, is not a file, or is too large."""
     file_path = paths.resolve(path)
     with open(open_file(file_path), "rb") as file, explain_errors(file_path.shown):
         content = file.read(MOST_BYTES + 1)

@@ -50,7 +50,7 @@ def missing_values(build: Build) -> Iterator[Problem]:
             yield Problem(f"the variable {name} is not set ({', '.join(places)})", f"Set {name} before you build.")
     for path in build.configuration.secret_files:
         if not path.is_file():
-            yield Problem(f"the file of a secret, {path}, is not there", "Put it there, or take it out of secrets.")
+            yield Problem(f"the secret file {path} does not exist", "Create it, or remove it from secrets.")
 
 
 def _check_set(build: Build) -> None:
@@ -67,7 +67,7 @@ def _check_set(build: Build) -> None:
 def _check_output_location(order: BuildOrder) -> None:
     """Refuses an output directory that the next build would copy."""
     if order.output.resolve().is_relative_to(order.workspace / FOLDER):
-        raise unusable_output(order.output, f"it lies in {FOLDER}/, which is copied")
+        raise unusable_output(order.output, f"it is inside {FOLDER}/, which is copied into the build")
 
 
 def _without_user() -> dict[str, Any]:

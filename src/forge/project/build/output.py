@@ -61,7 +61,7 @@ def check_output(output: Path) -> None:
     except OSError as error:
         raise unusable_output(output, error.strerror or str(error)) from None
     if not stat.S_ISDIR(kind):
-        raise unusable_output(output, "it is a link" if stat.S_ISLNK(kind) else "it is no directory")
+        raise unusable_output(output, "it is a symbolic link" if stat.S_ISLNK(kind) else "it is not a directory")
     known = _read_listed_files(output)
     ours = {MANIFEST, *known} if known is not None else set()
     try:  # one is enough: it may be a whole home directory
@@ -69,9 +69,9 @@ def check_output(output: Path) -> None:
     except OSError as error:
         raise unusable_output(output, error.strerror or str(error)) from None
     if other is not None and known is None:
-        raise unusable_output(output, f"it is not empty, and no build wrote it: there is {other}")
+        raise unusable_output(output, f"it is not empty and not a build: it contains {other}")
     if other is not None:
-        raise unusable_output(output, f"{other} is in it, which no build wrote")
+        raise unusable_output(output, f"it contains {other}, which is not part of a build")
 
 
 def replace_output(staged: Path, output: Path) -> None:
@@ -96,7 +96,7 @@ def unusable_output(output: Path, problem: str) -> ToolError:
     return ToolError(
         f"{output} cannot be the output: {problem}",
         ErrorKind.CONFIG,
-        "Name another directory with --output, or move away what is there.",
+        "Choose another directory with --output, or move the existing one away.",
     )
 
 

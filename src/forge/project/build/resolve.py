@@ -49,7 +49,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
             for name, why in server.left_out.items()
         ]
     build.notes += [
-        f"mcpServers.{label} starts {word}, which is not part of what is built: it is taken from where it runs"
+        f"mcpServers.{label} starts {word}, which is not part of the build: the machine that runs the agent must have it"
         for label, entry in build.configuration.servers.items()
         for word in entry.command
         if not word.startswith("-") and _is_file(entry.directory or order.workspace, word)
@@ -69,7 +69,7 @@ def _check_reports(build: Build, sources: Sources, reports: list[str]) -> None:
     closed = tuple(f"{label} is left out: " for label in sources.all)
     if problems := [Problem(text) for text in reports if text.startswith(closed)]:
         raise StageRefused(problems)
-    build.source_problems = [Problem(f"{text} (it would be left out)", "Fix it, or take it away.") for text in reports]
+    build.source_problems = [Problem(f"{text} (it would be left out)", "Fix it, or remove it.") for text in reports]
 
 
 def wants_dev(configuration: Configuration, *, dev: bool) -> bool:

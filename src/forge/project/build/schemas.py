@@ -14,12 +14,12 @@ def schemas(build: Build) -> str:
     for name, spec in build.tools.items():
         other = seen.setdefault(name.lower(), name)
         if other != name:
-            problems.append(Problem(f"{other} and {name} differ only in case", "Rename one: not every disk can tell."))
+            problems.append(Problem(f"{other} and {name} differ only in case", "Rename one: some file systems ignore case."))
         try:
             check_schema(name, spec.parameters)
             build.files[schema_path(name)] = OutputFile(to_bytes(schema_of(spec)))
         except (DefinitionError, ValueError) as error:  # a number that JSON does not know
-            problems.append(Problem(f"{name}: its schema cannot be written: {error}"))
+            problems.append(Problem(f"{name}: cannot write its schema: {error}"))
     if problems:
         raise StageRefused(problems)
     return f"{len(build.tools)} schemas"

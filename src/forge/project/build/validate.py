@@ -14,7 +14,7 @@ from forge.project.read_yaml import read_yaml
 from forge.project.assemble.skills import active_skills
 from forge.core.context import Scope
 
-_REPORT = "Was it changed while it was built? Build it again."
+_REPORT = "It may have changed during the build. Build again."
 
 
 def validate(build: Build) -> str:
@@ -24,8 +24,8 @@ def validate(build: Build) -> str:
         write_files(directory, build.files)
         built = load_built(directory, build.sha256, workspace=build.order.workspace)
         if read_yaml(str(built.directory / PROJECT)) != build.project:
-            problem = f"{build.configuration.name} holds a value that is another one when it is read again"
-            raise StageRefused([Problem(problem, "Write numbers without an exponent, and keys as texts.")])
+            problem = f"{build.configuration.name} has a value that changes when it is written and read again"
+            raise StageRefused([Problem(problem, "Write numbers without an exponent, and keys as strings.")])
         asyncio.run(_compare(build, built))
         check_output(output)
         directory.chmod(0o755)
@@ -49,8 +49,8 @@ async def _compare(build: Build, built: Built) -> None:
         problems = [Problem(text, _REPORT) for text in left_out]
         for name, spec in build.tools.items():
             if name not in build.remote and name not in registry:
-                problems.append(Problem(f"{name} is missing from what was built", _REPORT))
+                problems.append(Problem(f"{name} is missing from the build", _REPORT))
             elif name in registry and to_bytes(schema_of(registry[name].spec)) != build.files[schema_path(name)].content:
-                problems.append(Problem(f"{name} ({spec.origin}) is another than it was", _REPORT))
+                problems.append(Problem(f"{name} ({spec.origin}) changed during the build", _REPORT))
     if problems:
         raise StageRefused(problems)

@@ -16,7 +16,7 @@ LARGEST = 16 * 1024 * 1024  # bytes of a manifest
 LARGEST_FILE = 256 * 1024 * 1024  # bytes; a build copies only smaller files
 MOST_SHOWN = 5  # differences that are listed
 
-_REBUILD = "Build it again with forge build, or get the whole of what was built."
+_REBUILD = "Build again with forge build, or get a complete copy of the build."
 
 
 class ManifestFile(NamedTuple):
@@ -43,8 +43,8 @@ def read_build(directory: Path, expect: str | None = None) -> tuple[str, Manifes
     sha256 = digest(content)
     if expect is not None and sha256 != _parse_hash(expect):
         raise _build_error(
-            f"{directory / MANIFEST} has the SHA-256 {sha256}, and another is expected",
-            "Do not run it, unless you know why it is another: then pass the new one with --expect.",
+            f"{directory / MANIFEST} has the SHA-256 {sha256}, which is not the expected one",
+            "Do not run this build unless you know why its hash differs; in that case pass the new hash with --expect.",
         )
     try:
         there = sorted(set(files_below(directory)) - {MANIFEST})
@@ -60,7 +60,7 @@ def read_build(directory: Path, expect: str | None = None) -> tuple[str, Manifes
             problems.append(f"{path} {found}")
     if problems:
         more = f" and {len(problems) - MOST_SHOWN} more" if len(problems) > MOST_SHOWN else ""
-        raise _build_error(f"{directory} is not what was built: {', '.join(problems[:MOST_SHOWN])}{more}", _REBUILD)
+        raise _build_error(f"{directory} differs from what was built: {', '.join(problems[:MOST_SHOWN])}{more}", _REBUILD)
     return sha256, manifest, files
 
 
@@ -70,15 +70,15 @@ def read_manifest(directory: Path) -> tuple[bytes, Manifest]:
     try:
         content = _read_content(path, LARGEST)
     except FileNotFoundError:
-        raise _build_error(f"{directory} is no build: there is no {MANIFEST}", "Make one with forge build.") from None
+        raise _build_error(f"{directory} is not a build: there is no {MANIFEST}", "Make one with forge build.") from None
     except OSError as error:
         raise _build_error(f"{path} cannot be read: {error.strerror or error}", _REBUILD) from None
     try:
         said = json.loads(content)
         if not isinstance(said, dict) or isinstance(said["manifest_version"], bool):
-            raise ValueError("it is no manifest")
+            raise ValueError("it is not a manifest")
         if said["manifest_version"] != FORMAT:
-            raise ValueError(f"it is of version {said['manifest_version']!r:.20}, and this Forge reads {FORMAT}")
+            raise ValueError(f"it has version {said['manifest_version']!r:.20}, but this Forge reads version {FORMAT}")
         return content, Manifest({path: _parse_file(path, one) for path, one in said["files"].items()}, said)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _build_error(f"{path} is damaged: {str(error)[:200]}", _REBUILD) from None
@@ -111,7 +111,7 @@ def _parse_file(path: str, entry: Any) -> ManifestFile:
         or not 0 <= size <= LARGEST_FILE
         or executable not in (True, False)
     ):
-        raise ValueError(f"what it says of {path[:100]!r} is not understood")
+        raise ValueError(f"the entry of {path[:100]!r} is invalid")
     return ManifestFile(sha256, size, executable)
 
 
@@ -129,7 +129,7 @@ def _read_content(path: Path, most: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError("it is no file")
+            raise OSError("it is not a regular file")
         return stream.read(most + 1)
 
 
@@ -137,7 +137,7 @@ def _parse_hash(given: str) -> str:
     """Reads a hash, written with or without `sha256:`."""
     said = given.strip().lower().removeprefix("sha256:")
     if len(said) != 64 or not set(said) <= set("0123456789abcdef"):
-        raise _build_error(f"--expect {given[:80]!r} is no SHA-256", "Give the 64 digits that forge build printed.")
+        raise _build_error(f"--expect {given[:80]!r} is not a SHA-256", "Use the 64 hexadecimal digits that forge build printed.")
     return said
 
 

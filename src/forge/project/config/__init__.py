@@ -1,6 +1,6 @@
 """`forge.yaml`: every key is declared once, as a field of a section, and read, typed and described from there.
 
-How a document is read belongs here. What its values do belongs to the modules that use them.
+This package reads documents. The modules that use the values define their effects.
 """
 
 from __future__ import annotations

@@ -17,9 +17,12 @@ MODES = ("open", "allowlist", "deny-all")
 class RootEntry(Section, alone="path"):
     """A directory beside the workspace that tools may read, or read and write."""
 
-    path: Path = key(FilePath(), "A directory; relative to this file.", "../lib", required=True)
+    path: Path = key(FilePath(), "A directory, relative to this file.", "../lib", required=True)
     access: str = key(
-        Choice("read", "write", expected="read or write"), "What tools may do there.", "read", default="read"
+        Choice("read", "write", expected="read or write"),
+        "`read`, or `write` to read and write.",
+        "read",
+        default="read",
     )
 
     @property
@@ -30,11 +33,11 @@ class RootEntry(Section, alone="path"):
 class WorkspaceEntry(Section, example={"root": ".", "roots": [{"path": "../lib", "access": "read"}]}):
     """The directories in which tools work."""
 
-    root: Path | None = key(FilePath(), "The directory that tools work in; relative to this file.", ".")
+    root: Path | None = key(FilePath(), "The directory in which tools work, relative to this file.", ".")
     roots: tuple[RootEntry, ...] = key(
-        ListOf(RootEntry), "Directories beside it.", [{"path": "../lib", "access": "read"}]
+        ListOf(RootEntry), "Further directories that tools may use.", [{"path": "../lib", "access": "read"}]
     )
-    writes: bool = key(Flag(), "Whether anything may be written at all.", False, default=True, unset=True)
+    writes: bool = key(Flag(), "Set to false to make the workspace read-only.", False, default=True, unset=True)
 
 
 class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.example.com", "*.example.org"]}):
@@ -42,7 +45,7 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
 
     mode: Literal["open", "allowlist", "deny-all"] = key(
         Choice(*MODES),
-        "`open`: every public address; `allowlist`, the default with domains; `deny-all`.",
+        "`open`: every public address. `allowlist`: only `domains`; the default if there are any. `deny-all`: none.",
         "allowlist",
         default="open",
         unset="open",
@@ -50,11 +53,11 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
     )
     domains: tuple[str, ...] = key(
         ListOf(Text()),
-        "Hosts, *.host for subdomains, with :port or without.",
+        "Hosts; *.host for subdomains; optionally with :port.",
         ["api.example.com", "*.example.org"],
     )
     private: tuple[str, ...] = key(
-        ListOf(Text()), "Hosts, addresses or ranges that are not public and may be reached.", ["127.0.0.1:8080"]
+        ListOf(Text()), "Private hosts, addresses or networks that tools may reach.", ["127.0.0.1:8080"]
     )
 
     @classmethod
@@ -88,8 +91,8 @@ class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute r
 
     rules: tuple[Any, ...] = key(
         ListOf(_Rule()),
-        "ACTION PERMISSION|tool:GLOB|* [TARGET]. The last that matches decides; a deny of the user or the organisation"
-        " stays.",
+        "ACTION PERMISSION|tool:GLOB|* [TARGET]. The last matching rule decides, but a deny by the user or the"
+        " organisation always wins.",
         ["allow read", "ask write src/**", "deny execute rm *", {"action": "allow", "tool": "http_*"}],
     )
 
@@ -102,7 +105,9 @@ class _HomePath(FilePath):
 class SecretFile(Section):
     """A file whose content is a secret."""
 
-    file: Path = key(_HomePath(), "A file that only its owner can read.", "~/.secrets/github", required=True)
+    file: Path = key(
+        _HomePath(), "A file with the secret, readable only by its owner.", "~/.secrets/github", required=True
+    )
 
 
 def _any_case(word: str) -> str:

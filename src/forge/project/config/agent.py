@@ -5,34 +5,40 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.spec import Permission
+from forge.core.spec import REPAIR_NAMES, Permission
 from forge.project.config.kinds import NOTHING, AsWritten, Choice, Flag, ListOf, Number, Text, WholeNumber
 from forge.project.config.reader import Reader
-from forge.project.config.section import ExactlyOne, Needs, PlainSection, Section, key
+from forge.project.config.section import ExactlyOne, PlainSection, Section, key
 
 _IDENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64")
-_NO_PRICE = "without a price nobody knows the cost; say price: {input: …, output: …}"
-_NO_CONFIG = "a sub-agent's tools have the settings of the agent's own; write them under the file's `tools`"
+_NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
 
 
 class PriceEntry(PlainSection, example={"input": 3, "output": 15}):
     """The price of a million tokens."""
 
-    input: float = key(Number(), "Tokens that are sent.", 3, required=True)
-    output: float = key(Number(), "Tokens that the model writes.", 15, required=True)
-    cached: float = key(Number(), "Tokens that are sent and were cached.", 0.3)
+    input: float = key(Number(), "Price of input tokens.", 3, required=True)
+    output: float = key(Number(), "Price of output tokens.", 15, required=True)
+    cached: float = key(Number(), "Price of cached input tokens.", 0.3)
+    cache_writes: float = key(Number(), "Price of input tokens written to the cache.", 3.75)
 
 
-class LimitsEntry(PlainSection, checks=[Needs("cost", "price", _NO_PRICE)], example={"turns": 50, "calls": 200}):
-    """As `forge.agent.limits.Limits` takes them."""
+class LimitsEntry(PlainSection, example={"turns": 50, "calls": 200}):
+    """The limits of a run, as `forge.agent.limits.Limits` takes them."""
 
     turns: int = key(
-        WholeNumber(1, "a number"), "How often the model may be asked.", 50, unset=50, variable="FORGE_TURNS"
+        WholeNumber(1, "a number"),
+        "Maximum number of turns: requests to the model.",
+        50,
+        unset=50,
+        variable="FORGE_TURNS",
     )
-    calls: int = key(WholeNumber(0, "a number"), "Calls of tools.", 200)
-    tokens: int = key(WholeNumber(0, "a number"), "Tokens, in and out.", 100_000)
-    cost: float = key(Number(zero=True), "In the currency of `price`.", 2.5)
-    seconds: float = key(Number(zero=True), "From beginning to end.", 600)
+    calls: int = key(WholeNumber(0, "a number"), "Maximum number of tool calls.", 200)
+    tokens: int = key(WholeNumber(0, "a number"), "Maximum number of tokens, input and output together.", 100_000)
+    cost: float = key(
+        Number(zero=True), "Maximum cost, in the currency of `price`; without a price, in US dollars.", 2.5
+    )
+    seconds: float = key(Number(zero=True), "Maximum duration of the run, in seconds.", 600)
     price: PriceEntry = key(PriceEntry)
 
 
@@ -40,33 +46,73 @@ class AgentEntry(
     Section,
     example={"id": "ops", "version": "0.1.0", "description": "Looks after the servers.", "model": "anthropic:MODEL"},
 ):
-    """The agent that `forge run` and `forge build` make."""
+    """The agent that `forge run` runs and `forge build` builds."""
 
-    id: str = key(_IDENTITY, "Its name in builds and logs.", "ops")
-    version: str = key(_IDENTITY, "Its version; in quotes where it has one dot.", "0.1.0")
-    description: str = key(Text(blank=True), "What it is for.", "Looks after the servers.")
+    id: str = key(_IDENTITY, "The agent's name in builds and logs.", "ops")
+    version: str = key(_IDENTITY, "The agent's version. Put a version with one dot in quotes.", "0.1.0")
+    description: str = key(Text(blank=True), "The purpose of the agent.", "Looks after the servers.")
     prompt: str = key(
-        Text(blank=True), "What the model is told, beside Forge's own instructions.", "Answer in one paragraph."
+        Text(blank=True), "Instructions for the model, in addition to Forge's own.", "Answer in one paragraph."
     )
-    model: str = key(Text(), "PROVIDER:MODEL.", "anthropic:MODEL", unset="one whose key is set", variable="FORGE_MODEL")
+    instruction_files: bool = key(
+        Flag(),
+        "Add the project's trusted AGENTS.md or CLAUDE.md files to the instructions: those from the workspace's root"
+        " down to the current directory.",
+        False,
+        default=True,
+        unset=True,
+    )
+    session_titles: bool = key(
+        Flag(),
+        "Let the model write the title of a new session after its first answer, at a terminal. This is one short"
+        " request.",
+        False,
+        default=True,
+        unset=True,
+    )
+    model: str = key(
+        Text(),
+        "The model, as PROVIDER:MODEL.",
+        "anthropic:MODEL",
+        unset="the first whose API key is set",
+        variable="FORGE_MODEL",
+    )
+    options: Mapping[str, Any] = key(
+        AsWritten({"type": "object"}),
+        "Options of the model, such as its temperature or the effort of its reasoning.",
+        {"reasoning_effort": "low", "max_tokens": 8_000},
+        default=NOTHING,
+    )
+    code_mode: bool = key(
+        Flag(),
+        "Send the model one tool, `run_code`, whose scripts call the others. Needs the extra `code`.",
+        True,
+        default=False,
+        unset=False,
+    )
     limits: Mapping[str, Any] = NOTHING  # those of the section `limits`
 
 
 class RateEntry(PlainSection, example={"calls": 10, "seconds": 60}):
     """A limit on how often the tool may be called."""
 
-    calls: int = key(WholeNumber(), "So many calls …", 10)
-    seconds: float = key(Number(), "… in so many seconds.", 60)
-    max_calls: int = key(WholeNumber(), "In one run.", 100)
+    calls: int = key(WholeNumber(), "Maximum number of calls in `seconds`.", 10)
+    seconds: float = key(Number(), "Length of the period, in seconds.", 60)
+    max_calls: int = key(WholeNumber(), "Maximum number of calls in one run.", 100)
 
 
 class ToolConfig(PlainSection, is_open=True, example={"timeout": 30}):
-    """Settings of the tool; those that are listed here can be set for any tool."""
+    """Settings of the tool. Those listed here work for every tool."""
 
-    timeout: float | None = key(Number(nullable=True), "Seconds.", 30)
-    confirm: bool = key(Flag(), "Ask before each call, whatever the rules say.", True)
-    permissions: Any = key(ListOf(Choice(*Permission)), "What it needs, instead of what it declares.", ["read"])
+    timeout: float | None = key(Number(nullable=True), "Time limit of a call, in seconds.", 30)
+    confirm: bool = key(Flag(), "Ask before each call, even if a rule allows it.", True)
+    permissions: Any = key(
+        ListOf(Choice(*Permission)), "The permissions that the tool needs, instead of those it declares.", ["read"]
+    )
     rate: RateEntry = key(RateEntry)
+    repairs: Any = key(
+        ListOf(Choice(*REPAIR_NAMES)), "The kinds of repair that calls of the tool may get.", ["names", "values"]
+    )
 
 
 class ToolEntry(
@@ -85,7 +131,7 @@ class ToolEntry(
 class _ToolName(ToolEntry, example={"group": "read"}):
     """A tool by name or pattern, or a group."""
 
-    config: Mapping[str, Any] = key(AsWritten({"type": "object", "maxProperties": 0}), "Nothing.", {})
+    config: Mapping[str, Any] = key(AsWritten({"type": "object", "maxProperties": 0}), "Not allowed here.", {})
 
     @classmethod
     def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
@@ -95,11 +141,13 @@ class _ToolName(ToolEntry, example={"group": "read"}):
 
 
 class SubAgentEntry(Section, example={"prompt": "Look things up.", "tools": [{"group": "read"}]}):
-    """A kind of sub-agent."""
+    """A sub-agent."""
 
-    prompt: str = key(Text(blank=True), "What it is told.", "Look things up; change nothing.")
-    model: str = key(Text(), "Its model; the agent's own by default.", "anthropic:MODEL")
+    prompt: str = key(Text(blank=True), "Instructions for the sub-agent.", "Look things up; change nothing.")
+    model: str = key(Text(), "The sub-agent's model. Default: the agent's model.", "anthropic:MODEL")
     tools: tuple[str, ...] = key(
-        ListOf(_ToolName), "Its tools; the agent's own by default.", [{"group": "read"}, "math_calculate"]
+        ListOf(_ToolName),
+        "The sub-agent's tools. Default: the agent's read-only tools.",
+        [{"group": "read"}, "math_calculate"],
     )
-    limits: Mapping[str, Any] = key(LimitsEntry, "How far it may go.", default=NOTHING)
+    limits: Mapping[str, Any] = key(LimitsEntry, "Limits of the sub-agent's runs.", default=NOTHING)

@@ -1,4 +1,4 @@
-"""`forge.yaml` as a whole: a key for each of its sections, and what the keys say together."""
+"""Declares `forge.yaml` as a whole: a key for each of its sections, and the checks across keys."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ToolError
+from forge.core.spec import REPAIR_NAMES
 from forge.project.config.access import SANDBOXES, EgressEntry, PermissionsEntry, RootEntry, SecretFile, WorkspaceEntry
 from forge.project.config.agent import AgentEntry, LimitsEntry, SubAgentEntry, ToolEntry
 from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Variable
@@ -17,13 +18,14 @@ from forge.project.config_layers import Layer
 if TYPE_CHECKING:  # most projects have none
     from forge.project.config.durable import DurableEntry
     from forge.project.config.knowledge import ChannelEntry, MemoryEntry, SkillsEntry
+    from forge.project.config.serve import ServeEntry
     from forge.project.config.sources import McpEntry, OpenApiEntry, WebhookEntry
 
 NAME = "forge.yaml"
 _ALL = "organisation, user, project"
 _SOURCE = (  # how a source is named
     r"(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,31}",
-    "a name is a letter, then up to 31 letters, digits, - or single _",
+    "a name starts with a letter, followed by up to 31 letters, digits, - or single _",
 )
 
 
@@ -35,29 +37,38 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
 
     agent: AgentEntry = key(AgentEntry, default=AgentEntry())
     agents: Mapping[str, SubAgentEntry] = key(
-        MappingOf(SubAgentEntry, "researcher"), "Kinds of sub-agents, by the name that the tool `task` takes."
+        MappingOf(SubAgentEntry, "researcher"), "Sub-agents, by the name that the `task` tool uses."
     )
     channels: Mapping[str, ChannelEntry] = key(
         MappingOf(DeferredSection("knowledge", "ChannelEntry"), "team"),
-        "Where messages and the results of schedules are delivered.",
+        "Destinations of messages and of the results of schedules.",
     )
     durable: DurableEntry | None = key(DeferredSection("durable", "DurableEntry"))
     egress: EgressEntry | None = key(EgressEntry, said_by=_ALL)
     guardrails: Mapping[str, Any] = key(DeferredSection("knowledge", "GuardrailsEntry"), default=NOTHING, said_by=_ALL)
-    limits: Mapping[str, Any] = key(LimitsEntry, "How far a run may go; 0 is no limit.", default=NOTHING)
+    limits: Mapping[str, Any] = key(LimitsEntry, "Limits of a run; 0 means no limit.", default=NOTHING)
     servers: Mapping[str, McpEntry] = key(
         MappingOf(DeferredSection("sources", "McpEntry"), "git", *_SOURCE),
-        "MCP servers, in the shape that other clients use.",
+        "MCP servers, in the same format as in other MCP clients.",
         name="mcpServers",
     )
     memory: MemoryEntry | None = key(DeferredSection("knowledge", "MemoryEntry"))
     openapi: Mapping[str, OpenApiEntry] = key(
-        MappingOf(DeferredSection("sources", "OpenApiEntry"), "pets", *_SOURCE), "OpenAPI documents."
+        MappingOf(DeferredSection("sources", "OpenApiEntry"), "pets", *_SOURCE),
+        "OpenAPI documents. Each operation is a tool.",
     )
     permissions: PermissionsEntry = key(PermissionsEntry, default=PermissionsEntry(), said_by=_ALL)
+    repairs: tuple[str, ...] | None = key(
+        ListOf(Choice(*REPAIR_NAMES)),
+        "The kinds of repair that a call with almost right arguments may get. An empty list: none.",
+        ["names", "values"],
+        default=None,
+        unset="all of them",
+    )
     sandbox: str = key(
         Choice(*SANDBOXES, also=(False, "off")),  # YAML takes a bare `off` for false
-        "What confines programs. `required`, and a tier by name, fail where it cannot be had.",
+        "The sandbox for programs. `auto` uses the best one available. `required` and a named sandbox fail if it is"
+        " not available.",
         "required",
         default="auto",
         unset="auto",
@@ -66,26 +77,30 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     )
     schedules: tuple[Mapping[str, Any], ...] | None = key(
         ListOf(DeferredSection("knowledge", "ScheduleEntry")),
-        "What the agent does by the clock; `forge schedule run` does it.",
+        "Tasks that the agent runs on a schedule. `forge schedule run` starts them when they are due.",
         default=None,
         said_by="project",
     )
     secrets: tuple[str, ...] = key(
         ListOf(Either(Variable(), SecretFile)),
-        "Whose values are masked wherever they appear: names of environment variables, or files. Never values.",
+        "Environment variables (by name) or files whose values are masked wherever they appear. Never write a value"
+        " here.",
         ["GITHUB_TOKEN", {"file": "~/.secrets/github"}],
     )
+    serve: ServeEntry | None = key(DeferredSection("serve", "ServeEntry"))
     skills: SkillsEntry | None = key(DeferredSection("knowledge", "SkillsEntry"))
     tools: tuple[ToolEntry, ...] | None = key(
         ListOf(ToolEntry),
-        "The tools of the agent. Absent: every built-in one. Present: these, the conversation tools, and what the"
-        " project's servers, documents, webhooks and scripts offer.",
+        "The agent's tools. Without this key: every built-in tool; few are sent to the model, which finds the others"
+        " with `tool_search`. With it: the listed tools, the conversation tools,"
+        " and the tools of the project's servers, OpenAPI documents, webhooks and scripts.",
         [{"group": "read"}, {"name": "bash", "config": {"timeout": 30}}, "math_calculate"],
         default=None,
-        unset="every built-in one",
+        unset="every built-in tool",
     )
     webhooks: Mapping[str, WebhookEntry] = key(
-        MappingOf(DeferredSection("sources", "WebhookEntry"), "notify"), "URLs that take JSON, each a tool."
+        MappingOf(DeferredSection("sources", "WebhookEntry"), "notify"),
+        "Webhooks: URLs that accept JSON. Each is a tool.",
     )
     workspace: WorkspaceEntry = key(WorkspaceEntry, default=WorkspaceEntry(), said_by="project")
 
@@ -156,12 +171,12 @@ def keys_said_by(layer: str) -> tuple[str, ...]:
 
 
 def known_variables() -> dict[str, str]:
-    """Returns the variables of the environment that say something, and the key paths they are about."""
+    """Returns the environment variables that set a key, and the key paths that they set."""
     return {one.variable: key_path for key_path, one in keys_of() if one.variable}
 
 
 def variables_set(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns those of them that are set."""
+    """Returns the environment variables of `known_variables` that are set."""
     if not any(name.startswith("FORGE_") for name in environment):  # as they all do: the sections need not be loaded
         return {}
     return {name: key_path for name, key_path in known_variables().items() if environment.get(name)}

@@ -20,7 +20,7 @@ _REFERENCE = rf"\$\{{({VARIABLE})\}}"
 
 
 class _Database(Text):
-    """Kept as it was written: the variables in it are looked up when it is opened."""
+    """Stored unchanged: its variables are resolved when the database is opened."""
 
     def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         text = reader.text(value, key_path)
@@ -31,17 +31,17 @@ class _Database(Text):
 
 
 class QueueRate(PlainSection, example={"calls": 100, "seconds": 60}):
-    """A limit on how many runs begin in a time."""
+    """A limit on how many runs start in a period."""
 
-    calls: int = key(WholeNumber(1), "So many begin …", 100, required=True)
-    seconds: float = key(Number(), "… in so many seconds.", 60, required=True)
+    calls: int = key(WholeNumber(1), "Maximum number of runs that start in `seconds`.", 100, required=True)
+    seconds: float = key(Number(), "Length of the period, in seconds.", 60, required=True)
 
 
 class QueueEntry(PlainSection, example={"concurrency": 50, "rate": {"calls": 100, "seconds": 60}, "per_tenant": 5}):
     """Limits of a queue, over all workers together."""
 
-    concurrency: int = key(WholeNumber(1), "Runs at a time, over all workers.", 50)
-    per_tenant: int = key(WholeNumber(1), "Runs of one tenant at a time.", 5)
+    concurrency: int = key(WholeNumber(1), "Maximum number of concurrent runs, over all workers.", 50)
+    per_tenant: int = key(WholeNumber(1), "Maximum number of concurrent runs of one tenant.", 5)
     rate: QueueRate = key(QueueRate)
 
 
@@ -50,12 +50,13 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
 
     database: str = key(
         _Database(_URL, "sqlite:///FILE, postgresql://USER@HOST/DATABASE or ${VARIABLE}"),
-        "SQLite for one machine, Postgres for many; ${NAME} is a variable.",
+        "URL of the database: SQLite for one machine, Postgres for several. ${NAME} stands for an environment"
+        " variable.",
         "${DATABASE_URL}",
         variable="FORGE_DATABASE",
     )
     queues: Mapping[str, Mapping[str, Any]] = key(
-        MappingOf(QueueEntry, "default", _QUEUE, "this cannot be the name of a queue"), "Limits by queue."
+        MappingOf(QueueEntry, "default", _QUEUE, "not a valid name of a queue"), "Limits of queues, by name."
     )
     name: str = ""  # of the file that names the database, whose directory relative paths count from
 
@@ -68,7 +69,7 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
         """Returns the database with its variables looked up; empty where none is named. Raises `ToolError`."""
         url = re.sub(_REFERENCE, lambda match: self._value(match[1], environment), self.database)
         if url and not re.fullmatch(_URL, url):
-            raise self._error("what its variables stand for is no URL of SQLite or Postgres")
+            raise self._error("with its variables filled in, this is not a URL of SQLite or Postgres")
         path = url.removeprefix(_SQLITE)
         if url.startswith(_SQLITE) and not path.startswith(("/", "~")) and Path(self.name).is_file():
             return f"{_SQLITE}{Path(self.name).absolute().parent / path}"

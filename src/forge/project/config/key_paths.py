@@ -1,4 +1,4 @@
-"""Finds what a key path such as `tools[0].config.timeout` names: its example, its description, its line in a file."""
+"""Finds the example, the description and the line of a key path such as `tools[0].config.timeout`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Declaration(Protocol):
 
 
 def example_at(key_path: str, near: str, declaration: Declaration) -> str:
-    """Returns one line of YAML that shows what belongs to a key path such as `tools[0].config.timeout`.
+    """Returns one line of YAML with an example for a key path such as `tools[0].config.timeout`.
 
     `near` is the key that was probably meant instead of the last one.
     """
@@ -27,7 +27,7 @@ def example_at(key_path: str, near: str, declaration: Declaration) -> str:
 
 
 def description_at(key_path: str, declaration: Declaration) -> str:
-    """Returns what the key at a key path says; empty where nothing is declared there."""
+    """Returns the description of the key at a key path; empty if nothing is declared there."""
     steps = _steps(key_path)
     nodes = _nodes_at(steps, declaration)
     return str(nodes[-1][1].get("description", "")) if len(nodes) > len(steps) else ""

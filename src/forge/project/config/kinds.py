@@ -184,7 +184,7 @@ class ListOf:
 class MappingOf:
     """A mapping of names to values of one kind. A section that lacks a variable is left out, and noted as unset.
 
-    `sample` is a name for the example. Names match the `pattern`, or the `problem` is told.
+    `sample` is a name for the example. Names match the `pattern`, or the `problem` is reported.
     """
 
     empty = NOTHING
@@ -243,14 +243,14 @@ class Either:
 
 
 class AsWritten:
-    """A value that another module reads: it is kept as it was written. `accepts` is its schema."""
+    """A value that another module reads: it is stored unchanged. `accepts` is its schema."""
 
     def __init__(self, accepts: Schema | None = None) -> None:
         self.accepts = accepts or {}
 
     def read(self, reader: Reader, value: Any, key_path: str) -> Any:
         if self.accepts.get("type") == "string" and not isinstance(value, str):
-            raise reader.error(key_path, f"expected a text, got {kind_of(value)}")
+            raise reader.error(key_path, f"expected a string, got {kind_of(value)}")
         return reader.mapping(value, key_path) if self.accepts.get("type") == "object" else value
 
     def schema(self) -> Schema:

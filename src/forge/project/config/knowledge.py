@@ -23,13 +23,13 @@ from forge.project.config.section import PlainSection, Section, key
 
 
 class _Endpoint(PlainSection):
-    """An embeddings server that speaks OpenAI's API."""
+    """An embeddings server with OpenAI's API."""
 
-    type: str = key(Choice("endpoint"), "Known from the URL.", "endpoint")
-    url: str = key(Text(), "Where the server is.", "http://127.0.0.1:11434/v1", required=True)
-    model: str = key(Text(), "The name of its model.", "nomic-embed-text", required=True)
-    key_env: str = key(Variable(), "The variable that holds its key.", "EMBEDDINGS_KEY")
-    dimensions: int = key(WholeNumber(1), "How long its vectors are.", 768)
+    type: str = key(Choice("endpoint"), "Optional: follows from the URL.", "endpoint")
+    url: str = key(Text(), "URL of the server.", "http://127.0.0.1:11434/v1", required=True)
+    model: str = key(Text(), "Name of the embedding model.", "nomic-embed-text", required=True)
+    key_env: str = key(Variable(), "The environment variable with the server's API key.", "EMBEDDINGS_KEY")
+    dimensions: int = key(WholeNumber(1), "Number of dimensions of the vectors.", 768)
 
 
 class _Embedder(Choice):
@@ -43,7 +43,7 @@ class _Embedder(Choice):
         if kind == "endpoint":
             return {**_Endpoint.read(reader, value, key_path), "type": kind}
         if len(said) > 1:
-            raise reader.error(key_path, f"{kind} takes nothing else")
+            raise reader.error(key_path, f"{kind} takes no other keys")
         return kind
 
     def schema(self) -> Schema:
@@ -52,12 +52,12 @@ class _Embedder(Choice):
 
 
 class MemoryEntry(Section, example={"enabled": True, "embedder": "none"}):
-    """Notes that are kept from one session to the next."""
+    """Notes that the agent keeps between sessions."""
 
-    enabled: bool = key(Flag(), "By default it is, where memory is mentioned.", True, default=True, unset=False)
+    enabled: bool = key(Flag(), "True by default once there is a `memory` section.", True, default=True, unset=False)
     embedder: Any = key(
         _Embedder("none", "local", also=(None, "none"), expected="none, local, or a url and a model"),
-        "What finds things by their meaning; without it, by their words.",
+        "The embedder for searching notes by meaning. Without one, notes are found by keywords.",
         {"url": "http://127.0.0.1:11434/v1", "model": "nomic-embed-text"},
         default="none",
     )
@@ -68,21 +68,24 @@ class SkillsEntry(Section, example={"paths": ["skills"], "active": ["code-agent"
 
     paths: tuple[str, ...] = key(
         ListOf(Text(), single=True),
-        "Where skills are, in the workspace.",
+        "Folders with skills, inside the workspace.",
         ["skills"],
         default=("skills",),
         unset=["skills"],
     )
-    active: tuple[str, ...] = key(
-        ListOf(Text(), single=True), "Those that are active from the beginning.", ["code-agent"]
-    )
+    active: tuple[str, ...] = key(ListOf(Text(), single=True), "Skills that are active from the start.", ["code-agent"])
 
 
 class _Rule(PlainSection, alone="pattern", example={"pattern": "DROP TABLE", "message": "no tables are dropped here"}):
-    """A regular expression, and why."""
+    """A regular expression, and a reason."""
 
-    pattern: str = key(AsWritten({"type": "string"}), "In RE2's syntax.", "DROP TABLE", required="a regular expression")
-    message: Any = key(AsWritten(), "Why; the model reads it.", "no tables are dropped here")
+    pattern: str = key(
+        AsWritten({"type": "string"}),
+        "A regular expression in RE2 syntax.",
+        "DROP TABLE",
+        required="a regular expression",
+    )
+    message: Any = key(AsWritten(), "The reason, which the model reads.", "no tables are dropped here")
 
     @classmethod
     def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
@@ -91,56 +94,65 @@ class _Rule(PlainSection, alone="pattern", example={"pattern": "DROP TABLE", "me
 
 
 class _OutputRule(_Rule, example={"pattern": "BEGIN KEY", "action": "redact"}):
-    """A regular expression, why, and whether the output is blocked or the match blotted out."""
+    """A regular expression, a reason, and whether to block the output or redact the match."""
 
-    action: str = key(Choice("block", "redact"), "Hide all of it, or only the match.", "redact")
+    action: str = key(Choice("block", "redact"), "`block` hides the whole output, `redact` only the match.", "redact")
 
 
 class GuardrailsEntry(
     PlainSection,
     example={"deny_commands": [{"pattern": "DROP TABLE", "message": "no tables are dropped here"}]},
 ):
-    """Regular expressions (RE2) that nothing may match."""
+    """Regular expressions (RE2) that commands, output, prompts or responses must not match."""
 
     deny_commands: list[Any] = key(ListOf(_Rule), "Commands that must not run.")
-    deny_output: list[Any] = key(ListOf(_OutputRule), "Output that must not be seen.")
-    deny_prompts: list[Any] = key(ListOf(_Rule), "What may not be asked.", ["(?i)ignore your instructions"])
-    deny_responses: list[Any] = key(ListOf(_Rule), "What may not be answered.", ["(?i)as a language model"])
+    deny_output: list[Any] = key(ListOf(_OutputRule), "Output that must not reach the model.")
+    deny_prompts: list[Any] = key(ListOf(_Rule), "Prompts that are refused.", ["(?i)ignore your instructions"])
+    deny_responses: list[Any] = key(
+        ListOf(_Rule), "Responses of the model that are refused.", ["(?i)as a language model"]
+    )
 
 
 class ScheduleEntry(
     PlainSection, example={"id": "nightly", "cron": "0 3 * * *", "task": "Check the logs and report what is new."}
 ):
-    """A task, and when it is done; as `ScheduleStore.declare` takes it, which checks the rest."""
+    """A task and its times, as `ScheduleStore.declare` takes it, which checks the rest."""
 
-    id: str = key(Text(), "Its name.", "nightly", required=True)
-    cron: str = key(Text(), "When.", "0 3 * * *", required=True)
-    task: str = key(Text(), "What the agent is asked.", "Check the logs and report what is new.", required=True)
-    timezone: str = key(Text(), "UTC by default.", "Europe/Berlin")
-    enabled: bool = key(Flag(), "Whether it runs; true by default.", True)
-    one_shot: bool = key(Flag(), "Once, and never again.", False)
-    skill: str = key(Text(blank=True), "A skill that is active meanwhile.", "")
+    id: str = key(Text(), "Name of the schedule.", "nightly", required=True)
+    cron: str = key(Text(), "The times, as a cron expression.", "0 3 * * *", required=True)
+    task: str = key(Text(), "The prompt for the agent.", "Check the logs and report what is new.", required=True)
+    timezone: str = key(Text(), "Time zone of `cron`. Default: UTC.", "Europe/Berlin")
+    enabled: bool = key(Flag(), "Set to false to pause the schedule. Default: true.", True)
+    one_shot: bool = key(Flag(), "Run once, then never again.", False)
+    skill: str = key(Text(blank=True), "A skill that the agent reads first.", "")
     channel: str = key(Text(blank=True), "The channel that gets the result.", "")
     channel_target: str = key(Text(blank=True), "A chat or room of the channel.", "")
 
 
 class ChannelEntry(Section, example={"type": "webhook", "url_env": "TEAM_WEBHOOK"}):
-    """A destination of messages."""
+    """A destination for messages."""
 
-    type: str = key(Choice("terminal", "file", "webhook", "slack", "telegram"), "What it is.", "file", required=True)
-    path: Path | None = key(FilePath(), "Relative to this file.", "news.txt")
-    url_env: str = key(Variable(), "The variable that holds the URL.", "TEAM_WEBHOOK")
+    type: str = key(
+        Choice("terminal", "file", "webhook", "slack", "telegram"), "The kind of channel.", "file", required=True
+    )
+    path: Path | None = key(FilePath(), "The file to append to, relative to this file.", "news.txt")
+    url_env: str = key(Variable(), "The environment variable with the URL.", "TEAM_WEBHOOK")
     headers_env: Mapping[str, str] = key(
-        MappingOf(Variable()), "Headers whose values are held by variables.", {"Authorization": "DOCS_TOKEN"}
+        MappingOf(Variable()),
+        "Headers, each with the environment variable that has its value.",
+        {"Authorization": "DOCS_TOKEN"},
     )
     files: Literal["named", "json", "multipart"] = key(
-        Choice("named", "json", "multipart"), "How files go along; named: they do not.", "json", default="named"
+        Choice("named", "json", "multipart"),
+        "How to send attached files. `named` sends only their names.",
+        "json",
+        default="named",
     )
-    token_env: str = key(Variable(), "The variable that holds the bot's token.", "SLACK_BOT_TOKEN")
-    chat_id: str = key(Text(blank=True, numeric=True), "The usual chat or room.", "C0123456789")
-    api: str = key(Text(), "Another server than the usual one.", "https://slack-gov.com/api")
+    token_env: str = key(Variable(), "The environment variable with the bot's token.", "SLACK_BOT_TOKEN")
+    chat_id: str = key(Text(blank=True, numeric=True), "The default chat or room.", "C0123456789")
+    api: str = key(Text(), "URL of the API, if it is not the default.", "https://slack-gov.com/api")
     targets: tuple[str, ...] = key(
-        ListOf(Text(numeric=True)), "Chats or rooms that may be named beside the usual one.", ["-100200300"]
+        ListOf(Text(numeric=True)), "Further chats or rooms that messages may go to.", ["-100200300"]
     )
 
     @classmethod
@@ -153,7 +165,9 @@ class ChannelEntry(Section, example={"type": "webhook", "url_env": "TEAM_WEBHOOK
         if kind == "slack" and ("url_env" in said) == ("token_env" in said):
             raise reader.error(key_path, "expected either url_env (an incoming webhook) or token_env (a bot)")
         if kind == "slack" and "url_env" in said and (wrong := sorted(said.keys() - {"type", "url_env"})):
-            raise reader.error(f"{key_path}.{wrong[0]}", "an incoming webhook belongs to one channel; use token_env")
+            raise reader.error(
+                f"{key_path}.{wrong[0]}", "an incoming webhook always posts to one channel; use token_env instead"
+            )
         for name in ways[0][1] if kind != "slack" else ():
             if name not in said:
                 raise reader.error(key_path, f"{name} is missing")

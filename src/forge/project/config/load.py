@@ -1,4 +1,4 @@
-"""Loads `forge.yaml` and lays it over what the user and the organisation say."""
+"""Loads `forge.yaml` and merges it with the settings of the user and the organisation."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def load_configuration(
 
 
 def read_configuration(text: str, name: str, declaration: type[Configuration] = Configuration) -> Configuration:
-    """Returns what a text says by itself: no other layer, no variable is looked up. Raises `ToolError`."""
+    """Returns the configuration of one text: no other layer is read, no variable is resolved. Raises `ToolError`."""
     return _read_layer(_layer("project", name, text), None, declaration)
 
 
@@ -90,7 +90,7 @@ def _user_layer(environment: Mapping[str, str]) -> Layer | None:
 
 
 def _project_layer(config: str | None, workspace: str | os.PathLike[str] | None) -> Layer | None:
-    """Reads the project's file: the named one, or the accepted one of the workspace."""
+    """Reads the project's file: the named one, or the trusted one of the workspace."""
     if config is None and workspace is None:
         return None
     from forge.project.read_yaml import read_text  # only where there is a file
@@ -112,6 +112,6 @@ def _read_file(kind: str, path: str) -> Layer:
     _read_layer(layer, None)
     known = keys_said_by(kind)
     if wrong := [key for key in layer.document if key not in known]:
-        problem = f"the {kind}'s file cannot say this; it belongs into a project's {NAME}"
+        problem = f"the {kind}'s file cannot set this; set it in a project's {NAME}"
         raise config_error(path, wrong[0], problem, known=known, text=layer.text, within=Configuration)
     return layer

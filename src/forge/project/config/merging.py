@@ -12,6 +12,8 @@ from forge.project.config.section import section_of
 from forge.project.config.strictness import stricter_egress, stricter_sandbox
 from forge.project.config_layers import Layer
 
+_STRICTER = "the user or the organisation is stricter about its sandbox or network; the stricter setting applies"
+
 
 class Merged(NamedTuple):
     document: dict[str, Any]
@@ -40,6 +42,14 @@ def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged
         of_project = project is not None and "tools" in project.document
         kinds = ("organisation", "user") if of_project else ("organisation",)
         made.document["tools"] = [_limit_tool(entry, floors, kinds, made.notes) for entry in made.document["tools"]]
+    if "mcpServers" in made.document:
+        own = project.document.get("mcpServers", {}) if project is not None else {}
+        made.document["mcpServers"] = {
+            name: _limit_server(
+                name, entry, floors, ("organisation", "user") if name in own else ("organisation",), made.notes
+            )
+            for name, entry in made.document["mcpServers"].items()
+        }
     if organisation is not None:
         made.deny_more(organisation)
     return Merged(made.document, made.origins, made.files, tuple(made.notes))
@@ -96,7 +106,7 @@ class _LayerMerger:
         if found in (self.document[key], stricter(self.document[key], self.document[key])):
             return
         said = self.origins.pop(f"{key}.mode", None) or self.origins.get(key, "defaults")
-        self.notes.append(f"{key}: the {layer.origin} is stricter than the {said}, and holds")
+        self.notes.append(f"{key}: the {layer.origin} is stricter than the {said}; the stricter setting applies")
         self.document[key] = found
         self._note(key, layer)
 
@@ -152,6 +162,10 @@ def _rebase_paths(layer: Layer) -> dict[str, Any]:
     for section, key in (("mcpServers", "cwd"), ("openapi", "spec"), ("channels", "path")):
         if section in document:
             document[section] = {name: rebase(entry, key) for name, entry in document[section].items()}
+    for name, entry in document.get("mcpServers", {}).items():
+        if isinstance(entry, dict) and "roots" in entry:
+            roots = [_path(one, parent) if isinstance(one, str) else rebase(one, "path") for one in entry["roots"]]
+            document["mcpServers"] = {**document["mcpServers"], name: {**entry, "roots": roots}}
     if "secrets" in document:
         document["secrets"] = [rebase(entry, "file") for entry in document["secrets"]]
     if "skills" in document:
@@ -167,9 +181,28 @@ def _path(path: str, parent: Path) -> str:
 def _limit_tool(entry: Any, floors: Mapping[str, list[Layer]], kinds: tuple[str, ...], notes: list[str]) -> Any:
     """Limits a tool's own sandbox or network to what the layers above allow."""
     config = entry.get("config") if isinstance(entry, dict) else None
-    if not config:
+    changed = _limit_program(config, floors, kinds) if config else None
+    if changed is None:
         return entry
-    changed = dict(config)
+    notes.append(f"tools: {entry.get('name') or entry.get('group')}: {_STRICTER}")
+    return {**entry, "config": changed}
+
+
+def _limit_server(
+    name: str, entry: Any, floors: Mapping[str, list[Layer]], kinds: tuple[str, ...], notes: list[str]
+) -> Any:
+    """Limits a server's own sandbox or network to what the layers above allow."""
+    changed = _limit_program(entry, floors, kinds) if isinstance(entry, dict) else None
+    if changed is not None:
+        notes.append(f"mcpServers: {name}: {_STRICTER}")
+    return entry if changed is None else changed
+
+
+def _limit_program(
+    said: Mapping[str, Any], floors: Mapping[str, list[Layer]], kinds: tuple[str, ...]
+) -> dict[str, Any] | None:
+    """Returns the settings that the layers above allow; None if they allow these."""
+    changed = dict(said)
     above = {key: [layer for layer in floors[key] if layer.kind in kinds] for key in floors}
     for layer in above["sandbox"]:
         if changed.get("sandbox") is not None:
@@ -178,9 +211,5 @@ def _limit_tool(entry: Any, floors: Mapping[str, list[Layer]], kinds: tuple[str,
         egress = layer.document["egress"]
         if egress.get("mode", "allowlist" if "domains" in egress else "open") != "open" and changed.get("network"):
             changed["network"] = False
-    stays = {key: "off" if one is False and key == "sandbox" else one for key, one in config.items()}
-    if changed in (config, stays):
-        return entry
-    name = entry.get("name") or entry.get("group")
-    notes.append(f"tools: {name}: its sandbox or network may not be looser than above it, and is not")
-    return {**entry, "config": changed}
+    stays = {key: "off" if one is False and key == "sandbox" else one for key, one in said.items()}
+    return None if changed in (said, stays) else changed

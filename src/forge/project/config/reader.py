@@ -50,7 +50,7 @@ class Reader:
         for key in value:
             at = f"{key_path}.{key}" if key_path else f"{key}"
             if not isinstance(key, str):
-                raise self.error(at, "expected a text as key")
+                raise self.error(at, "expected a string as key")
             if keys and key not in keys:
                 raise self.error(at, "unknown key", key, keys)
         return value
@@ -63,8 +63,8 @@ class Reader:
     def text(self, value: Any, key_path: str, *, blank: bool = False) -> str:
         """`blank`: the text may be empty."""
         if not isinstance(value, str) or "\0" in value or not (blank or value.strip()):
-            got = "an empty text" if isinstance(value, str) and not blank else kind_of(value)
-            raise self.error(key_path, f"expected a text, got {got}")
+            got = "an empty string" if isinstance(value, str) and not blank else kind_of(value)
+            raise self.error(key_path, f"expected a string, got {got}")
         return value
 
     def path(self, text: str) -> Path:
@@ -107,7 +107,7 @@ def config_error(
     inside: str = "",
     example: bool = False,
 ) -> ToolError:
-    """Says what is wrong and where, what was probably meant, and how it is written.
+    """Builds an error with the problem, its location, a suggestion and an example.
 
     `within`: the declaration that has an example; `inside`: the key whose value that declaration is.
     """
@@ -115,7 +115,7 @@ def config_error(
 
     names = [str(one) for one in known]
     hint = near(written, names, 1) if written else []
-    fix = f"Did you mean {hint[0]!r}?" if hint else f"Known are {', '.join(sorted(names))}." if names else ""
+    fix = f"Did you mean {hint[0]!r}?" if hint else f"Use one of {', '.join(sorted(names))}." if names else ""
     if within is not None and (example or not fix):
         is_key = bool(hint) and key_path.endswith(written)
         example_line = example_at(key_path.removeprefix(f"{inside}."), hint[0] if is_key else "", within)

@@ -71,20 +71,19 @@ class ExactlyOne:
         return {"anyOf": [{"maxProperties": 0}, one]} if self.or_empty else one
 
 
-class Needs:
-    """A number above 0 needs another key beside it."""
+class BelongsTo:
+    """Keys that have a meaning only beside another key."""
 
-    def __init__(self, name: str, other: str, problem: str) -> None:
-        self.name, self.other, self.problem = name, other, problem
+    def __init__(self, names: tuple[str, ...], other: str, problem: str) -> None:
+        self.names, self.other, self.problem = names, other, problem
 
     def check(self, reader: Reader, said: Mapping[str, Any], key_path: str) -> None:
-        value = said.get(self.name)
-        if isinstance(value, int | float) and value > 0 and self.other not in said:
-            raise reader.error(f"{key_path}.{self.name}", self.problem)
+        for name in self.names:
+            if name in said and self.other not in said:
+                raise reader.error(f"{key_path}.{name}", self.problem)
 
     def schema(self) -> Schema:
-        above = {"required": [self.name], "properties": {self.name: {"exclusiveMinimum": 0}}}
-        return {"if": above, "then": {"required": [self.other]}}
+        return {"dependentRequired": {name: [self.other] for name in self.names}}
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -98,7 +97,7 @@ class Section:
     _fields: ClassVar[dict[str, bool]] = {"key_path": False}  # whether a value must be given
     _alone: ClassVar[str] = ""
     _is_open: ClassVar[bool] = False
-    _checks: ClassVar[tuple[ExactlyOne | Needs, ...]] = ()
+    _checks: ClassVar[tuple[ExactlyOne | BelongsTo, ...]] = ()
     _example: ClassVar[Any] = None
 
     key_path: str = ""  # where it is written; two that differ in nothing else are equal
@@ -216,7 +215,7 @@ class DeferredSection:
 
 
 def section_of(kind: Kind) -> type[Section] | None:
-    """Returns the section that a key holds; None where it is no section."""
+    """Returns the section that a key holds; None if its value is not a section."""
     if isinstance(kind, DeferredSection):
         return kind.section()
     return kind if isinstance(kind, type) and issubclass(kind, Section) else None

@@ -1,4 +1,4 @@
-"""Finds what two sandboxes or two egresses both allow."""
+"""Computes the sandbox or the egress that two settings both allow."""
 
 from __future__ import annotations
 

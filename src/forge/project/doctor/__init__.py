@@ -14,6 +14,7 @@ from forge.project.doctor.machine import examine_machine
 from forge.project.doctor.project import examine_project
 from forge.project.doctor.sources import examine_sources
 from forge.project.doctor.state import examine_state
+from forge.project.doctor.tools import examine_tools
 from forge.project.doctor.work import examine_work
 from forge.workspace import CAP
 
@@ -33,13 +34,14 @@ def examine(workspace: str | None, config: str | None, policy: str | None, *, de
         loaded = finding_of_error("configuration", error)
     root = _find_root(workspace, configuration, findings)
     findings += examine_state(root) if root is not None else ()
-    findings += examine_project(configuration, policy, root, loaded, dev=dev)
+    findings += examine_project(configuration, policy, root, loaded)
     if root is not None:
         try:
             scope = project_scope(workspace, configuration)
         except ToolError as error:  # a directory beside the workspace that is gone
             findings.append(finding_of_error("workspace.roots", error))
         else:
+            findings.append(examine_tools(configuration, scope, dev=dev))
             findings += examine_sources(configuration, scope)
             findings += examine_work(configuration, scope)
             findings += examine_durable(configuration, scope.workspace)

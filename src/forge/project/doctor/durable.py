@@ -8,10 +8,11 @@ from contextlib import closing
 from pathlib import Path
 
 from forge.core.errors import ToolError
+from forge.core.extras import install_command, is_installed
 from forge.project.config import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.project.doctor.state import check_store, read_only
-from forge.project.runs.durable_runs import FILE, check_installed
+from forge.project.runs.durable_runs import FILE
 from forge.workspace.state import NAME as STATE
 
 CHECK = "durable runs"
@@ -21,10 +22,9 @@ def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[F
     """Yields the findings. A remote database is only named, never contacted."""
     own = workspace / STATE / FILE
     is_wanted = configuration.durable is not None or own.exists()
-    try:
-        check_installed()
-    except ToolError as error:
-        yield Finding(CHECK, "warning" if is_wanted else "note", "the packages are not installed", error.suggestion)
+    if not is_installed("durable"):
+        status = "warning" if is_wanted else "note"
+        yield Finding(CHECK, status, "the extra durable is not installed", install_command("durable"))
         return
     try:
         if configuration.durable is not None and (url := configuration.durable.url()):

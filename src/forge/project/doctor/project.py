@@ -1,4 +1,4 @@
-"""Examines a project: its configuration, rules, tools, secrets and egress."""
+"""Examines a project: its configuration, rules, secrets and egress."""
 
 from __future__ import annotations
 
@@ -6,27 +6,26 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from forge.core.errors import DefinitionError, ToolError
+from forge.core.errors import ToolError
 from forge.permissions.rule import PolicyError
-from forge.project.assemble.choose import choose_tools, report_unmatched
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.policy import project_policy
 from forge.project.assemble.secrets import project_secrets
-from forge.project.assemble.sources import MADE_FOR_PROJECTS, has_scripts
 from forge.project.config import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
+from forge.project.instruction_files import describe_files, find_instruction_files
 from forge.project.trust import WAY, Standing, is_trusted, notice, trust_state
 
 
 def examine_project(
-    configuration: Configuration, policy: str | None, root: Path | None, loaded: Finding | None, *, dev: bool
+    configuration: Configuration, policy: str | None, root: Path | None, loaded: Finding | None
 ) -> Iterator[Finding]:
     now = trust_state(root) if root is not None else None
     yield loaded or _missing_configuration(now)
     if now is not None and root is not None:
         yield _trust(now, root)
+        yield from _instructions(configuration, root)
     yield _policy(configuration, policy)
-    yield _tools(configuration, root, dev=dev)
     yield from _secrets(configuration)
     yield _egress(configuration)
 
@@ -39,15 +38,26 @@ def _missing_configuration(now: Standing | None) -> Finding:
 
 
 def _trust(now: Standing, root: Path) -> Finding:
-    """Checks whether the project was accepted: a clone brings its configuration and scripts that models read."""
+    """Checks whether the project is trusted: a clone brings its configuration and scripts that models read."""
     if is_trusted(root):
-        return Finding("trust", "ok", "accepted as it is")
+        return Finding("trust", "ok", "trusted as it is")
     if now.status in ("changed", "gone", "unknown"):
         return Finding("trust", "broken" if now.status == "unknown" else "warning", notice(now), WAY)
     if now.problem and not now.unreadable:
-        problem = f"no project can be accepted: {now.problem}"
+        problem = f"no project can be trusted: {now.problem}"
         return Finding("trust", "note", problem, "Set HOME to a directory of yours.")
-    return Finding("trust", "note", notice(now) or "not accepted yet", WAY)
+    return Finding("trust", "note", notice(now) or "not trusted yet", WAY)
+
+
+def _instructions(configuration: Configuration, root: Path) -> Iterator[Finding]:
+    """Names the files of instructions that the agent reads, or that it would read after `forge trust`."""
+    files = find_instruction_files(root)
+    if not files:
+        return
+    used = configuration.agent.instruction_files
+    detail = "; ".join(f"{name}: {state}" for name, state in describe_files(files, used=used).items())
+    all_fine = not used or all(file.status == "trusted" for file in files)
+    yield Finding("instructions", "ok" if all_fine else "note", detail, "" if all_fine else WAY)
 
 
 def _policy(configuration: Configuration, policy: str | None) -> Finding:
@@ -58,34 +68,6 @@ def _policy(configuration: Configuration, policy: str | None) -> Finding:
     given = [name for name, there in ((configuration.name, configuration.rules), (policy, policy)) if there]
     sources = " and ".join(map(str, given)) or "no rules"
     return Finding("policy", "ok", f"{sources}; where no rule matches, reading is allowed and the rest asks")
-
-
-def _tools(configuration: Configuration, root: Path | None, *, dev: bool) -> Finding:
-    """Counts the tools. Those of sources are unknown, because nothing is opened here."""
-    later = bool(configuration.servers or configuration.openapi) or (root is not None and has_scripts(root))
-    named, made = configuration.tools or (), _project_only_tools(configuration)
-    plain = tuple(entry for entry in named if entry.name not in made)
-    if configuration.tools is not None:
-        configuration = configuration.replace(tools=plain)
-    try:
-        registry = choose_tools(configuration, dev=dev, later=later)
-        for tool in registry.values():
-            tool.spec.parameters  # noqa: B018 - built on first use; a broken one raises
-    except (ToolError, DefinitionError) as error:
-        return finding_of_error("tools", error)
-    unmatched: list[str] = []
-    if not later:
-        report_unmatched(configuration, registry, unmatched.append)
-    if unmatched:
-        return Finding("tools", "warning", "; ".join(unmatched), "Correct the pattern, or remove it.")
-    return Finding("tools", "ok", f"{len(registry) + len(named) - len(plain)}")
-
-
-def _project_only_tools(configuration: Configuration) -> set[str]:
-    """Returns the names of tools that only projects have: building them could change something."""
-    has_memory = configuration.memory is not None and configuration.memory.enabled
-    made = {name for name in MADE_FOR_PROJECTS if has_memory or not name.startswith("memory_")}
-    return made | configuration.webhooks.keys()
 
 
 def _secrets(configuration: Configuration) -> Iterator[Finding]:

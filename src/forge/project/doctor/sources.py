@@ -10,12 +10,15 @@ from pathlib import Path
 
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
+from forge.core.extras import install_command, is_installed
 from forge.project.assemble.choose import choose_tools
 from forge.project.assemble.skills import catalog_of
-from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld
+from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
 from forge.project.config import Configuration
 from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
+from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
+from forge.sources.mcp.programs.installed import is_installed_here
 from forge.workspace.state import NAME as STATE
 
 
@@ -29,6 +32,7 @@ def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Find
         yield Finding(key_path, "warning", f"left out: {error.message}", error.suggestion)
     for name, entry in configuration.servers.items():
         yield _server(name, entry, scope.workspace, approved.get(name, 0))
+        yield from _server_sandbox(name, entry, configuration)
     for name, document in configuration.openapi.items():
         yield _document(name, document.spec)
     for name, webhook in configuration.webhooks.items():
@@ -39,10 +43,19 @@ def examine_sources(configuration: Configuration, scope: Scope) -> Iterator[Find
 
 def _server(name: str, entry: McpEntry, workspace: Path, approved: int) -> Finding:
     check = f"mcp {name}"
+    if not is_installed("mcp"):
+        return Finding(check, "warning", "the extra mcp is not installed", install_command("mcp"))
     if entry.url:
         location = f"{_host(entry.url)}, not contacted"
+    elif entry.integrity:
+        if not is_installed_here(entry.integrity):
+            return Finding(check, "warning", "it is pinned, and not installed here", f"forge mcp install {name}")
+        location = "installed and pinned, not started"
     else:
         program = _program(entry, workspace)
+        if is_fetching(entry.command):
+            words = f"{' '.join(entry.command)} is fetched when it starts, and not pinned"
+            return Finding(check, "warning", words, how_to_pin(name, entry.command))
         if program is None:
             fix = f"Install {entry.command[0]}, or write its whole path at {entry.key_path}.command."
             return Finding(check, "warning", f"the program {entry.command[0]} is not found", fix)
@@ -50,6 +63,21 @@ def _server(name: str, entry: McpEntry, workspace: Path, approved: int) -> Findi
     if not approved:
         return Finding(check, "note", f"{location}; none of its tools is approved", f"forge mcp approve {name}")
     return Finding(check, "ok", f"{location}; {approved} approved {'tool' if approved == 1 else 'tools'}")
+
+
+def _server_sandbox(name: str, entry: McpEntry, configuration: Configuration) -> Iterator[Finding]:
+    """Yields a finding if the sandbox of a server is off, or cannot be had on this machine."""
+    sandbox = server_sandbox(configuration, entry) if entry.command else "auto"
+    if sandbox == "off":
+        fix = "Remove `sandbox: off`, unless the program needs all your permissions."
+        yield Finding(f"mcp {name}", "note", "it runs without a sandbox", fix)
+    elif sandbox != "auto":
+        from forge.process.running.run import find_tier  # it tries the sandboxes, which takes a moment
+
+        try:
+            find_tier(sandbox)
+        except ToolError as error:
+            yield finding_of_error(f"mcp {name}", error, "warning")
 
 
 def _program(entry: McpEntry, workspace: Path) -> str | None:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
-from forge.project.config_layers import data_file, user_file
+from forge.project.config_layers import user_file
 from forge.project.doctor.finding import Finding
 from forge.workspace.state import NAME
 from forge.workspace.state.ownership import is_foreign
+from forge.workspace.user_files import data_file
 
 STORES = ("state.db", "memory.db")
 MOST = 5_000  # files whose modes are checked
@@ -37,7 +38,7 @@ def examine_state(root: Path) -> Iterator[Finding]:
             "state",
             "warning",
             f"{folder} was not made by Forge on this machine, and is not used: no session, no schedule, no audit log",
-            "`forge trust` shows and accepts it; or move it away.",
+            "Run `forge trust` to review and trust it, or move it away.",
         )
         return
     if not os.access(folder if folder.exists() else root, os.W_OK | os.X_OK):

@@ -9,7 +9,6 @@ from contextlib import aclosing
 from dataclasses import replace
 from functools import cache
 from hashlib import sha256
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +16,10 @@ from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.events import TextDelta
 from forge.core.execution.threads import in_thread
-from forge.core.messages import Message, ToolCall
-from forge.core.provider import ModelRequest, Provider
+from forge.core.extras import check_extra
+from forge.core.messages import ToolCall
+from forge.core.provider import ModelRequest, Provider, StreamPart
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -47,10 +46,7 @@ INITIAL_MESSAGES = "heard"  # in a run's scope: the number of its session's mess
 
 def check_installed() -> None:
     """Raises `ToolError` if the extra is not installed."""
-    missing = [name for name in ("dbos", "sqlalchemy", "psycopg") if find_spec(name) is None]
-    if missing:
-        words = f"runs that survive need packages that are not installed: {', '.join(missing)}"
-        raise ToolError(words, ErrorKind.CONFIG, "pip install 'forge-tools[durable]'")
+    check_extra("durable", "durable runs cannot be used")
 
 
 def project_database(
@@ -71,7 +67,7 @@ def own_file(workspace: Path) -> Path:
     """Returns the workspace's own database, existing or not. Raises `ToolError` if it cannot have one."""
     if (workspace / STATE).exists() and state_directory(workspace) != workspace / STATE:
         problem, way = explain_unusable(workspace)
-        raise ToolError(f"{problem}, so no run can be kept there", ErrorKind.CONFIG, way)
+        raise ToolError(f"{problem}, so no run can be stored there", ErrorKind.CONFIG, way)
     return workspace / STATE / FILE
 
 
@@ -79,7 +75,7 @@ def make_own_file(workspace: Path) -> None:
     """Checks that the workspace's database can be created. Raises `ToolError`."""
     if state_directory(workspace) != workspace / STATE:
         problem, way = explain_unusable(workspace)
-        raise ToolError(f"{problem}, so no run can be kept there", ErrorKind.CONFIG, way)
+        raise ToolError(f"{problem}, so no run can be stored there", ErrorKind.CONFIG, way)
 
 
 def is_own(url: str, workspace: Path) -> bool:
@@ -213,7 +209,7 @@ class ResumableScript:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._script, name)
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
         script = self._script.again(_turns(request.messages) - await self._turns_before())
         async with aclosing(script.stream(request)) as parts:
             async for part in parts:

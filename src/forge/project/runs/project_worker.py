@@ -1,4 +1,4 @@
-"""Runs a project's agent as a worker on a database that others may share, until it is told to leave."""
+"""Runs a project's agent as a worker on a database that others may share, until it is asked to stop."""
 
 from __future__ import annotations
 
@@ -91,11 +91,10 @@ class ProjectWorker:
             report(self._introduction())
             await self._wait_for(leave)
             under_way = len(self.worker.engine.list_running())
-            report(f"takes nothing more; {_count_runs(under_way)} under way" if under_way else "takes nothing more")
+            report(f"takes no new runs; {_count_runs(under_way)} in progress" if under_way else "takes no new runs")
             if not await self._drain(hurry):
-                report(
-                    f"leaves {_count_runs(len(self.worker.engine.list_running()))} to others in the middle of a turn"
-                )
+                left = _count_runs(len(self.worker.engine.list_running()))
+                report(f"stops in the middle of a turn; other workers will continue {left}")
         if self.is_own:
             with RunStore(self.database) as store:
                 await in_thread(lambda: store_finished_runs(store, self._project.workspace))

@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge.project.assemble.workspace import project_scope
+from forge.core.extras import is_installed
+from forge.project.assemble.workspace import ProjectFlags, project_scope
 from forge.project.config import load_configuration
 from forge.project.runs.durable_runs import project_database
 from forge.schedules.schedule import Run, Status
@@ -15,15 +16,14 @@ if TYPE_CHECKING:  # an extra
     from forge.durable.store import RunStore
     from forge.durable.store.rows import RunInfo
     from forge.durable.worker.occurrences import ProcessOccurrences
-    from forge.project.assemble.schedule_store import ScheduleOptions
     from forge.schedules.occurrences import Due, Refusal
 
 _STATUS = {"finished": Status.COMPLETED, "failed": Status.FAILED, "cancelled": Status.CANCELLED}
 
 
-def list_worker_runs(options: ScheduleOptions, id: str | None, limit: int) -> list[Run]:
+def list_worker_runs(flags: ProjectFlags, id: str | None, limit: int) -> list[Run]:
     """Returns the runs of workers, the latest first; none if nothing durable was ever done here. Raises `ToolError`."""
-    database = _database(options)
+    database = _database(flags)
     if not database:
         return []
     from forge.durable.store import RunStore
@@ -40,8 +40,8 @@ def list_scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
 class ProjectClaims:
     """Claims times in the database of the project's workers, once there is one: before that no one else fires."""
 
-    def __init__(self, options: ScheduleOptions) -> None:
-        self._options = options
+    def __init__(self, flags: ProjectFlags) -> None:
+        self._flags = flags
         self._occurrences: ProcessOccurrences | None = None
 
     def prepare(self) -> None:
@@ -62,7 +62,7 @@ class ProjectClaims:
             self._occurrences.release(owner, schedule_id)
 
     def _claims(self) -> ProcessOccurrences | None:
-        if self._occurrences is None and (database := _database(self._options)):
+        if self._occurrences is None and (database := _database(self._flags)):
             from forge.durable.store import RunStore
             from forge.durable.worker.occurrences import ProcessOccurrences
 
@@ -70,14 +70,12 @@ class ProjectClaims:
         return self._occurrences
 
 
-def _database(options: ScheduleOptions) -> str:
+def _database(flags: ProjectFlags) -> str:
     """Returns the database of the project's workers; empty if there can be none."""
-    from importlib.util import find_spec
-
-    if find_spec("dbos") is None or find_spec("sqlalchemy") is None:
+    if not is_installed("durable"):
         return ""
-    configuration = load_configuration(options.config)
-    workspace = project_scope(options.workspace, configuration).workspace
+    configuration = load_configuration(flags.config)
+    workspace = project_scope(flags.workspace, configuration).workspace
     url = project_database(configuration, workspace)
     file = Path(url.removeprefix("sqlite:///")).expanduser()
     return "" if url.startswith("sqlite:///") and not file.exists() else url
@@ -87,9 +85,9 @@ def _to_schedule_run(run: RunInfo) -> Run:
     result = run.result or {}
     error = (result.get("error") or {}).get("message", "")
     if run.status == "waiting":
-        error = f"it waits: forge runs show {run.id}"
+        error = f"the run is waiting: forge runs show {run.id}"
     elif not error and run.status == "failed":
-        error = f"it ended with: {result.get('reason', run.status)}"
+        error = f"the run ended with: {result.get('reason', run.status)}"
     return Run(
         id=0,
         run_id=run.id,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
 from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.schedule_store import ScheduleOptions, project_schedules
+from forge.project.assemble.schedule_store import project_schedules
+from forge.project.assemble.workspace import ProjectFlags
 from forge.project.config import Configuration, load_configuration
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does without
@@ -19,21 +20,21 @@ if TYPE_CHECKING:  # they load SQLite and asyncio, which listing tools does with
 MOST_FILES = 10  # files of a run that a channel receives
 LARGEST_FILES = 20_000_000  # bytes of all files together
 UNATTENDED = """
-This is a scheduled task, and nobody is there to answer: do not ask, and do without what is refused. Your last answer \
-is delivered as it is."""
+This is a scheduled task, and no person is present: do not ask questions, and continue without anything that is \
+refused. Your last answer is delivered unchanged."""
 
 
-def make_runner(options: ScheduleOptions, model: str | None = None) -> Runner:
+def make_runner(flags: ProjectFlags, model: str | None = None) -> Runner:
     """Returns the runner. Raises `ToolError` if the configuration, the workspace or the model cannot be used."""
     from forge.project.project import Project, RunOptions
     from forge.project.runs.scheduled_runs import ProjectClaims
     from forge.schedules.runner import Runner
 
-    configuration = load_configuration(options.config)
+    configuration = load_configuration(flags.config)
     channels = ProjectChannels(configuration)
 
     def load() -> Project:
-        return Project(RunOptions(workspace=options.workspace, config=options.config, policy=options.policy))
+        return Project(RunOptions(workspace=flags.workspace, config=flags.config, policy=flags.policy))
 
     check_channels(configuration, channels)  # errors are reported before anything is due
     load().agent(model)
@@ -41,7 +42,7 @@ def make_runner(options: ScheduleOptions, model: str | None = None) -> Runner:
     async def run(schedule: Schedule) -> Outcome:
         return await _run_task(schedule, load(), model, channels)
 
-    return Runner(project_schedules(options), run, shared=ProjectClaims(options))
+    return Runner(project_schedules(flags), run, shared=ProjectClaims(flags))
 
 
 def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
@@ -82,7 +83,9 @@ async def _run_task(schedule: Schedule, project: Project, model: str | None, cha
         stop()
     success = result.error is None and result.reason in ("answer", "task_completion", "converse")
     text = result.text
-    error = "" if success else (result.error.text() if result.error is not None else f"it ended with: {result.reason}")
+    error = (
+        "" if success else (result.error.text() if result.error is not None else f"the run ended with: {result.reason}")
+    )
     if schedule.channel:
         said = text if success else f"{schedule.id} failed ({result.reason}): {text or error}"
         try:

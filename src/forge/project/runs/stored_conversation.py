@@ -40,7 +40,7 @@ def session_store(workspace: Path) -> SessionStore:
     """Opens the workspace's store. Raises `ToolError` if it cannot be written."""
     if state_directory(workspace) != workspace / STATE:
         problem, way = explain_unusable(workspace)
-        raise ToolError(f"{problem}, so no session can be kept there", ErrorKind.CONFIG, way)
+        raise ToolError(f"{problem}, so no session can be stored there", ErrorKind.CONFIG, way)
     return SessionStore.of(workspace)
 
 

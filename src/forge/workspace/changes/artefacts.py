@@ -51,7 +51,7 @@ def write_artefact(workspace: Path, name: str, content: bytes) -> Artefact:
 
 @contextmanager
 def _open_folder(workspace: Path) -> Iterator[tuple[Path, int]]:
-    """Yields the directory and a descriptor of it. The last names of its path are no links."""
+    """Yields the directory and a descriptor of it. The last names of its path are not links."""
     if (workspace / NAME / FOLDER).is_symlink():
         raise _link_error(workspace / NAME / FOLDER)
     path = state_directory(workspace, FOLDER)
@@ -75,7 +75,9 @@ def _open_folder(workspace: Path) -> Iterator[tuple[Path, int]]:
 
 def _link_error(path: Path) -> ToolError:
     return ToolError(
-        f"{path} is a link, or no directory", ErrorKind.SECURITY, "The person can remove it; it is made anew then."
+        f"{path} is a link, or not a directory",
+        ErrorKind.SECURITY,
+        "The person can remove it; Forge then creates it again.",
     )
 
 

@@ -145,7 +145,7 @@ def _move_into_place(directory: int, change: Change, move: Move) -> None:
         os.rename(move.temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     backup = status_in(directory, move.backup)
     if backup is None or found is None or (backup.st_size, backup.st_mtime_ns) != (found.st_size, found.st_mtime_ns):
-        raise _conflict_error(change.location, "changed")
+        raise _conflict_error(change.location, "was changed")
 
 
 def _keep_backup(directory: int, change: Change, move: Move) -> None:
@@ -225,9 +225,9 @@ def _check_unchanged(directory: int, change: Change, seen: os.stat_result | None
         if time.time_ns() - there.st_mtime_ns > _FRESH or change.before is None:
             return there
     elif change.before is None and not change.had_link:
-        raise _conflict_error(location, "changed")
+        raise _conflict_error(location, "was changed")
     if not _is_unchanged(directory, change, there):
-        raise _conflict_error(location, "changed")
+        raise _conflict_error(location, "was changed")
     return there
 
 
@@ -251,9 +251,9 @@ def _roll_back(error: BaseException, moves: Sequence[Move], folders: Folders, no
     except OSError as second:
         note.close(keep=True)
         raise ToolError(
-            f"{_message_of(error)}; and what was there could not be put back: {second.strerror}",
+            f"{_message_of(error)}; and the old files could not be restored: {second.strerror}",
             ErrorKind.SYSTEM,
-            "Forge tries it again at its next start. Look at the files before you go on.",
+            "Forge tries again at its next start. Check the files before you continue.",
         ) from error
     except BaseException:
         note.close(keep=True)
@@ -276,9 +276,9 @@ def _tidy_up(moves: Sequence[Move], folders: Folders, note: JournalNote) -> None
 
 def _conflict_error(location: Location, what: str) -> ToolError:
     return ToolError(
-        f"{quote_path(location.shown)} {what} by somebody else in this moment; nothing was written",
+        f"{quote_path(location.shown)} {what} by another program just now; nothing was written",
         ErrorKind.VALIDATION,
-        "Read it again, then decide anew.",
+        "Read it again before you change it.",
     )
 
 
@@ -317,14 +317,14 @@ _ELSEWHERE = "Write somewhere else, or ask the person to permit it."
 _EXPLANATIONS = {
     errno.ENOSPC: ("the disk is full", ErrorKind.SYSTEM, _SPACE),
     errno.EDQUOT: ("the disk quota of this user is used up", ErrorKind.SYSTEM, _SPACE),
-    errno.EFBIG: ("it would be larger than files may be here", ErrorKind.SYSTEM, "Write less, or several files."),
+    errno.EFBIG: ("it would exceed the maximum file size", ErrorKind.SYSTEM, "Write less, or several files."),
     errno.EROFS: ("it is on a file system that is read-only", ErrorKind.PERMISSION, _ELSEWHERE),
     errno.EACCES: ("this user may not write there", ErrorKind.PERMISSION, _ELSEWHERE),
     errno.EPERM: ("this user may not write there", ErrorKind.PERMISSION, _ELSEWHERE),
     errno.EMFILE: ("too many files are open", ErrorKind.SYSTEM, "Try again in a moment, with fewer files at once."),
     errno.ENFILE: ("too many files are open", ErrorKind.SYSTEM, "Try again in a moment."),
-    errno.EBUSY: ("the system holds it in use; is it a mount point?", ErrorKind.SYSTEM, _ELSEWHERE),
-    errno.ENOTDIR: ("something that is no directory is in its way", ErrorKind.USER, "Choose another path."),
+    errno.EBUSY: ("it is in use by the system; is it a mount point?", ErrorKind.SYSTEM, _ELSEWHERE),
+    errno.ENOTDIR: ("a part of its path is not a directory", ErrorKind.USER, "Choose another path."),
     errno.EISDIR: ("it is a directory", ErrorKind.USER, "Name a file."),
     errno.EIO: ("the disk reported an error", ErrorKind.SYSTEM, "Tell the person: the disk may be failing."),
 }

@@ -25,7 +25,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.paths import Location
 from forge.workspace.paths.locks import lock_directories
 from forge.workspace.paths.open import open_directory
-from forge.workspace.state import NAME, STRAY, append_whole, state_directory
+from forge.workspace.state import NAME, STRAY, append_whole, find_state, state_directory
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def revert_move(directory: int, move: Move) -> str:
     elif move.new is not None and there == move.new:
         problem = _restore_backup(directory, move, backup is not None)
     elif move.new is not None and there is not None and there.inode == move.new.inode:
-        problem = f"{move.location.shown} was changed since and is left as it is"
+        problem = f"{move.location.shown} was changed since and is not touched"
     remove_temporaries(directory, move)
     return problem
 
@@ -115,7 +115,7 @@ def _restore_backup(directory: int, move: Move, is_kept: bool) -> str:
     elif move.is_moved or temporary == move.new:  # never because of a note alone: somebody may have planted it
         os.unlink(name, dir_fd=directory)
     else:
-        return f"{move.location.shown} was made and is left as it is"
+        return f"{move.location.shown} was created and is not touched"
     return ""
 
 
@@ -226,19 +226,19 @@ def recover_once(scope: Scope) -> None:
 
 
 def _list_notes(workspace: Path) -> list[Path]:
-    is_there = os.path.isdir(workspace / NAME)
-    if not is_there and os.access(workspace, os.W_OK):
-        return []
+    temporary = find_state(workspace, FOLDER)
+    folders = set() if temporary is None else {temporary}
     try:
-        folder = state_directory(workspace, FOLDER)
-        return sorted(folder / name for name in os.listdir(folder) if _NOTE.fullmatch(name))
+        if os.path.isdir(workspace / NAME) or not os.access(workspace, os.W_OK):
+            folders.add(state_directory(workspace, FOLDER))
+        return sorted(folder / name for folder in folders for name in os.listdir(folder) if _NOTE.fullmatch(name))
     except OSError:
         return []
 
 
 @contextlib.contextmanager
 def _lock_orphan(path: Path) -> Iterator[int | None]:
-    """Yields the locked note; None if its owner lives, the note is gone, or it is no file of this user."""
+    """Yields the locked note; None if its owner lives, the note is gone, or it is not a file of this user."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -260,7 +260,7 @@ def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> l
         moves, folders, is_done = _decode_note(os.pread(file, LONGEST, 0), workspace)
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         os.unlink(path)
-        return [f"removed {path.name}, which is no note of Forge's: {error}"]
+        return [f"removed {path.name}, which is not a note of Forge: {error}"]
     if not {str(one.root) for one in [*folders, *(move.location for move in moves)]} <= allowed:
         return []  # of another workspace, or of a root that is not declared now
     try:
@@ -269,7 +269,7 @@ def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> l
             for folder in () if is_done else reversed(folders):
                 _remove_empty(folder)
     except (ToolError, OSError) as error:
-        return [f"a change that was left half-way could not be taken back yet: {error}"]
+        return [f"an unfinished change could not be reverted yet: {error}"]
     os.unlink(path)
     return _describe_recovery(moves, [one for one in problems if one], is_done=is_done)
 
@@ -306,7 +306,7 @@ def _describe_recovery(moves: Sequence[Move], problems: list[str], *, is_done: b
     if not moves:
         return []
     names = ", ".join(move.location.shown for move in moves[:5]) + (" …" if len(moves) > 5 else "")
-    did = "tidied up after" if is_done else "took back"
+    did = "cleaned up after" if is_done else "reverted"
     return [f"{did} a change of {names} by a process that was killed", *problems]
 
 
@@ -347,5 +347,5 @@ def _decode_location(root: str, relative: str, workspace: str) -> Location:
 
 def _check_temporary_name(temporary: str) -> str:
     if not _TEMPORARY.fullmatch(temporary):
-        raise ValueError("a name in it is none of a temporary file")
+        raise ValueError("a name in it is not of a temporary file")
     return temporary

@@ -85,7 +85,7 @@ class FileLedger:
             raise ToolError(
                 f"{quote_path(shown)} exists and was not read in this session",
                 ErrorKind.VALIDATION,
-                "Read it first, so that nothing in it is lost unseen.",
+                "Read it first, so that nothing in it is lost.",
             )
         if seen.size != status.st_size or (not seen.digest and seen.modified != status.st_mtime_ns):
             raise changed_error(shown)
@@ -134,7 +134,7 @@ def changed_error(shown: str) -> ToolError:
     return ToolError(
         f"{quote_path(shown)} changed on disk since it was read",
         ErrorKind.VALIDATION,
-        "Read it again, then decide anew.",
+        "Read it again before you change it.",
     )
 
 

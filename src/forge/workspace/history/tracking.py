@@ -29,7 +29,16 @@ log = logging.getLogger(__name__)
 
 
 class SessionState:
-    """The state of sessions, in one store: a project's own file, or memory."""
+    """The state of sessions, in one store: files read, changes that can be undone, and todo lists.
+
+    Args:
+        workspace: where the state is stored, made when it is first needed. Without one, or if it cannot be written, the
+            state stays in memory.
+
+    Example:
+        >>> SessionState().path is None
+        True
+    """
 
     def __init__(self, workspace: Path | None = None) -> None:
         """`workspace`: where the state is stored, made when it is first needed. Without one, or if it cannot be
@@ -44,7 +53,9 @@ class SessionState:
         directory = state_directory(self._workspace)
         if directory == self._workspace / NAME:
             return directory / STORE
-        log.warning("%s: what was read and changed is forgotten at the end", explain_unusable(self._workspace)[0])
+        log.warning(
+            "%s: files read and changed are remembered only until the end", explain_unusable(self._workspace)[0]
+        )
         return None
 
     @cached_property
@@ -84,6 +95,9 @@ class SessionState:
         self.seen.forget(session_id)
         self.undo.forget(session_id)
         self.todos.put(session_id, [])
+
+    def __repr__(self) -> str:
+        return f"<SessionState in {self._workspace if self._workspace is not None else 'memory'}>"
 
 
 class TrackedCall(NamedTuple):
@@ -148,4 +162,4 @@ def _note_reads(reads: Sequence[_Read]) -> None:
             now.session_id, [(str(location.path), status, text) for location, status, text in reads]
         )
     except ToolError as error:  # the read itself succeeded; a later change will ask to read the file again
-        log.warning("that %s was read could not be noted: %s", reads[0][0].shown, error)
+        log.warning("the read of %s could not be recorded: %s", reads[0][0].shown, error)

@@ -171,7 +171,7 @@ class UndoLog:
             return left
         wanted = f"call {call_id}" if call_id else f"turn {turn}"
         if found:
-            raise ToolError(f"{wanted} is undone already", ErrorKind.USER, "Nothing needs to be done.")
+            raise ToolError(f"{wanted} is already undone", ErrorKind.USER, "Nothing needs to be done.")
         raise ToolError(
             f"{wanted} changed no file in this session",
             ErrorKind.NOT_FOUND,
@@ -207,7 +207,7 @@ class UndoLog:
                 ):
                     return [one]
             page = self.entries(session, before=page[-1].id, most=_PAGE)
-        raise ToolError("there is nothing to undo", ErrorKind.NOT_FOUND, "No file was changed that could be restored.")
+        raise ToolError("there is nothing to undo", ErrorKind.NOT_FOUND, "No changed file can be restored.")
 
     def _step_back(self, session: str, entry: UndoEntry, file: UndoFile, now: _FileState) -> None:
         if now.now != file.after:
@@ -218,11 +218,11 @@ class UndoLog:
             now.now, now.content = file.before, None
             return
         if file.dropped:
-            raise _lost_error(file, "what was there was dropped to make room for later changes")
+            raise _lost_error(file, "its old content was dropped to make room for later changes")
         with self._store.read_transaction() as connection:
             content = self._images.content(connection, file.before, file.base, now.content)
         if content is None:
-            raise _lost_error(file, "what was there is no longer kept")
+            raise _lost_error(file, "its old content is no longer stored")
         now.now, now.content, now.mode = file.before, content, file.mode
 
     def _conflict_error(self, session: str, entry: UndoEntry, file: UndoFile) -> ToolError:

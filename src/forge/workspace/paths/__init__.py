@@ -11,6 +11,7 @@ from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import HeldDirectory, find_held
 from forge.workspace import CAP
+from forge.workspace.state import find_state
 
 WRITES = "AGENT_FILESYSTEM_WRITES_ENABLED"
 MAX_NAME = 255  # bytes of one name
@@ -45,7 +46,7 @@ class Location:
         return Location(self.root, above, shown or ".", self.writable)
 
     def child(self, name: str) -> Location:
-        """Returns the location of `name` in this directory; `name` is no link."""
+        """Returns the location of `name` in this directory; `name` is not a link."""
         relative = name if self.relative == "." else f"{self.relative}/{name}"
         return Location(self.root, relative, name if self.shown == "." else f"{self.shown}/{name}", self.writable)
 
@@ -74,7 +75,9 @@ class PathValidator:
 
     @classmethod
     def of(cls, scope: Scope) -> PathValidator:
-        return cls(scope.workspace, scope.roots, writes=scope.writes)
+        spill = find_state(scope.workspace, "spill")  # long results, which the model may read
+        roots = scope.roots if spill is None else (*scope.roots, Root(spill))
+        return cls(scope.workspace, roots, writes=scope.writes)
 
     def resolve(self, path: str, *, blank: bool = False, follow: bool = True) -> Location:
         """Returns the location of a path, even if nothing exists there. Raises `ToolError` if it leads outside.
@@ -94,7 +97,9 @@ class PathValidator:
             raise outside_error(path)
         if path.endswith("/") and os.path.lexists(real) and not os.path.isdir(real):
             raise ToolError(
-                f"{quote_path(path)} ends like a directory, and is none", ErrorKind.USER, "Leave out the last slash."
+                f"{quote_path(path)} ends with a slash, but is not a directory",
+                ErrorKind.USER,
+                "Remove the last slash.",
             )
         return location
 
@@ -168,7 +173,7 @@ def check_spelling(path: str) -> None:
     try:
         longest = max(len(os.fsencode(name)) for name in path.split("/"))
     except UnicodeEncodeError:
-        raise ToolError("the path is not valid Unicode", ErrorKind.VALIDATION, "Write it again.") from None
+        raise ToolError("the path is not valid Unicode", ErrorKind.VALIDATION, "Send valid Unicode.") from None
     if longest > MAX_NAME:
         raise ToolError(
             f"a name in the path has {longest:,} bytes, the limit is {MAX_NAME}", ErrorKind.VALIDATION, "Shorten it."

@@ -186,20 +186,20 @@ def _check_regular(descriptor: int, shown: str) -> None:
     if stat.S_ISDIR(mode):
         raise ToolError(f"{quote_path(shown)} is a directory", ErrorKind.USER, "Name a file in it.")
     if not stat.S_ISREG(mode):
-        kind = _SPECIAL.get(stat.S_IFMT(mode), "no regular file")
+        kind = _SPECIAL.get(stat.S_IFMT(mode), "not a regular file")
         raise ToolError(f"{quote_path(shown)} is {kind} and cannot be read", ErrorKind.SECURITY, "Name a regular file.")
     os.set_blocking(descriptor, True)
 
 
 _EXPLANATIONS = {
     errno.ENOENT: ("does not exist", ErrorKind.NOT_FOUND, "Check the spelling."),
-    errno.ENOTDIR: ("is not a directory, or passes through something that is none", ErrorKind.NOT_FOUND, ""),
+    errno.ENOTDIR: ("is not a directory, or a part of its path is not one", ErrorKind.NOT_FOUND, ""),
     errno.EISDIR: ("is a directory", ErrorKind.USER, "Name a file in it."),
     errno.EACCES: ("may not be {doing} by this user", ErrorKind.PERMISSION, "Choose another, or ask the person."),
     errno.EPERM: ("may not be {doing} by this user", ErrorKind.PERMISSION, "Choose another, or ask the person."),
     errno.EROFS: ("is on a file system that is read-only", ErrorKind.PERMISSION, "Write somewhere else."),
     errno.ELOOP: (
-        "is a link that goes in a circle, or was replaced while it was opened",
+        "is in a loop of links, or was replaced while it was opened",
         ErrorKind.SECURITY,
         "Name the file itself.",
     ),
@@ -210,6 +210,6 @@ _EXPLANATIONS = {
     errno.ENAMETOOLONG: ("is too long", ErrorKind.VALIDATION, "Shorten it."),
     errno.ENOSPC: ("cannot be {doing}: the disk is full", ErrorKind.SYSTEM, "Free some space, then try again."),
     errno.EDQUOT: ("cannot be {doing}: the disk quota is used up", ErrorKind.SYSTEM, "Free some space first."),
-    errno.EFBIG: ("cannot be {doing}: it would be larger than files may be here", ErrorKind.SYSTEM, "Write less."),
+    errno.EFBIG: ("cannot be {doing}: it would exceed the maximum file size", ErrorKind.SYSTEM, "Write less."),
     errno.EMFILE: ("cannot be {doing}: too many files are open", ErrorKind.SYSTEM, "Try again in a moment."),
 }

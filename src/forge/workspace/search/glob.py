@@ -143,12 +143,12 @@ def segments_of(pattern: str) -> list[str]:
     for name in (f"{pattern}{ANYWHERE}" if pattern.endswith("/") else pattern).split("/"):
         if name == "..":
             if not segments or _WILD.search(segments[-1]):
-                raise BadGlob("it goes up with .. from a place that is not known")
+                raise BadGlob("it has .. at its start or after a wildcard")
             segments.pop()
         elif name not in ("", ".") and (name != ANYWHERE or segments[-1:] != [ANYWHERE]):
             segments.append(name)
     if not segments:
-        raise BadGlob("it names nothing")
+        raise BadGlob("it matches nothing")
     return segments
 
 

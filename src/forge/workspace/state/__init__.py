@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from forge.core.context import CurrentDirectory
 from forge.core.errors import ToolError
 from forge.core.held_directories import check_held
 from forge.core.plain_values import sendable
@@ -19,21 +20,33 @@ STRAY = ".forge-tmp-"  # prefix of temporary files beside their targets
 def state_directory(workspace: Path, *parts: str) -> Path:
     """Returns `.forge/parts…`, made if missing; a private temporary directory if the workspace cannot be written.
 
-    Also returns a temporary one if `.forge` was not made here, since a clone may bring sessions, schedules and
-    approvals that nobody gave, and if the workspace's directory was replaced.
+    Also returns a temporary one if nobody gave the workspace and it has no `.forge`, if `.forge` was not made here,
+    since a clone may bring sessions, schedules and approvals that nobody gave, and if the workspace's directory was
+    replaced.
     """
-    try:
-        check_held([workspace])
-        return _make_directory(workspace / NAME, parts, marked=True)
-    except (OSError, ToolError):
-        import tempfile  # only for a workspace that cannot be written
-        from hashlib import sha256
+    if not isinstance(workspace, CurrentDirectory) or (workspace / NAME).is_dir():
+        with contextlib.suppress(OSError, ToolError):
+            check_held([workspace])
+            return _make_directory(workspace / NAME, parts, marked=True)
+    root, mark = _temporary_directory(workspace)
+    return _make_directory(root, (mark, *parts))
 
-        user = os.getuid() if hasattr(os, "getuid") else 0
-        mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[
-            :16
-        ]  # workspaces must not share approvals or notes
-        return _make_directory(Path(tempfile.gettempdir()) / f"forge-{user}", (mark, *parts))
+
+def find_state(workspace: Path, *parts: str) -> Path | None:
+    """Returns the temporary directory of a workspace that nobody gave, if it is there; makes nothing."""
+    if not isinstance(workspace, CurrentDirectory):
+        return None
+    path = Path(*_temporary_directory(workspace), *parts)
+    return path if path.is_dir() else None
+
+
+def _temporary_directory(workspace: Path) -> tuple[Path, str]:
+    import tempfile  # only for a workspace without a directory of its own
+    from hashlib import sha256
+
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    mark = sha256(os.fsencode(workspace.absolute())).hexdigest()[:16]  # workspaces must not share approvals or notes
+    return Path(tempfile.gettempdir()) / f"forge-{user}", mark
 
 
 def explain_unusable(workspace: Path) -> tuple[str, str]:
@@ -41,7 +54,7 @@ def explain_unusable(workspace: Path) -> tuple[str, str]:
     if is_foreign(workspace / NAME):
         return (
             f"{workspace / NAME} was not made by Forge on this machine, and is not used",
-            "`forge trust` shows and accepts it; or move it away.",
+            "Run `forge trust` to review and trust it, or move it away.",
         )
     return f"{workspace / NAME} cannot be written", "Make it writable, or choose another workspace."
 

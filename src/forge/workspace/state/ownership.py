@@ -1,4 +1,4 @@
-"""Detects state directories that a clone or an archive brought: they are not used before they are accepted.
+"""Detects state directories that a clone or an archive brought: they are not used before they are trusted.
 
 Forge's mark in a directory holds values that nobody else can know in advance: this machine's id and the directory's own
 inode number. A copied, cloned or unpacked directory has another number.
@@ -22,7 +22,7 @@ _known: set[tuple[str, int]] = set()  # directories that this process found to b
 
 
 def is_own(directory: Path) -> bool:
-    """Returns True if the directory was made or accepted here. Marks one that holds only notes. Raises `OSError`."""
+    """Returns True if the directory was made or trusted here. Marks one that holds only notes. Raises `OSError`."""
     number = os.lstat(directory).st_ino
     if (str(directory), number) in _known:
         return True

@@ -178,7 +178,7 @@ class Store:
             raise StoreError(
                 f"{self.path} cannot be opened: {error.strerror or error}",
                 ErrorKind.CONFIG,
-                "It must be a file of your own, in a directory that you may write.",
+                "It must be your own file, in a directory that you can write to.",
             ) from error
 
 
@@ -214,7 +214,9 @@ def _store_error(path: Path, error: Exception, code: int) -> StoreError:
     if code in _SHUT:
         words = f"{path} cannot be opened or written: {error}"
         return StoreError(words, ErrorKind.CONFIG, "Check its permissions and those of its directory.")
-    return StoreError(f"{path}: {error}", ErrorKind.SYSTEM, "If it stays so, move the file away to start a new one.")
+    return StoreError(
+        f"{path}: {error}", ErrorKind.SYSTEM, "If this stays so, move the file away; Forge then starts a new one."
+    )
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -233,7 +235,7 @@ def make_private(path: Path) -> None:
         return
     status = path.lstat()  # not opened: closing it would drop the locks of this process's other connections
     if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, "it is a link, or no regular file")
+        raise OSError(errno.EINVAL, "it is a link, or not a regular file")
     if status.st_mode & 0o077:
         path.chmod(0o600)
 
@@ -264,7 +266,7 @@ def _set_aside(path: Path, error: Exception) -> StoreError:
     return StoreError(
         f"{path} is damaged ({error}); it was set aside as {aside.name}",
         ErrorKind.SYSTEM,
-        f'Try again: a new, empty one will be made. To get back what is readable: sqlite3 "{aside}" .recover',
+        f'Try again: a new, empty file will be made. To recover readable data: sqlite3 "{aside}" .recover',
     )
 
 

@@ -38,15 +38,15 @@ class DecodedText:
         except UnicodeEncodeError as error:
             line = text.count("\n", 0, error.start) + 1
             raise ToolError(
-                f"line {line} of the new text holds half a surrogate pair ({text[error.start]!a}), "
-                f"which {self.encoding.upper()} cannot hold",
+                f"line {line} of the new text contains half a surrogate pair ({text[error.start]!a}), "
+                f"which {self.encoding.upper()} cannot encode",
                 ErrorKind.VALIDATION,
                 "Write the whole character.",
             ) from None
 
 
 def decode(content: bytes) -> DecodedText:
-    """Decodes a file. Raises `ToolError` if it is no text, or if encoding it again would change its bytes."""
+    """Decodes a file. Raises `ToolError` if it is not text, or if encoding it again would change its bytes."""
     if is_binary(content[:HEAD]):
         raise ToolError("it is a binary file, not text", ErrorKind.USER, "Only text files can be used here.")
     encoding, mark = encoding_of(content)
@@ -68,7 +68,7 @@ def encoding_of(content: bytes) -> tuple[str, bytes]:
 
 
 def is_binary(head: bytes) -> bool:
-    """Returns True if the first bytes of a file are no text: a NUL byte, or more than 30 % control bytes."""
+    """Returns True if the first bytes of a file are not text: a NUL byte, or more than 30 % control bytes."""
     head = head[:HEAD]
     if encoding_of(head)[0] != "utf-8":
         return False

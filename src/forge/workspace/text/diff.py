@@ -39,7 +39,7 @@ def unified_diff(before: str | None, after: str | None, path: str, new_path: str
 
 
 def content_diff(before: bytes | None, after: bytes | None, path: str, new_path: str = "", context: int = 3) -> str:
-    """Builds the diff of two file contents. Raises `ToolError` if one is no text. Decodes only the differing part of
+    """Builds the diff of two file contents. Raises `ToolError` if one is not text. Decodes only the differing part of
     large ones.
     """
     new_path = new_path or path

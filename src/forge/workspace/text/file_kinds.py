@@ -78,7 +78,7 @@ _BRANDS = {  # of the ISO container
 def kind_of(head: bytes) -> Kind | None:
     """Returns the kind of a file that begins like this; None if it is unknown.
 
-    Some signatures are plain letters: use it only for files that are no text.
+    Some signatures are plain letters: use it only for files that are not text.
     """
     if head[4:8] == b"ftyp":
         return _BRANDS.get(head[8:12], Kind("MPEG-4 video", "video/mp4"))

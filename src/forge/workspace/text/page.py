@@ -61,7 +61,7 @@ def number_line(number: int, line: PageLine) -> str:
 def read_page(
     file: BinaryIO, first: int, bounds: Bounds, *, exact: int = EXACT, stopped: Callable[[], bool] = lambda: False
 ) -> Page:
-    """Reads the lines from number `first` on. Raises `ToolError` if they are no text, or if it was `stopped`.
+    """Reads the lines from number `first` on. Raises `ToolError` if they are not text, or if it was `stopped`.
 
     Splits lines as `split_lines` does. If the file grows or shrinks meanwhile, its content at the time of reading
     counts.

@@ -40,7 +40,7 @@ def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
     `directory` is where it runs, the workspace if it is empty.
     """
     if len(line) > shell.LONGEST:
-        return f"it has more than {shell.LONGEST:,} characters, too many to be judged"
+        return f"it has more than {shell.LONGEST:,} characters, too many to check"
     if _is_plain(line):
         return ""
     texts = [(text, ()) for text in dict.fromkeys((line, expand_line(line, scope)))]
@@ -49,7 +49,7 @@ def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
             if reason := _judge_line(text, Locations(scope, directory, values), 0):
                 return reason
         except TooDeep:
-            return "it has more commands inside each other than can be judged"
+            return "its commands are nested too deeply to check"
     return ""
 
 
@@ -65,9 +65,9 @@ def explain_unresolved(line: str, scope: Scope) -> str:
         try:
             _judge_line(line, locations, 0)
         except TooDeep:
-            return "it has more commands inside each other than can be judged"
+            return "its commands are nested too deeply to check"
         if locations.doubts:
-            return f"what {locations.doubts[0]} would change is known only when the line runs"
+            return f"the targets of {locations.doubts[0]} are known only when the line runs"
     return ""
 
 
@@ -99,9 +99,9 @@ def _judge_line(line: str, locations: Locations, depth: int) -> str:
         if reason := _judge_command(command, locations, depth):
             return reason
     if is_fork_bomb(found):
-        return "it starts itself again and again"
+        return "it starts itself without end (a fork bomb)"
     if runs_fetched_code(found):
-        return "it would run what it fetches from the network, unseen"
+        return "it would run downloaded code that no one has checked"
     inner = (_judge_line(text, locations, depth + 1) for text in find_printed_lines(found))
     return next((reason for reason in inner if reason), "")
 
@@ -219,7 +219,7 @@ def _mode(words: Sequence[str], locations: Locations) -> str:
     locations.note_doubt(words[0], _operands(words)[1:])
     for word in _operands(words):
         if found := locations.find_vital(word, with_workspace=False):
-            return f"it would change the access to everything in {found}"
+            return f"it would change the permissions of everything in {found}"
     return ""
 
 
@@ -237,7 +237,7 @@ def _find(words: Sequence[str], locations: Locations) -> str:
     is_filtered = any(word.startswith(("-name", "-iname", "-path", "-type", "-regex", "-newer")) for word in expression)
     for word in words[1:start] or ["."]:
         if found := locations.find_vital(word, with_workspace=not is_filtered):
-            return f"it would remove what is in {found}"
+            return f"it would remove everything in {found}"
     return ""
 
 
@@ -247,24 +247,24 @@ def _rsync(words: Sequence[str], locations: Locations) -> str:
         return ""
     locations.note_doubt("rsync", operands[-1:])
     found = locations.find_vital(operands[-1], with_workspace=False)
-    return f"it would remove what is in {found}" if found else ""
+    return f"it would remove everything in {found}" if found else ""
 
 
 def _power(words: Sequence[str], locations: Locations) -> str:
-    return "" if set(words) & {"--help", "--version", "-c"} else "it would stop this computer"
+    return "" if set(words) & {"--help", "--version", "-c"} else "it would stop or restart this computer"
 
 
 def _init(words: Sequence[str], locations: Locations) -> str:
-    return "it would stop this computer" if words[1:2] and words[1] in ("0", "6") else ""
+    return "it would stop or restart this computer" if words[1:2] and words[1] in ("0", "6") else ""
 
 
 def _systemctl(words: Sequence[str], locations: Locations) -> str:
     verbs = {"poweroff", "reboot", "halt", "kexec", "emergency", "rescue", "suspend", "hibernate", "soft-reboot"}
-    return "it would stop this computer" if set(_operands(words)[:1]) & verbs else ""
+    return "it would stop or restart this computer" if set(_operands(words)[:1]) & verbs else ""
 
 
 def _kill(words: Sequence[str], locations: Locations) -> str:
-    return "it would end every process" if "-1" in words[2:] or words[1:] == ("--", "-1") else ""
+    return "it would kill every process" if "-1" in words[2:] or words[1:] == ("--", "-1") else ""
 
 
 _JUDGES: dict[str, Callable[[Sequence[str], Locations], str]] = {

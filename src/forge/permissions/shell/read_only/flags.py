@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Operands(Enum):
-    """The meaning of the words that are no options."""
+    """The meaning of the words that are not options."""
 
     PATHS = "paths"
     PATTERN = "a pattern, then paths"

@@ -166,7 +166,7 @@ def _names_submodule(path: str, number: int, changed: int, size: int) -> bool:
 
 
 def _content(path: str, most: int) -> bytes | None:
-    """Returns a regular file's content; None if it is no such file, cannot be read or is larger."""
+    """Returns a regular file's content; None if it is not one, cannot be read or is larger."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
