@@ -15,16 +15,20 @@ import pytest
 
 import forge
 from forge.cli import perform as run
+from tests import programs
 
 SOURCES = str(Path(forge.__file__).parents[1])
 
 
 LAUNCH = """
-import fcntl, os, signal, sys, termios
+import fcntl, os, runpy, signal, sys, termios
 signal.signal(signal.SIGINT, signal.SIG_DFL)
 if os.isatty(0):
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "forge", *sys.argv[1:]])
+if "forge.cli" not in sys.modules:
+    os.execv(sys.executable, [sys.executable, "-m", "forge", *sys.argv[1:]])
+signal.signal(signal.SIGINT, signal.default_int_handler)
+runpy.run_module("forge", run_name="__main__", alter_sys=True)
 """
 """Starts the command so that Ctrl-C reaches it, whoever started the tests. To fork here would be unsafe: threads."""
 
@@ -43,12 +47,17 @@ class Ended(NamedTuple):
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-def start(workspace: Path, *arguments: str, stream: int = subprocess.PIPE) -> subprocess.Popen[bytes]:
+TERMINAL = {"COLUMNS": "80", "TERM": "xterm-256color", "NO_COLOR": None, "VISUAL": None, "EDITOR": None}
+
+
+def start(
+    workspace: Path, *arguments: str, stream: int = subprocess.PIPE, **changes: str | None
+) -> subprocess.Popen[bytes]:
     """The command while it runs, in a session of its own, connected to pipes or to a terminal."""
-    return subprocess.Popen(
+    return programs.Popen(
         [sys.executable, "-c", LAUNCH, *arguments],
         cwd=workspace,
-        env=environment(COLUMNS="80"),
+        env=environment(**{**TERMINAL, **changes}),
         stdin=stream,
         stdout=stream,
         stderr=stream,
@@ -90,7 +99,7 @@ def there(workspace: Path) -> Any:
     """`there("tool", "call", "-", given=b"…")`: the command in a process of its own, without a terminal."""
 
     def command(*arguments: str, given: bytes = b"", **changes: str | None) -> Ended:
-        done = subprocess.run(
+        done = programs.run(
             [sys.executable, "-m", "forge", *arguments],
             input=given,
             capture_output=True,

@@ -162,7 +162,7 @@ async def test_half_a_surrogate_pair_does_not_lose_the_id():
     wire = Wire(b'{"name": "look", "arguments": {"what": "\\ud800"}, "id": "x"}\n')
     answer = (await wire.answer())[0]
     assert (answer["id"], answer["name"]) == ("x", "look")
-    assert answer["error"] == "the arguments cannot be written as JSON: half a surrogate pair is no character"
+    assert answer["error"] == "the arguments cannot be written as JSON: half a surrogate pair is not a character"
 
 
 async def test_arguments_may_be_json_text():

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.project.audit import log_files as audit_files
+from forge.project.audit import log_files
 from forge.project.audit.log_events import EventFilter, parse_moment
 from forge.project.audit.log_summary import OTHERS, Summary
 from forge.project.audit.read_log import Log
@@ -69,7 +69,7 @@ def test_a_person_reads_a_line_for_everything_that_happened(here, log):
     assert shown[0] == f"{at}  s1  ▶ tidy up"
     assert shown[1].endswith('s1  ✓ file_read  0.50 s  {"path": "a"}')
     assert "? bash wants to execute rm -r x" in shown[2]
-    assert "! bash: no, said by person" in shown[3]
+    assert "! bash: no, by person" in shown[3]
     assert "⊘ bash: you said no" in shown[4]
     assert "s2/helper  ✗ bash: it exploded" in shown[5]
     assert "■ answer after 3 turns: done" in shown[6]
@@ -183,14 +183,14 @@ def test_no_content_breaks_it(tmp_path_factory, lines):
 
 
 def test_a_line_without_an_end_takes_no_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_files, "LONGEST_LINE", 4_096)
+    monkeypatch.setattr(log_files, "LONGEST_LINE", 4_096)
     path = tmp_path / "audit.ndjson"
     path.write_bytes(b"x" * 1_000_000 + b"\n" + line(EVENTS[0]))
     log = Log(path)
     assert [one.event for one in log] == [EVENTS[0]]
     assert log.unreadable == 1
-    with audit_files.open_log(path) as stream:
-        assert max(len(line) for _, line in audit_files.lines_from(stream, path, 0)) <= 4_096
+    with log_files.open_log(path) as stream:
+        assert max(len(line) for _, line in log_files.lines_from(stream, path, 0)) <= 4_096
 
 
 def test_what_is_invisible_is_shown(here, log):
@@ -230,7 +230,7 @@ def test_another_file_can_be_named(here, log, workspace):
 def test_where_nothing_is_logged_that_is_said(here, workspace):
     shown = here("audit")
     assert (shown.code, shown.out) == (0, "")
-    assert "nothing is logged yet" in shown.err
+    assert "does not exist yet" in shown.err
     assert here("audit", "--summary", "--json").json["tools"] == []
     assert not (workspace / ".forge").exists()
 
@@ -242,7 +242,7 @@ def test_a_log_that_came_with_the_project_leads_nowhere_else(here, workspace, tm
     (workspace / ".forge/audit.ndjson").symlink_to(secret)
     shown = here("audit")
     assert (shown.code, shown.out) == (2, "")
-    assert "it is a link" in shown.err
+    assert "it is a symbolic link" in shown.err
 
 
 def test_a_pipe_in_its_place_keeps_nobody_waiting(here, workspace):
@@ -250,7 +250,7 @@ def test_a_pipe_in_its_place_keeps_nobody_waiting(here, workspace):
     os.mkfifo(workspace / ".forge/audit.ndjson")
     shown = here("audit")
     assert shown.code == 2
-    assert "no regular file" in shown.err
+    assert "not a regular file" in shown.err
 
 
 def test_what_a_run_logged_is_read(here, workspace):
@@ -291,7 +291,7 @@ def test_following_begins_with_what_happened_last(tmp_path):
 
 
 def test_of_a_long_log_only_the_end_is_looked_at(tmp_path, monkeypatch):
-    monkeypatch.setattr(audit_files, "RECENT", 500)
+    monkeypatch.setattr(log_files, "RECENT", 500)
     path = tmp_path / "audit.ndjson"
     path.write_bytes(b"".join(said(f"{number}") for number in range(1_000)))
     shown = followed(path, [], last=100)

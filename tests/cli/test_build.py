@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from forge.cli import forge as commands
 from forge.cli.commands.build import command
 from forge.project.trust import accept
+from tests import programs
 from tests.cli.scripts import script
 
 READY = "egress: {mode: deny-all}\ntools: [{group: read}, local_shell]\n"
@@ -34,7 +34,7 @@ def _home(workspace: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch
 def test_a_project_is_built_and_it_is_said_how_to_run_it(here: Any, workspace: Path) -> None:
     done = here("build", "--prod", "--config", "forge.yaml")
     assert done.code == 0
-    assert "for development: local_shell" in done.err
+    assert "for development only: local_shell" in done.err
     assert f"forge run --from {workspace / '.forge-output'} --expect" in done.out
     assert json.loads((workspace / ".forge-output/agent.json").read_bytes())["tool_interface_version"] == "1.0"
 
@@ -65,7 +65,7 @@ def test_a_refusal_names_the_stage_and_all_that_is_wrong(here: Any, workspace: P
 def test_dev_and_prod_exclude_each_other(here: Any, workspace: Path) -> None:
     done = here("build", "--dev", "--prod", "--config", "forge.yaml")
     assert done.code == 2
-    assert "exclude each other" in done.err
+    assert "cannot be combined" in done.err
     assert not (workspace / ".forge-output").exists()
     assert here("build", "--dev", "--config", "forge.yaml").code == 0
 
@@ -98,7 +98,7 @@ def test_the_help_has_examples_and_the_exit_codes(here: Any) -> None:
 def test_at_a_terminal_every_stage_is_seen(workspace: Path) -> None:
     script = "import sys; from forge.cli.commands.build import command; command(sys.argv[1:])"
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
+    with programs.Popen(
         [sys.executable, "-c", script, "--config", "forge.yaml"],
         cwd=workspace, stdin=theirs, stdout=theirs, stderr=theirs,
     ) as process:  # fmt: skip
@@ -127,4 +127,4 @@ def test_what_was_built_runs_without_a_word_about_the_project_beside_it(here: An
     assert ran.code == 0
     assert "forge.yaml" not in ran.err
     assert f"forge run --from .forge-output --expect {built['sha256']} --session " in ran.err
-    assert "forge.yaml is not accepted yet" in here("run", "go", "--model", model).err
+    assert "forge.yaml is not trusted yet" in here("run", "go", "--model", model).err

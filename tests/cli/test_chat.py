@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,14 @@ import pytest
 import forge.cli.running.chat
 from forge.agent.session import SessionStore
 from forge.cli import perform as run
+from forge.cli.running.chat_prompts import join_messages, read_arguments
+from forge.cli.terminal.completing import find_completions
+from forge.core.errors import ToolError
+from forge.core.messages import Message
+from forge.sources.mcp.contents import PromptArgument, ServerPrompt
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
+from tests.sources.mcp import library
 
 PROMPT, MORE = b"> ", "… ".encode()
 DELEGATE = call("task", description="look", prompt="look around")
@@ -38,14 +46,14 @@ def test_a_conversation_goes_on_until_the_person_leaves(workspace):
     code, shown = talk(workspace, "run", "--model", model, says=says)
     assert code == 0
     assert f"{model} · " in shown
-    assert "to go on: forge run --session " in shown
+    assert "resume: forge run --session " in shown
     assert said(workspace) == ["hi", "Hello.", "and now?", "Still here."]
 
 
 def test_the_end_of_the_input_leaves_and_an_unused_session_is_not_kept(workspace):
     code, shown = talk(workspace, "run", "--model", script(workspace, "x"), says=((PROMPT, b"\x04"),))
     assert code == 0
-    assert "to go on" not in shown
+    assert "resume:" not in shown
     with SessionStore.of(workspace) as store:
         assert not store.list()
 
@@ -93,10 +101,10 @@ def test_commands_are_for_the_chat_and_not_for_the_model(workspace):
     code, shown = talk(workspace, "run", "--model", script(workspace, "Indeed."), says=says)
     assert code == 0
     for words in (
-        "/resume   go on where a run was stopped",
+        "/resume   resume the run that was stopped",
         "math_calculate",
         "This is 2",
-        "nothing to put into a summary",
+        "nothing to summarise",
         "There is no command /tols. Did you mean /tools?",
         "there is nothing to undo",
         "Nothing was stopped",
@@ -104,6 +112,49 @@ def test_commands_are_for_the_chat_and_not_for_the_model(workspace):
         assert words in shown
     assert said(workspace) == ["/etc/hosts is a file", "Indeed."]
     assert all(len(line) <= 80 for line in shown.splitlines() if line.startswith(("math_", "task ")))
+
+
+def test_tab_completes_commands_and_paths(workspace):
+    (workspace / "notes").mkdir()
+    (workspace / "notes" / "today.txt").write_text("")
+    says = (
+        (PROMPT, b"/he\t\n"),
+        (b"this list", b""),
+        (PROMPT, b"read @no\tto\t, please\n"),
+        (b"Read.", b""),
+        (PROMPT, b"/quit\n"),
+    )
+    code, _ = talk(workspace, "run", "--model", script(workspace, "Read."), says=says)
+    assert code == 0
+    assert said(workspace) == ["read @notes/today.txt, please", "Read."]
+
+
+def test_only_what_may_follow_is_offered(workspace):
+    for name in (".hidden", "a b", "apple", "odd\x1bname"):
+        (workspace / name).write_text("")
+    (workspace / "app").mkdir()
+
+    def offered(word: str, *, at_start: bool = True) -> list[str]:
+        return find_completions(word, ["/help", "/quit"], workspace, at_start=at_start)
+
+    assert offered("/") == ["/help", "/quit"]
+    assert offered("/", at_start=False) == []
+    assert offered("word") == []
+    assert offered("@") == ["@a b", "@app/", "@apple"]
+    assert offered("@.h", at_start=False) == ["@.hidden"]
+    assert offered("@no/such/") == []
+    assert offered(f"@{workspace}/appl") == [f"@{workspace}/apple"]
+
+
+def test_the_status_adds_up_the_runs_of_a_conversation(workspace):
+    says = ((PROMPT, b"hi\n"), (b"Hello.", b""), (PROMPT, b"more\n"), (b"in all ", b""), (PROMPT, b"/quit\n"))
+    model = script(workspace, "Hello.", "Again.")
+    code, shown = talk(workspace, "run", "--model", model, says=says)
+    assert code == 0
+    first, second = (line for line in shown.splitlines() if "1 turn · 0 calls" in line)
+    assert "scripted:script.json · " in first
+    assert "in all" not in first
+    assert " tokens" in second.partition("in all")[2]
 
 
 def test_ctrl_c_stops_the_run_and_the_conversation_goes_on(workspace):
@@ -219,3 +270,46 @@ def test_json_of_a_conversation_is_one_run_after_the_other(workspace, there):
 def test_bytes_that_are_no_text_do_not_end_the_conversation(workspace, there):
     ended = there("run", "--quiet", "--model", script(workspace, "Hello."), given=b"\xff\xfe\x00hi\n")
     assert (ended.code, ended.out) == (0, "Hello.\n")
+
+
+def test_a_prompt_of_a_server_is_a_command_and_tab_completes_it(workspace):
+    shutil.copy(library.HERE, workspace / "library.py")  # a server sees the workspace
+    entry = {"command": sys.executable, "args": ["library.py", "old"]}
+    (workspace / "forge.yaml").write_text(json.dumps({"mcpServers": {"docs": entry}}))
+    model = script(workspace, "Reviewed.", "Greeted.")
+    says = (
+        (PROMPT, b"/docs:re\t"),
+        (b"view", b"pa\t"),
+        (b"page=", b"gu\t"),
+        (b"guide", b"\n"),
+        (b"Reviewed.", b""),
+        (PROMPT, b"/docs:review style=short\n"),
+        (b"it needs page", b""),
+        (PROMPT, b"/docs:hello\n"),
+        (b"Greeted.", b""),
+        (PROMPT, b"/help\n"),
+        (b"/docs:review", b""),
+        (PROMPT, b"/quit\n"),
+    )
+    config = str(workspace / "forge.yaml")
+    code, shown = talk(workspace, "run", "--model", model, "--config", config, says=says)
+    assert code == 0, shown
+    assert "Review a page. page=… [style=…]" in shown
+    assert said(workspace) == ["Review guide (plain).", "Reviewed.", "Say hello.", "Greeted."]
+
+
+def test_arguments_of_a_prompt_are_read_and_explained():
+    one = ServerPrompt("ask", "", (PromptArgument("question", "", required=True),))
+    assert read_arguments("/x:ask", one, "how are you?") == {"question": "how are you?"}
+    assert read_arguments("/x:ask", one, "question='a b'") == {"question": "a b"}
+    two = ServerPrompt("mix", "", (PromptArgument("a"), PromptArgument("b", "", required=True)))
+    assert read_arguments("/x:mix", two, 'a=1 b="2 3"') == {"a": "1", "b": "2 3"}
+    for rest in ("", "a=1", "b=1 c=2", "b=1 loose"):
+        with pytest.raises(ToolError) as refused:
+            read_arguments("/x:mix", two, rest)
+        assert refused.value.suggestion == "Write /x:mix [a=…] b=…"
+
+
+def test_messages_of_both_sides_name_who_speaks():
+    assert join_messages([Message("user", "a"), Message("user", "b")]) == "a\n\nb"
+    assert join_messages([Message("user", "a"), Message("assistant", "b")]) == "User: a\n\nAssistant: b"

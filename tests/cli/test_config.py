@@ -45,7 +45,7 @@ def test_people_see_what_holds_and_who_said_it(config, monkeypatch):
     assert "user file" in lines["sandbox"]
     assert "environment variable FORGE_MODEL" in lines["agent.model"]
     assert "defaults" in lines["limits.turns"]
-    assert "is stricter than the project file p.yaml, and holds" in lines["note"]
+    assert "is stricter than the project file p.yaml; the stricter setting applies" in lines["note"]
     assert "hidden-value" not in ended.out
     assert "user file" not in config("show", "--config", "p.yaml").out
 

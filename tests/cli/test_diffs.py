@@ -27,11 +27,6 @@ def test_of_several_files_each_is_named_a_deleted_one_by_its_old_name():
 
 
 def test_colours_tell_names_from_what_goes_and_comes():
-    def colour(text, before=""):
-        return colour_diff(text, before).split("\n")
-
-    assert colour(DIFF)[0] == click.style("--- a/q.sql", fg="bright_black")
-    assert colour(DIFF)[4:6] == [click.style("--- old remark", fg="red"), click.style("+++ counter", fg="green")]
-    barred = "\n".join(["It would change:", *(f"| {line}" for line in DIFF.split("\n"))])
-    assert colour(barred, "| ")[0] == "It would change:"
-    assert colour(barred, "| ")[5] == click.style("| --- old remark", fg="red")
+    lines = colour_diff(DIFF).split("\n")
+    assert lines[0] == click.style("--- a/q.sql", fg="bright_black")
+    assert lines[4:6] == [click.style("--- old remark", fg="red"), click.style("+++ counter", fg="green")]

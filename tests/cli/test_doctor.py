@@ -32,18 +32,52 @@ def test_it_says_what_is_here(here, workspace):
 def test_it_says_whether_guardrails_can_redact_exactly(here, monkeypatch, there, status):
     find = importlib.util.find_spec
     found = {"re2": importlib.machinery.ModuleSpec("re2", None) if there else None}
-    monkeypatch.setattr(
-        "forge.project.doctor.machine.find_spec", lambda name: found[name] if name in found else find(name)
-    )
+    monkeypatch.setattr("forge.core.extras.find_spec", lambda name: found[name] if name in found else find(name))
     (check,) = [one for one in here("doctor", "--json").json["checks"] if one["check"] == "RE2"]
     assert check["status"] == status
     assert bool(check["fix"]) is not there
 
 
-def test_people_get_a_line_a_check(here):
-    ended = here("doctor")
-    assert ended.code == 0
-    assert any(line.split()[:2] == ["✓", "python"] for line in ended.out.splitlines())
+def test_people_get_a_verdict_first_and_every_check_if_they_ask(here):
+    short, all_of_it = here("doctor"), here("doctor", "--verbose")
+    assert (short.code, all_of_it.code) == (0, 0)
+    verdict = short.out.splitlines()[0]
+    assert verdict.startswith("Forge ")
+    assert all_of_it.out.splitlines()[0] == verdict
+    assert len(short.out.splitlines()) < 25 < len(all_of_it.out.splitlines())
+    assert any(line.split()[:2] == ["✓", "python"] for line in all_of_it.out.splitlines())
+    assert not any(line.split()[:2] == ["✓", "python"] for line in short.out.splitlines())
+
+
+def test_problems_come_first_with_what_to_do(here, workspace):
+    (workspace / "c.yaml").write_text("tools: [{name: mat_calculate}]\n")
+    verdict, problem, fix, *_ = here("doctor", "--config", "c.yaml").out.splitlines()
+    assert verdict.startswith("Forge cannot be used as it is set up here: 1 problem")
+    assert problem.startswith("✗ tools")
+    assert "math_calculate" in fix
+    (workspace / "c.yaml").write_text("tools: [{name: math_calculate}]\n")
+    assert "cannot be used" not in here("doctor", "--config", "c.yaml").out
+
+
+def test_it_counts_the_tools_that_are_listed(here, workspace):
+    (workspace / "tools").mkdir()
+    (workspace / "tools" / "count.py").write_text('"""\nTool: count\nDescription: Count.\n"""\nprint(1)\n')
+    (workspace / "forge.yaml").write_text(
+        "tools: [count, bash, schedule_list]\nmemory: {enabled: true}\nskills: {active: [code-agent]}\n"
+        "webhooks: {notify: 'https://a.example.com'}\n"
+    )
+    count = checks(here("doctor", "--json", "--config", "forge.yaml"))["tools"]["detail"]
+    assert not (workspace / ".forge").exists()
+    assert count == str(len(here("tool", "list", "--json", "--config", "forge.yaml").json["tools"]))
+
+
+def test_tools_of_servers_are_not_counted_and_it_says_so(here, workspace):
+    (workspace / "forge.yaml").write_text("tools: [math_calculate, git__status]\nmcpServers: {git: {command: git}}\n")
+    found = checks(here("doctor", "--json", "--config", "forge.yaml"))["tools"]
+    assert (found["status"], found["detail"]) == (
+        "ok",
+        "5, and those of 1 MCP server, which `forge tool list` opens",
+    )
 
 
 def test_of_keys_it_only_says_that_they_are_set(here, monkeypatch):
@@ -67,7 +101,7 @@ def test_a_named_configuration_is_loaded(here, workspace):
     (workspace / "forge.yaml").write_text("tools: [{name: math_calculate}]\npermissions: {rules: [allow read]}\n")
     found = checks(here("doctor", "--json", "--config", "forge.yaml"))
     assert found["configuration"]["status"] == "ok"
-    assert found["tools"]["detail"] == "4"
+    assert found["tools"]["detail"] == "5"
     assert "forge.yaml" in found["policy"]["detail"]
 
 
@@ -108,7 +142,7 @@ def test_what_is_not_right_is_followed_by_what_to_do(here, workspace):
 def test_keys_that_nobody_set_take_one_line(here, monkeypatch):
     monkeypatch.delenv("TAVILY_API_KEY", raising=False)
     monkeypatch.setenv("GROQ_API_KEY", "gsk-very-secret-123456")
-    shown = here("doctor").out.splitlines()
+    shown = here("doctor", "--verbose").out.splitlines()
     assert [line for line in shown if "TAVILY_API_KEY" in line] == [shown[-1]]
     assert "GROQ_API_KEY" not in shown[-1]
     assert any(line.startswith("✓ GROQ_API_KEY") for line in shown)

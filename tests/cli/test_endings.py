@@ -129,8 +129,8 @@ def test_debug_logs_what_happens(here):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["tol"], "Did you mean 'tool'?"),
-        (["tool", "lst"], "Did you mean 'list'?"),
+        (["tol"], "Did you mean `forge tool`?"),
+        (["tool", "lst"], "Did you mean `forge tool list`?"),
         (["frobnicate"], "Known are "),
         (["tool", "list", "--jsn"], "--jsn"),
         (["tool", "call"], "NAME"),
@@ -153,3 +153,18 @@ def test_help_and_version_say_what_there_is(here):
 
 def test_python_m_forge_is_the_command(there):
     assert there("--version").out.startswith("forge ")
+
+
+@pytest.mark.parametrize("name", sorted(forge.cli.forge.modules))
+def test_every_command_starts_in_a_process_of_its_own(workspace, name):
+    """`here` and, in `make test`, `there` share a process that has started already."""
+    done = subprocess.run(
+        [sys.executable, "-m", "forge", name, "--help"],
+        cwd=workspace,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=50,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: forge {name}")

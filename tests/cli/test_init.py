@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,10 @@ import pytest
 
 from forge.cli.commands.init import NAMES
 from forge.core.registry import ToolRegistry
-from forge.project.assemble.sources import MADE_FOR_PROJECTS
+from forge.project.assemble.choose import MADE_FOR_PROJECTS
 from forge.project.templates import TEMPLATES
 from forge.tools import built_ins
+from tests import programs
 from tests.cli.conftest import environment
 
 
@@ -62,15 +63,32 @@ def test_every_template_passes_its_own_checks(
     assert '"words": 4' in json.dumps(ended).replace("\\", "")
 
 
-def test_the_test_of_its_tool_passes(here: Any, workspace: Path) -> None:
-    """It is the same in every template."""
-    assert here("init").code == 0
-    done = subprocess.run(
+@pytest.mark.parametrize("template", NAMES)
+def test_the_tests_of_a_template_pass(here: Any, workspace: Path, template: str) -> None:
+    """They use the testing kit, and the agent of the project with its own rules."""
+    assert here("init", "--template", template).code == 0
+    assert "forge.testing" in (workspace / "tests" / "test_word_count.py").read_text()
+    done = programs.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
         cwd=workspace, env=environment(PYTEST_ADDOPTS=None), capture_output=True, text=True, timeout=50,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout
+    assert "3 passed" in done.stdout
+
+
+def test_the_commands_of_the_readme_work_in_their_order(
+    here: Any, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert here("init", "--template", "coding").code == 0
+    (workspace / "model.yaml").write_text("- Hello.\n")
+    monkeypatch.setenv("FORGE_MODEL", f"scripted:{workspace / 'model.yaml'}")
+    lines = [line.split("  #")[0].strip() for line in (workspace / "README.md").read_text().splitlines()]
+    commands = [shlex.split(line) for line in lines if line.startswith(("forge ", "python ", "pip "))]
+    assert [line[:2] for line in commands if line[0] != "forge"] == [["pip", "install"], ["python", "-m"]]
+    for program, *arguments in commands:
+        if program == "forge":
+            done = here(*arguments)
+            assert done.code == 0, (arguments, done.out + done.err)
 
 
 def test_the_templates_that_can_be_chosen_are_those_there_are() -> None:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+import threading
+from contextlib import contextmanager
 
+import httpx2
 import pytest
 
 from tests.cli.test_terminal import talk
+from tests.network.serving import serving
+from tests.sources.mcp.oauth_site import Site
 
 SERVER = """
 import json, sys
@@ -38,8 +44,12 @@ def offers(workspace):
 
     offer(status="Show the status.", log="Show the log.")
     servers = {
-        "git": {"command": sys.executable, "args": ["server.py", "offered.json"], "cwd": "."},
-        "gone": {"command": sys.executable, "args": ["-c", "import sys; sys.exit('no such thing')"]},
+        "git": {"command": sys.executable, "args": ["server.py", "offered.json"], "cwd": ".", "sandbox": "auto"},
+        "gone": {
+            "command": sys.executable,
+            "args": ["-c", "import sys; sys.exit('no such thing')"],
+            "sandbox": "auto",  # these tests also run where no sandbox can be had
+        },
     }
     (workspace / "forge.yaml").write_text(json.dumps({"mcpServers": servers}))
     return offer
@@ -91,7 +101,7 @@ def test_new_tools_are_approved_by_yes_and_changed_ones_are_not(here, offers, wo
 def test_unknown_servers_and_none_at_all_are_said(here, offers):
     unknown = here("mcp", "approve", "svn", *CONFIG)
     assert unknown.code == 2
-    assert "Configured are git, gone." in unknown.err
+    assert "The configured servers are git, gone." in unknown.err
     assert here("mcp", "forget", "svn", *CONFIG).code == 2
     assert here("mcp", "approve", "gone", *CONFIG).code == 2
     assert here("mcp", "list", "--json").json == {"servers": []}
@@ -118,16 +128,16 @@ def test_broken_approvals_are_told_and_no_yes_accepts_a_tool_until_a_person_has_
     for _ in range(2):  # the second command finds no file any more
         called = here("tool", "call", "git__status", "{}", "--yes", *CONFIG)
         assert called.code == 1
-        assert "was broken, and was set aside" in called.err
+        assert "was damaged and was renamed" in called.err
         assert "forge mcp approve" in called.err
     (aside,) = (workspace / ".forge").glob("pins.json.broken-*")
     assert states(here) == {"status": "unknown", "log": "unknown"}
-    assert "set aside" in here("mcp", "list", *CONFIG).out
+    assert "renamed to" in here("mcp", "list", *CONFIG).out
     refused = here("mcp", "approve", "git", "--yes", *CONFIG)
     assert refused.code == 1
     assert "git__status is not approved: it needs a person at a terminal\n" in refused.err
     assert aside.name in here("doctor", *CONFIG).out
-    asked = b"[a]ll that is new"
+    asked = b"[a]ll new ones"
     code, shown = talk(workspace, "mcp", "approve", "git", *CONFIG, says=((asked, b"a\n"),))
     assert code == 0
     assert "and send it to us" in shown
@@ -150,3 +160,59 @@ def test_approvals_of_a_state_that_is_not_used_leave_the_tools_unknown(here, off
     assert set(states(here).values()) == {"unknown"}
     mark.write_text(kept)
     assert set(states(here).values()) == {"pinned"}
+
+
+def test_a_login_is_shown_where_it_is_needed_stored_and_removed(here, there, workspace, tmp_path_factory, monkeypatch):
+    data = str(tmp_path_factory.mktemp("data"))
+    monkeypatch.setenv("XDG_DATA_HOME", data)
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    with oauth_site() as url:
+        servers = {"docs": {"url": f"{url}/mcp"}, "git": {"command": "git"}}
+        (workspace / "forge.yaml").write_text(json.dumps({"mcpServers": servers}))
+        docs = here("mcp", "list", "--json", *CONFIG).json["servers"][0]
+        assert (docs["state"], docs["login"]) == ("down", "needed")
+        assert "forge mcp login docs" in docs["error"]
+        pasted = b"http://127.0.0.1/callback?code=c\n"
+        ended = there("mcp", "login", "docs", "--no-browser", *CONFIG, given=pasted, XDG_DATA_HOME=data)
+        assert ended.code == 2
+        assert "Open this page and log in" in ended.err
+        assert "code_challenge_method=S256" in ended.err
+        assert "State parameter mismatch" in ended.err  # nobody opened the page
+        monkeypatch.setattr("webbrowser.open", visit)
+        ended = here("mcp", "login", "docs", *CONFIG)
+        assert (ended.code, ended.out) == (0, "Logged in at docs.\n")
+        docs = here("mcp", "list", "--json", *CONFIG).json["servers"][0]
+        assert (docs["state"], docs["login"], len(docs["tools"])) == ("up", "stored", 1)
+        assert here("mcp", "logout", "docs", *CONFIG).out == "Logged out of docs.\n"
+        assert here("mcp", "logout", "docs", *CONFIG).out == "There is no stored login of docs.\n"
+        assert "docs  down  login needed" in here("mcp", "list", *CONFIG).out
+        assert "takes no login" in here("mcp", "login", "git", *CONFIG).err
+
+
+def visit(url):
+    """As a browser does: the page redirects to the listener."""
+    with httpx2.Client(trust_env=False, follow_redirects=True) as client:
+        assert "You are logged in" in client.get(url).text
+
+
+@contextmanager
+def oauth_site():
+    """The site in a thread: a command has a loop of its own."""
+    ready, ended, found = threading.Event(), threading.Event(), []
+
+    async def serve():
+        site = Site()
+        async with serving(site) as web:
+            site.base = web.url
+            found.append(web.url)
+            ready.set()
+            await asyncio.to_thread(ended.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()))
+    thread.start()
+    try:
+        assert ready.wait(20)
+        yield found[0]
+    finally:
+        ended.set()
+        thread.join()

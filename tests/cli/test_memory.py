@@ -44,7 +44,7 @@ def test_what_is_found_is_shown_with_its_place(command, notes):
     wire = json.loads(command("search", "tea", "--json").out)
     assert [(one["source"], one["line_start"], one["line_end"]) for one in wire["results"]] == [("MEMORY.md", 1, 3)]
     assert wire["remarks"] == []
-    assert command("search", "nothing").err == "Nothing was found.\n"
+    assert command("search", "nothing").err == "No results.\n"
 
 
 def test_notes_are_listed_and_shown(command, notes):
@@ -68,7 +68,7 @@ def test_the_index_is_brought_up_to_date(command, notes):
     assert command("reindex").out.startswith("2 notes in 2 pieces; 2 changed, in ")
     done = json.loads(command("reindex", "--json").out)
     assert (done["notes"], done["changed"], done["chunks"], done["remarks"]) == (2, 0, 2, [])
-    assert json.loads(command("reindex", "--anew", "--json").out)["changed"] == 2
+    assert json.loads(command("reindex", "--rebuild", "--json").out)["changed"] == 2
 
 
 def test_a_damaged_index_is_reported(command, notes, workspace):
@@ -88,8 +88,8 @@ def test_how_much_there_is(command, notes, workspace):
 
 
 def test_a_workspace_without_notes_stays_as_it_is(command, workspace):
-    assert command("show").err == "Nothing is remembered here.\n"
-    assert command("search", "x").err == "Nothing was found.\n"
+    assert command("show").err == "There are no notes.\n"
+    assert command("search", "x").err == "No results.\n"
     assert json.loads(command("stats", "--json").out)["notes"] == 0
     assert json.loads(command("reindex", "--json").out)["notes"] == 0
     assert list(workspace.iterdir()) == []

@@ -41,7 +41,7 @@ def test_it_sees_the_target_and_the_layer(here, workspace, rules):
         "permissions: {rules: [allow write]}\n"
     )
     ended = here("policy", "explain", "uuid_generate", "--config", "c.yaml")
-    assert ended.out == "ask   write: the tool wants every call confirmed\n"
+    assert ended.out == "ask   write: the tool requires confirmation of every call\n"
 
 
 def test_what_may_be_asked_for_later_is_said(here, rules):

@@ -111,8 +111,8 @@ def test_documents_and_scripts_that_are_here_are_known(here, tried, workspace):
 @pytest.mark.parametrize(
     ("examples", "words"),
     [
-        ("[]", "it holds no examples"),
-        ("examples: 5", "it holds no examples"),
+        ("[]", "has no examples"),
+        ("examples: 5", "has no examples"),
         ("- 5", "[0]: expected a mapping"),
         ("- {tool: bash}", "[0]: expect is missing"),
         ("- {tool: bash, expect: alow}", "Did you mean 'allow'?"),

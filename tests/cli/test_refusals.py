@@ -13,17 +13,21 @@ from forge.schedules.store import _check_room
 from tests.cli.scripts import script
 
 REFUSED: list[tuple[list[str], str, str]] = [
-    (["audit", "--file", "no.ndjson"], "cannot show the audit log 'no.ndjson': there is no such", "leave --file out"),
-    (["audit", "--follow", "--summary"], "exclude each other", "Leave one of them out."),
-    (["undo", "--call", "1", "--turn", "2"], "exclude each other", "Leave one of them out."),
+    (["audit", "--file", "no.ndjson"], "cannot show the audit log 'no.ndjson': there is no such", "omit --file"),
+    (["audit", "--follow", "--summary"], "cannot be combined", "Remove one of them."),
+    (["undo", "--call", "1", "--turn", "2"], "cannot be combined", "Remove one of them."),
     (["run", " "], "The prompt is empty.", 'forge run "TASK"'),
-    (["session", "show", "x"], "there is no session 'x': none is kept", "forge run begins one"),
+    (["session", "show", "x"], "there is no session 'x': none is stored", "forge run creates one"),
     (["tool", "call", "nothing_like_it"], "there is no tool 'nothing_like_it'", "forge tool list"),
     (["tool", "new", "a__b"], "'a__b' cannot be the name of a tool", "Write a letter"),
-    (["mcp", "approve", "none"], "there is no MCP server 'none'", "--config names one"),
-    (["skill", "new", "A B"], "cannot be the name of a skill", "Write up to 64"),
+    (["mcp", "approve", "none"], "there is no MCP server 'none'", "name another file with --config"),
+    (["skill", "new", "A B"], "cannot be the name of a skill", "Use up to 64"),
     (["init", "--name", "!"], "cannot be the id of an agent", "Write lower-case letters"),
-    (["serve", "--http", "--host", "0.0.0.0"], "can be reached by others, and there is no token", "--token-env NAME"),
+    (
+        ["serve", "--http", "--host", "0.0.0.0"],
+        "can be reached from other machines, but there is no token",
+        "--token-env NAME",
+    ),
     (["serve", "--http", "--token-env", "NOT_SET_AT_ALL"], "holds no token", "plain characters or more"),
 ]
 

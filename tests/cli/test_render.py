@@ -8,15 +8,19 @@ import re
 import pytest
 
 import forge.cli.terminal.output
+from forge.cli.terminal.columns import clip
 from forge.cli.terminal.exit_codes import Ending
-from forge.cli.terminal.output import Output, clip
+from forge.cli.terminal.output import Output
 from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, describe_call, format_seconds
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
+    ReasoningDelta,
+    Retrying,
     RunFinished,
     RunStarted,
     TextDelta,
+    ToolArgumentsDelta,
     ToolCompleted,
     ToolFinished,
     ToolOutput,
@@ -321,3 +325,38 @@ def test_where_both_go_to_one_pipe_a_call_begins_a_line(plain):
     plain.output.together = True
     plain.show(RunStarted("who?"), TextDelta("I look."), ToolStarted(CALL), ToolFinished(CALL, True, ANSWER, 0.25))
     assert plain.both.splitlines()[:2] == ["I look.", '→ csv_parse(path="sales.csv")']
+
+
+def test_reasoning_is_seen_while_the_model_thinks_and_goes_with_its_answer(drawn):
+    drawn.show(RunStarted("who?"), ReasoningDelta("First line.\nI coun"), ReasoningDelta("t the words.\x1b[2J"))
+    assert drawn.view.is_moving
+    drawn.view.tick()
+    shown = [line.strip() for line in drawn.lines if line.strip()]
+    assert shown[-2:] == ["│ First line.", "│ I count the words.⟨U+001B⟩[2J"]
+    drawn.show(TextDelta("Three."))
+    assert "thinking" not in "\n".join(drawn.lines)
+    assert drawn.out.endswith("Three.")
+
+
+def test_a_file_is_seen_while_it_is_written(drawn):
+    write = ToolCall("file_write", {}, "w1")
+    pieces = ['{"path": "a.py", ', '"content": "one\\n', "two\\nthree\\n", 'fo\\"ur']
+    drawn.show(RunStarted("write"), *(ToolArgumentsDelta(write, piece) for piece in pieces))
+    drawn.view.tick()
+    shown = [line.strip() for line in drawn.lines if line.strip()]
+    assert shown[-5].startswith("⠙ writing file_write")
+    assert shown[-3:] == ["│ two", "│ three", '│ fo"ur']
+    drawn.show(ToolStarted(write))
+    assert "writing" not in "\n".join(drawn.lines)
+
+
+@pytest.mark.parametrize("view", ["plain", "drawn"])
+def test_a_retry_is_said_with_its_wait_and_its_reason(view, request):
+    shown = request.getfixturevalue(view)
+    shown.show(RunStarted("x"), Retrying("HTTP 429: slow down", 1, 2.5, 429))
+    assert any("↻ trying again in 2.5 s: HTTP" in line for line in shown.lines)
+
+
+def test_reasoning_and_drafts_write_nothing_where_nothing_can_be_drawn(plain):
+    plain.show(RunStarted("x"), ReasoningDelta("hm"), ToolArgumentsDelta(CALL, "{}"))
+    assert not plain.both

@@ -63,12 +63,12 @@ def test_a_run_looks_like_any_other_and_its_conversation_is_a_session(workspace,
     ended, run = durably(here, workspace, SUM, "It is 42.")
     assert (ended.code, ended.out) == (0, "Let me see. \nIt is 42.\n")
     said = ended.err.splitlines()
-    assert said[0] == f"run {run} · killed, it goes on with: forge runs resume {run}"
+    assert said[0] == f"run {run} · resume after a crash: forge runs resume {run}"
     assert said[1] == '→ math_calculate(expression="6 * 7")'
     assert said[2].startswith("✓ math_calculate  0.")
     assert said[3:4] == ["  42"]
     assert said[4].startswith("2 turns · 1 call · ")
-    assert said[5] == f"run {run} · session {run} · to go on: forge run --durable --session {run}"
+    assert said[5] == f"run {run} · session {run} · resume: forge run --durable --session {run}"
     again = here("run", "--durable", "more", "--session", run, "--model", script(workspace, "Even more."))
     assert (again.code, again.out) == (0, "Even more.\n")
     roles = [one["role"] for one in here("session", "show", run, "--json").json["messages"]]
@@ -110,7 +110,7 @@ def test_what_asks_waits_without_a_terminal_and_goes_on_once_it_is_answered(work
     assert here("runs", "answer", run, "words").code == 2
     answered = here("runs", "answer", run, "--yes")
     assert (answered.code, lines(workspace / "done.txt")) == (0, [])
-    assert f"goes on as soon as a worker is up: forge worker, or here: forge runs resume {run}" in answered.err
+    assert f"continues as soon as a worker is running: forge worker, or here: forge runs resume {run}" in answered.err
     asked = here("runs", "resume", run, "--quiet")
     assert (asked.code, asked.out) == (3, "Which one?\n\n1. a\n2. b\n")
     assert f'run {run} waits for an answer: forge runs answer {run} "…"' in asked.err
@@ -132,7 +132,7 @@ def test_a_no_and_other_arguments_reach_the_call(workspace, here):
     assert here("runs", "answer", run, "--edit", "{oops").code == 2
     refused = here("runs", "answer", run, "--edit", '{"command": 5, "timeout": "soon"}')
     assert refused.code == 2
-    assert "the arguments do not fit bash" in refused.err
+    assert "the arguments are not valid for bash" in refused.err
     assert len(here("runs", "show", run, "--json").json["questions"]) == 1
     assert here("runs", "answer", run, "--edit", '{"command": "echo changed >> done.txt"}').code == 0
     assert here("runs", "resume", run).out == "Done.\n"
@@ -146,7 +146,7 @@ def test_detached_it_is_left_to_whoever_goes_on_with_it(workspace, here):
     run = ended.out.strip()
     assert ended.code == 0
     assert ended.err.splitlines() == [
-        "No worker is up for it. Start one: forge worker",
+        "No running worker takes it. Start one: forge worker",
         f"To follow it: forge runs show {run} --follow",
     ]
     assert [(one["id"], one["status"]) for one in kept(here)] == [(run, "queued")]
@@ -164,16 +164,19 @@ def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_give
     ended = here("run", "--durable", "go", "--detach", *given)  # without a model: that is the worker's
     assert (ended.code, ended.err.splitlines()[0]) == (
         0,
-        "No worker is up for it. Start one: forge worker --queue night --app-version 7",
+        "No running worker takes it. Start one: forge worker --queue night --app-version 7",
     )
     (run,) = kept(here)
     assert [run[name] for name in ("queue", "tenant", "priority", "version")] == ["night", "acme", 5, "7"]
     assert here("runs", "list", "--tenant", "acme", "--json").json["runs"] == [run]
     assert here("runs", "list", "--tenant", "other", "--json").json["runs"] == []
-    said = f"run {run['id']} waits for a worker of version 7, queue night, and none is up"
+    said = f"run {run['id']} waits for a worker of version 7 and queue night, but none is running"
     assert said in here("runs", "show", run["id"]).out
     listed = here("runs", "list").err
-    assert listed == "1 run waits for a worker of version 7, queue night, and none is up: forge worker --queue night\n"
+    assert (
+        listed
+        == "1 run waits for a worker of version 7 and queue night, but none is running: forge worker --queue night\n"
+    )
     left = here("worker", "status", "--json").json["unattended"]
     assert left == [{"version": "7", "queue": "night", "queued": 1}]
     model = script(workspace, "Done.")
@@ -248,7 +251,7 @@ def test_what_cannot_be_kept_in_a_session_is_shown_all_the_same(workspace, here,
             for command in (("list",), ("show", run), ("files", run)):
                 ended = here("runs", *command)
                 assert ended.code == 0
-                assert "forge: what ended is not kept in its session yet: " in ended.err
+                assert "forge: finished runs are not stored in their sessions yet: " in ended.err
             assert kept(here)[0]["id"] == run
     assert here("runs", "list").err == ""
 
@@ -290,14 +293,14 @@ def test_what_is_to_be_typed_next_works_as_it_stands(workspace, here, monkeypatc
 
 def test_looking_where_no_file_is_makes_none(workspace, here):
     there = ("--database", "sqlite:///folder/none.db")
-    assert here("runs", "list", *there) == (0, "", "No run is kept here.\n")
+    assert here("runs", "list", *there) == (0, "", "There are no runs.\n")
     assert here("runs", "list", "--json", *there).json == {"runs": []}
     assert here("runs", "prune", "--days", "0", "--json", *there).json == {"deleted": 0}
     for command in ("show", "cancel", "files", "delete", "resume"):
         ended = here("runs", command, "run-1", *there)
         assert (ended.code, ended.out) == (2, "")
-        assert f"there is no run 'run-1': none is kept in {workspace}/folder/none.db" in ended.err
-    assert "has no tables of Forge yet: there is no such file" in here("worker", "status", *there).err
+        assert f"there is no run 'run-1': none is stored in {workspace}/folder/none.db" in ended.err
+    assert "does not contain Forge's tables yet: there is no such file" in here("worker", "status", *there).err
     begun = here("run", "--durable", "go", "--detach", *there)
     assert begun.code == 2
     assert f"there is no directory {workspace}/folder" in begun.err
@@ -390,15 +393,15 @@ def test_long_results_are_files_of_the_run(workspace, here):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("runs", "show", "nothing"), "there is no run 'nothing': none is kept in"),
+        (("runs", "show", "nothing"), "there is no run 'nothing': none is stored in"),
         (("run", "--durable"), "needs its task at once"),
         (("run", "x", "--detach"), "add --durable"),
         (("run", "x", "--database", "sqlite:///a.db"), "add --durable"),
-        (("run", "--durable", "x", "--detach", "--yes"), "--yes is about what this process works on"),
-        (("run", "--durable", "x", "--detach", "--max-turns", "1"), "--max-turns is about what this process works on"),
+        (("run", "--durable", "x", "--detach", "--yes"), "--yes applies to runs in this process"),
+        (("run", "--durable", "x", "--detach", "--max-turns", "1"), "--max-turns applies to runs in this process"),
         (("run", "--durable", "x", "--detach", "--policy", "p"), "forge worker --policy FILE"),
-        (("run", "x", "--tenant", "acme"), "--tenant is about runs that are kept: add --durable"),
-        (("run", "x", "--priority", "0"), "--priority is about runs that are kept: add --durable"),
+        (("run", "x", "--tenant", "acme"), "--tenant is for durable runs: add --durable"),
+        (("run", "x", "--priority", "0"), "--priority is for durable runs: add --durable"),
         (("run", "--durable", "x", "--priority", "11"), "-10<=x<=10"),
         (("run", "--durable", "x", "--queue", "_mine"), "cannot be the name of a queue"),
         (("runs", "answer", "x", " "), "The answer is empty"),
@@ -418,7 +421,7 @@ def test_what_cannot_be_done_is_said_in_words(workspace, here, arguments, words)
 
 def test_where_nothing_is_kept_nothing_is_made(workspace, here):
     assert here("runs", "list", "--json").json == {"runs": []}
-    assert here("runs", "list").err == "No run is kept here.\n"
+    assert here("runs", "list").err == "There are no runs.\n"
     assert not (workspace / ".forge").exists()
 
 
@@ -452,10 +455,10 @@ def test_at_a_terminal_it_is_asked_and_answered(workspace):
         "--model",
         script(workspace, wrote("one"), wrote("two"), QUESTION, "Thanks."),
     )
-    says = ((ASKED, b"once\n"), (ASKED, b"no\n"), (b"nothing: ", b"not that\n"), (b"> ", b"the first\n"))
+    says = ((ASKED, b"y"), (ASKED, b"r"), (b"(optional): ", b"not that\n"), (b"> ", b"the first\n"))
     code, shown = talk(workspace, *arguments, says=says)
     assert code == 0, shown
-    assert "bash (forge.tools.bash) wants to" in shown
+    assert "bash wants to execute" in shown
     assert "Which one?" in shown
     assert "Thanks." in shown
     assert lines(workspace / "done.txt") == ["one"]
@@ -497,7 +500,7 @@ def test_ctrl_c_cancels_the_run_and_it_can_go_on(workspace, here):
     assert "Stopping; Ctrl-C again leaves at once." in err.decode()
     (run,) = kept(here)
     assert run["status"] == "cancelled"
-    assert f"run {run['id']} cancelled · to go on: forge runs resume {run['id']}" in err.decode()
+    assert f"run {run['id']} cancelled · resume: forge runs resume {run['id']}" in err.decode()
     assert here("runs", "resume", run["id"], "--quiet") == (0, "All done.\n", "")
 
 

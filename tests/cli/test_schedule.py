@@ -50,7 +50,7 @@ def test_a_schedule_is_added_listed_and_removed(cli):
     assert line.endswith("  person  Count the stars")
     assert cli("schedule", "remove", "stars").err == "stars is removed.\n"
     empty = cli("schedule", "list")
-    assert (empty.code, empty.out, empty.err) == (0, "", "Nothing is scheduled.\n")
+    assert (empty.code, empty.out, empty.err) == (0, "", "There are no schedules.\n")
 
 
 def test_programs_read_json(cli):
@@ -87,7 +87,7 @@ def test_programs_read_json(cli):
 
 def test_an_existing_one_is_replaced_and_stays_switched_off(cli):
     cli("schedule", "add", "@daily", "Count", "--id", "stars", "--disabled")
-    assert "switched off" in cli("schedule", "add", "@hourly", "Count", "--id", "stars").err
+    assert "disabled" in cli("schedule", "add", "@hourly", "Count", "--id", "stars").err
     assert cli("schedule", "list", "--enabled", "--json").json == {"schedules": []}
     assert cli("schedule", "add", "@hourly", "Count", "--id", "stars", "--enabled", "--json").json["next_fire"]
 
@@ -102,7 +102,7 @@ def test_an_existing_one_is_replaced_and_stays_switched_off(cli):
         (["remove", "nothing"], "no schedule"),
         (["history", "nothing"], "no schedule"),
         (["run", "nothing"], "no schedule"),
-        (["run", "nothing", "--once"], "exclude each other"),
+        (["run", "nothing", "--once"], "cannot be combined"),
         (["run", "--once", "--yes"], "unattended"),
     ],
 )

@@ -21,6 +21,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 
 from forge.cli.commands.serve import command
+from tests import programs
 from tests.cli.conftest import SOURCES, environment
 
 SERVE = (
@@ -36,7 +37,7 @@ def serve(*arguments: str) -> list[str]:
 @contextlib.contextmanager
 def talking(*arguments: str, program: str = SERVE):
     """The server with pipes, which is ended at the end."""
-    process = subprocess.Popen(
+    process = programs.Popen(
         [sys.executable, "-c", program, *arguments],
         env=environment(),
         stdin=subprocess.PIPE,
@@ -128,7 +129,7 @@ def test_hand_written_messages_of_every_kind_are_answered_and_the_server_goes_on
         send(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": "never"}})
         send(process, {"jsonrpc": "2.0", "id": 9, "result": {}})
         send(process, b'{"a": "' + b"x" * (9 * 1024 * 1024) + b'"}')
-        assert "is not read" in received(process)["error"]["message"]
+        assert "at most 8,388,608 bytes" in received(process)["error"]["message"]
         send(process, call(6, "math_calculate", expression="2+2"))
         assert received(process)["id"] == 6
         process.stdin.close()
@@ -169,6 +170,30 @@ def test_a_client_that_reads_nothing_does_not_keep_it_from_ending(tmp_path):
             send(process, request(number, "tools/list"))  # megabytes of answers
         process.send_signal(signal.SIGTERM)
         assert process.wait(5) == 0, process.stderr.read()
+
+
+def test_files_are_resources_and_skills_are_prompts(tmp_path):
+    (tmp_path / "notes.txt").write_text("Nothing.")
+    (tmp_path / "private.txt").write_text("No.")
+    (tmp_path / "rules.txt").write_text("allow read\ndeny read private.txt\n")
+    folder = tmp_path / "skills" / "tidy-up"
+    folder.mkdir(parents=True)
+    (folder / "SKILL.md").write_text("---\nname: tidy-up\ndescription: Tidy up.\n---\nFirst look, then move.\n")
+    rules = str(tmp_path / "rules.txt")
+    with talking("--workspace", str(tmp_path), "--no-audit", "--policy", rules) as process:
+        offered = hello(process)["result"]["capabilities"]
+        assert {"tools", "resources", "prompts", "completions", "logging"} <= offered.keys()
+        send(process, request(1, "resources/list"))
+        listed = {one["name"]: one["uri"] for one in received(process)["result"]["resources"]}
+        assert "notes.txt" in listed
+        assert "private.txt" not in listed
+        send(process, request(2, "resources/read", uri=listed["notes.txt"]))
+        assert received(process)["result"]["contents"][0]["text"] == "Nothing."
+        send(process, request(3, "resources/read", uri=listed["notes.txt"].replace("notes", "private")))
+        assert "denied" in received(process)["error"]["message"]
+        send(process, request(4, "prompts/get", name="tidy-up", arguments={"request": "Tidy ~/x."}))
+        [message] = received(process)["result"]["messages"]
+        assert message["content"]["text"] == "First look, then move.\n\nTidy ~/x."
 
 
 def test_nothing_but_the_protocol_is_on_the_standard_output(tmp_path):
@@ -218,6 +243,26 @@ async def test_the_official_client_over_http_with_the_token_that_was_printed(tmp
         assert process.stdout.read() == b""
 
 
+async def test_an_issuer_in_the_configuration_protects_the_server(tmp_path):
+    auth = {"issuer": "http://127.0.0.1:9", "resource": "https://tools.example.com/mcp", "scopes": {"r": "read"}}
+    (tmp_path / "forge.yaml").write_text(json.dumps({"serve": {"auth": auth}}))
+    named = ("--config", str(tmp_path / "forge.yaml"), "--require-scope", "tools")
+    with talking("--workspace", str(tmp_path), "--http", "--port", "0", "--no-audit", *named) as process:
+        url = process.stderr.readline().decode().split(" at ")[1].strip()
+        assert (
+            "access token of http://127.0.0.1:9 for https://tools.example.com/mcp" in process.stderr.readline().decode()
+        )
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            refused = await http.post(url, content=b"{}")
+            assert refused.status_code == 401
+            where = "https://tools.example.com/.well-known/oauth-protected-resource/mcp"
+            assert refused.headers["www-authenticate"] == f'Bearer scope="tools", resource_metadata="{where}"'
+            found = (await http.get(url.replace("/mcp", "/.well-known/oauth-protected-resource"))).json()
+            assert (found["resource"], found["scopes_supported"]) == (auth["resource"], ["tools", "r"])
+            head = "eyJhbGciOiJFUzI1NiJ9.e30.AAAA"  # ES256: the keys would decide
+            assert (await http.post(url, headers={"Authorization": f"Bearer {head}"})).status_code == 503
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -225,6 +270,8 @@ async def test_the_official_client_over_http_with_the_token_that_was_printed(tmp
         (("--http", "--token-env", "NO_SUCH_TOKEN"), "token of 16"),
         (("--http", "--token-env", "SHORT_TOKEN"), "token of 16"),
         (("--http", "--host", "192.0.2.1", "--token-env", "GOOD_TOKEN"), "cannot listen on 192.0.2.1"),
+        (("--http", "--require-scope", "tools"), "--issuer URL"),
+        (("--http", "--issuer", "http://login.example.com", "--port", "0"), "not encrypted"),
         (("--config", "no-such.yaml"), "no-such.yaml"),
     ],
 )
@@ -252,6 +299,12 @@ def test_the_configuration_over_http_names_a_variable_and_no_token(capsys):
         "url": "http://127.0.0.1:8484/mcp",
         "headers": {"Authorization": "Bearer ${FORGE_TOKEN}"},
     }
+
+
+def test_with_an_issuer_the_configuration_over_http_has_no_token(capsys):
+    command(["--http", "--issuer", "https://login.example.com", "--print-config"], standalone_mode=False)
+    (entry,) = json.loads(capsys.readouterr().out)["mcpServers"].values()
+    assert entry == {"type": "http", "url": "http://127.0.0.1:8484/mcp"}
 
 
 @pytest.mark.slow

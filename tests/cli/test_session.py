@@ -54,13 +54,42 @@ def test_a_copy_goes_its_own_way(workspace, talked):
     assert talked("session", "fork", "sum", "third", "--json").json["messages"] == 5
 
 
+def test_a_session_gets_a_title_and_keeps_its_name(talked):
+    renamed = talked("session", "rename", "sum", "A sum\x1b[2J\nof two", "--json")
+    assert renamed.json == {"name": "sum", "title": "A sum [2J"}
+    assert talked("session", "list", "--json").json["sessions"][0]["title"] == "A sum [2J"
+    assert "sum: Six times seven" in talked("session", "rename", "sum", "Six times seven").err
+    assert talked("session", "list").out.rstrip().endswith("Six times seven")
+    assert talked("session", "rename", "sum", " ").code == 2
+
+
+@pytest.mark.parametrize(("setting", "title"), [("true", "A sum of two"), ("false", "how much?")])
+def test_the_model_titles_a_session_at_a_terminal(workspace, here, monkeypatch, setting, title):
+    (workspace / "forge.yaml").write_text(f"agent: {{session_titles: {setting}}}\n")
+    monkeypatch.setattr("forge.cli.running.chat_session.sys.stderr.isatty", lambda: True, raising=False)
+    model = script(workspace, "It is 42.", {"title": "A sum of two"})
+    done = here("run", "how much?", "--session", "sum", "--model", model, "--config", "forge.yaml", "--plain")
+    assert done.code == 0, done.err
+    assert here("session", "list", "--json").json["sessions"][0]["title"] == title
+    log = (workspace / ".forge" / "audit.ndjson").read_text()
+    assert log.count('"session_titled"') == (setting == "true")
+
+
+def test_a_program_pays_for_no_title(workspace, here):
+    model = script(workspace, "It is 42.", {"title": "A sum of two"})
+    assert here("run", "how much?", "--session", "sum", "--model", model).code == 0
+    assert here("session", "list", "--json").json["sessions"][0]["title"] == "how much?"
+
+
 def test_a_session_is_removed_for_good(talked):
     assert talked("session", "delete", "sum", "--json").json == {"deleted": "sum"}
     assert talked("session", "show", "sum").code == 2
     assert talked("session", "list", "--json").json == {"sessions": []}
 
 
-@pytest.mark.parametrize("arguments", [["show", "smu"], ["fork", "smu", "x"], ["export", "smu"], ["delete", "smu"]])
+@pytest.mark.parametrize(
+    "arguments", [["show", "smu"], ["fork", "smu", "x"], ["export", "smu"], ["rename", "smu", "x"], ["delete", "smu"]]
+)
 def test_an_unknown_session_is_exit_code_2(talked, arguments):
     ended = talked("session", *arguments)
     assert (ended.code, ended.out) == (2, "")
@@ -73,7 +102,7 @@ def test_a_name_that_is_taken_is_refused(talked):
 
 def test_a_workspace_without_sessions_stays_as_it_is(workspace, here):
     ended = here("session", "list")
-    assert (ended.code, ended.out, ended.err) == (0, "", "No session is kept here.\n")
+    assert (ended.code, ended.out, ended.err) == (0, "", "No session is stored here.\n")
     assert here("session", "list", "--json").json == {"sessions": []}
     assert here("session", "show", "any").code == 2
     assert list(workspace.iterdir()) == []

@@ -86,7 +86,7 @@ def test_an_unknown_skill_is_refused_with_a_hint(skill, workspace):
 def test_check_says_what_is_wrong(skill, workspace):
     put(workspace, "deploy/SKILL.md", GOOD)
     assert skill("check").code == 0
-    assert "nothing is wrong" in skill("check", "deploy").out
+    assert "no problems" in skill("check", "deploy").out
     put(workspace, "lacking.md", LACKING)
     put(workspace, "broken/SKILL.md", "nothing")
     put(workspace, "tools.md", "---\ndescription: x\n---\n## Tool: bash\nB.\n")
@@ -94,7 +94,7 @@ def test_check_says_what_is_wrong(skill, workspace):
     assert ended.code == 1
     assert "skills/broken/SKILL.md: it has no front matter" in ended.out
     assert "lacking: the program no-such-program is not installed" in ended.out
-    assert "tool bash: the name belongs to another tool" in ended.out
+    assert "tool bash: the name is taken by another tool" in ended.out
     assert skill("check", "deploy").code == 0
     assert skill("check", "broken").code == 1
     told = skill("check", "lacking", "--json")
@@ -125,11 +125,11 @@ def test_names_that_cannot_be_used_are_refused(skill, workspace, name):
 
 def test_nothing_is_overwritten(skill, workspace):
     assert skill("new", "weather").code == 0
-    assert "is a skill of that name already" in skill("new", "weather").err
+    assert "already is a skill with that name" in skill("new", "weather").err
     (workspace / "skills/climate").mkdir()
     ended = skill("new", "climate")
     assert ended.code == 2
-    assert "skills/climate is there already" in ended.err
+    assert "skills/climate already exists" in ended.err
 
 
 def test_a_disk_that_is_full_leaves_nothing_behind(skill, workspace, monkeypatch):

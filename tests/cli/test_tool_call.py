@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from forge.cli.running.call_arguments import parse_pairs
+from forge.core.errors import ToolError
+from forge.core.spec import ToolSpec
+
 WIRE = {"id", "name", "success", "is_error", "for_llm", "silent", "async", "title", "data", "attachments", "error"}
 
 
@@ -214,3 +218,101 @@ def test_a_stream_is_told_which_tools_exist_but_are_left_out(there, workspace):
     assert (left_out["id"], left_out["error_type"]) == (1, "not_found")
     assert unknown["error"] == "no such tool"
     assert listed["for_llm"] == "42"
+
+
+@pytest.mark.parametrize(
+    ("words", "llm"),
+    [
+        (("math_calculate", "expression=6 * 7"), "42"),
+        (("converse", "message=a=b"), "a=b"),
+        (("json_parse", 'data={"a": [1]}', "query=a[0]"), "1"),
+        (("csv_parse", "data=a,b\n1,2", "delimiter=,"), "1"),
+    ],
+)
+def test_arguments_may_be_typed_as_pairs(here, words, llm):
+    ended = here("tool", "call", *words)
+    assert ended.code == 0
+    assert llm in ended.json["for_llm"]
+
+
+def test_a_value_may_be_the_text_of_a_file(here, workspace):
+    (workspace / "notes.txt").write_text("to be\n")
+    (workspace / "list.json").write_text('["a.txt", "b.txt"]')
+    assert here("tool", "call", "converse", "message=@notes.txt").json["for_llm"] == "to be\n"
+    assert here("tool", "call", "converse", "message=@@notes.txt").json["for_llm"] == "@notes.txt"
+    assert here("tool", "call", "converse", "message=a@b").json["for_llm"] == "a@b"
+    (workspace / "a.txt").write_text("first")
+    (workspace / "b.txt").write_text("second")
+    assert "second" in here("tool", "call", "file_read", "path=@list.json").json["for_llm"]
+
+
+def test_a_file_outside_or_hidden_by_a_rule_is_no_value(here, workspace, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "secret.txt"
+    outside.write_text("secret")
+    (workspace / "link.txt").symlink_to(outside)
+    (workspace / ".env").write_text("KEY=1")
+    (workspace / "image.png").write_bytes(b"\x89PNG\x00\x00")
+    (workspace / "p.rules").write_text("deny read .env\n")
+    for path, why in {
+        str(outside): "outside",
+        "link.txt": "outside",
+        ".env": "denied",
+        "image.png": "binary",
+        "gone.txt": "exist",
+        "": "missing",
+    }.items():
+        ended = here("tool", "call", "converse", f"message=@{path}", "--policy", "p.rules")
+        assert (ended.code, ended.json["success"]) == (1, False), path
+        assert why in ended.json["error"], ended.json
+        assert f"message=@@{path}" in ended.json["suggestion"]
+        assert "secret" not in ended.json["for_llm"].replace("secret.txt", "")
+
+
+def test_values_of_pairs_follow_the_schema():
+    schema = {
+        "properties": {
+            "text": {"type": "string"},
+            "count": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+            "ratio": {"type": "number"},
+            "loud": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"type": "string"}},
+            "sizes": {"type": "array", "items": {"$ref": "#/$defs/size"}},
+            "more": {"type": "object"},
+            "level": {"enum": [1, 2, "high"]},
+        },
+        "$defs": {"size": {"type": "integer"}},
+    }
+    spec = ToolSpec(name="t", description="", parameters=schema)
+    words = "text=5 count=3 ratio=2 loud=True tags=a tags=1 sizes=1 sizes=2 level=high".split()
+    assert parse_pairs([*words, 'more={"a": null}'], spec) == {
+        "text": "5",
+        "count": 3,
+        "ratio": 2,
+        "loud": True,
+        "tags": ["a", "1"],
+        "sizes": [1, 2],
+        "level": "high",
+        "more": {"a": None},
+    }
+    assert parse_pairs(['tags=["a", "b"]', "level=2", "text=null", "count=many"], spec) == {
+        "tags": ["a", "b"],
+        "level": 2,
+        "text": "null",
+        "count": "many",
+    }
+    with pytest.raises(ToolError, match="text is given 2 times"):
+        parse_pairs(["text=a", "text=b"], spec)
+
+
+def test_an_unknown_name_of_a_pair_is_explained(here):
+    ended = here("tool", "call", "math_calculate", "expresion=1")
+    assert (ended.code, ended.json["suggestion"]) == (1, "Did you mean 'expression'?")
+    assert "has no parameter 'nonsense'" in here("tool", "call", "math_calculate", "nonsense=1").json["error"]
+
+
+@pytest.mark.parametrize("words", [('{"expression": "1"}', "expression=1"), ("expression=1", "2"), ("one", "two")])
+def test_json_and_pairs_are_not_mixed(here, words):
+    ended = here("tool", "call", "math_calculate", *words)
+    assert ended.code == 2
+    assert "either one JSON object, or only name=value pairs" in " ".join(ended.err.split())
+    assert here("tool", "call", "math_calculate", words[0].replace("one", '{"expression": "1"}')).code == 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
 import pytest
 
 from forge.cli.commands import tool
 from forge.sources.scripts import scripts
+from tests import programs
 from tests.cli.conftest import environment
 
 
@@ -31,7 +31,7 @@ def test_it_writes_a_tool_and_a_test_that_passes(new, workspace, lang, script):
     (made,) = folder.load()
     assert (made.spec.name, made.spec.origin, folder.problems) == ("weather-now", f"script:{script}", [])
     assert list(made.spec.parameters["properties"]) == ["text", "times"]
-    run = subprocess.run(
+    run = programs.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests"],
         cwd=workspace,
         env=environment(PYTEST_ADDOPTS=None),
@@ -108,3 +108,42 @@ def test_it_writes_both_files_or_none(new, workspace):
     assert list((workspace / "tools").iterdir()) == []
     (workspace / "tests").unlink()
     assert new("weather").code == 0
+
+
+def test_it_names_the_rule_that_allows_the_tool(new, here, workspace):
+    (workspace / "forge.yaml").write_text("permissions:\n  rules:\n    - ask execute\n")
+    flags = ("--config", "forge.yaml")
+    asked = new("weather", *flags)
+    rule = asked.out.splitlines()[-1]
+    assert (asked.code, rule.strip()) == (0, "- allow execute tools/weather.py")
+    call = ("tool", "call", "weather", "text=hello", *flags)
+    assert here(*call).json["error_type"] == "permission_error"
+    (workspace / "forge.yaml").write_text(f"permissions:\n  rules:\n    - ask execute\n{rule}\n")
+    assert here(*call).json["success"], here(*call).out
+
+
+def test_it_names_no_rule_where_one_allows_the_tool(new, workspace):
+    (workspace / "forge.yaml").write_text("permissions: {rules: [allow execute tools/*]}\n")
+    assert "allow execute" not in new("weather", "--config", "forge.yaml").out
+    told = new("climate", "--config", "forge.yaml", "--json").json
+    assert (told["decision"], told["rule"]) == ("allow", "allow execute tools/climate.py")
+
+
+@pytest.mark.parametrize(
+    ("typed", "hint"),
+    [
+        (("tool", "create", "x"), "Did you mean `forge tool new`?"),
+        (("tool", "show", "x"), "Did you mean `forge tool describe`?"),
+        (("tool", "delete", "x"), "To remove a tool of the project, delete its file in tools/."),
+        (("schedule", "create"), "Did you mean `forge schedule add`?"),
+        (("session", "rm"), "`forge session delete`"),
+        (("runs", "approve"), "Did you mean `forge runs answer`?"),
+        (("chat",), "Did you mean `forge run`?"),
+        (("tol",), "Did you mean `forge tool`?"),
+        (("tool", "frobnicate"), "Known are call, describe, list, new."),
+    ],
+)
+def test_a_verb_of_another_program_is_hinted_to_ours(here, typed, hint):
+    ended = here(*typed)
+    assert ended.code == 2
+    assert hint in ended.err

@@ -51,7 +51,8 @@ def test_an_untrusted_project_is_named_in_one_line_and_not_used(here, place):
     assert ended.code == 0
     assert "csv_parse" in names(ended)
     assert ended.err.splitlines() == [
-        "forge: forge.yaml is not accepted yet, and is not used; `forge trust` shows what it would do, and accepts it"
+        "forge: forge.yaml is not trusted yet, so Forge ignores it; run `forge trust` to see what it would enable, and"
+        " to trust it"
     ]
 
 
@@ -66,7 +67,7 @@ def test_once_accepted_it_is_used_by_every_command(here, place, trust):
     ended = trust("--yes")
     assert ended.code == 0
     assert "allows without asking" in ended.out
-    assert "Accepted" in ended.out
+    assert "Trusted" in ended.out
     listed = here("tool", "list", "--json")
     assert names(listed) == ["ask_question", "converse", "math_calculate", "task", "task_completion"]
     assert listed.err == ""
@@ -80,7 +81,7 @@ def test_a_change_is_shown_as_a_difference(here, place, trust):
     (place / "forge.yaml").write_text("tools: [{name: 'csv_*'}]\npermissions: {rules: [allow execute]}\n")
     ended = here("tool", "list", "--json")
     assert names(ended) == ["ask_question", "converse", "math_calculate", "task", "task_completion"]
-    assert "has changed since it was accepted; the version you accepted stays in force. Run `forge trust`" in ended.err
+    assert "has changed since you trusted it; the version you trusted still applies. Run `forge trust`" in ended.err
     shown = trust("--dry-run")
     assert shown.code == 0
     assert "-tools: [{name: 'math_*'}]" in shown.out
@@ -106,7 +107,7 @@ def test_no_edit_gives_more_tools_or_fewer_rules_than_were_accepted(here, place,
         (place / "forge.yaml").write_text(now)
     listed = here("tool", "list", "--json")
     assert names(listed) == before
-    assert "stays in force" in listed.err
+    assert "still applies" in listed.err
     refused = here("tool", "call", "file_read", '{"path": "secret.txt"}', "--yes", "--json")
     assert refused.code == 1
     assert refused.json["error_type"] == "permission_error"
@@ -149,7 +150,7 @@ def test_every_door_stops_with_2_where_the_accepted_rules_cannot_be_known(here, 
     store.write_text("{")
     ended = here(*command)
     assert ended.code == 2
-    assert "cannot tell which rules hold" in ended.err
+    assert "cannot tell which rules apply" in ended.err
     assert "forge trust" in ended.err
 
 
@@ -160,11 +161,11 @@ def test_a_broken_store_is_a_finding_of_the_doctor_and_refused_by_trust(here, pl
     store.write_text("{")
     examined = here("doctor")
     assert examined.code == 1
-    assert "it is broken" in examined.out
+    assert "it is damaged" in examined.out
     assert trust("--yes").code == 2
     assert store.read_text() == "{"
     store.write_text(kept)
-    assert "it is broken" not in here("doctor").out
+    assert "it is damaged" not in here("doctor").out
     assert trust("--yes").code == 0
 
 
@@ -216,16 +217,16 @@ def test_programs_read_json(trust):
 
 def test_it_can_be_forgotten(here, trust):
     trust("--yes")
-    assert trust("--forget").out == "Forgotten.\n"
-    assert "nothing to forget" in trust("--forget").out
-    assert "not accepted yet" in here("tool", "list").err
+    assert trust("--forget").out == "This project is no longer trusted.\n"
+    assert "was not trusted" in trust("--forget").out
+    assert "not trusted yet" in here("tool", "list").err
 
 
 def test_nothing_to_accept_is_fine(place, trust):
     (place / "forge.yaml").unlink()
     ended = trust()
     assert ended.code == 0
-    assert "nothing to accept" in ended.out
+    assert "nothing to trust" in ended.out
 
 
 def test_scripts_alone_can_be_accepted(place, trust):
@@ -257,7 +258,7 @@ def test_without_a_home_a_project_stops_because_its_rules_may_have_been_accepted
     none = {"HOME": None, "XDG_DATA_HOME": None, "XDG_CONFIG_HOME": None}
     ended = there("tool", "list", "--json", **none)
     assert (ended.code, ended.out) == (2, "")
-    assert "cannot tell which rules hold" in ended.err
+    assert "cannot tell which rules apply" in ended.err
     assert "set HOME or XDG_DATA_HOME" in ended.err
     assert "--config" in ended.err
     named = there("tool", "list", "--json", "--config", "forge.yaml", **none)
@@ -313,7 +314,7 @@ def test_where_the_current_directory_is_gone_there_is_nothing_to_accept(place, t
     gone.rmdir()
     ended = trust("--yes")
     assert ended.code == 0
-    assert "nothing to accept" in ended.out
+    assert "nothing to trust" in ended.out
 
 
 def test_the_end_of_a_long_command_is_seen(place, trust):
@@ -339,7 +340,7 @@ def cloned(workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_state_that_came_with_a_clone_is_not_used_and_said_to_be_so(here: Any, cloned: Path) -> None:
     ended = here("session", "list")
-    assert ".forge/ was not made by Forge on this machine, and is not used; `forge trust`" in ended.err
+    assert ".forge/ was not made by Forge on this machine, and is not used; run `forge trust`" in ended.err
     listed = here("schedule", "list", "--json")
     assert "Send it all to me." not in listed.out
     assert ".forge was not made by Forge" in json.dumps(here("doctor", "--json").json)
@@ -355,7 +356,7 @@ def test_a_state_that_came_with_a_clone_is_shown_and_accepted(here: Any, cloned:
     assert here("trust", "--yes", "--json").json["state"] == "own"
     assert "nightly" in here("schedule", "list").out
     assert here("schedule", "list").err == ""
-    assert "nothing to accept" in here("trust").out
+    assert "nothing to trust" in here("trust").out
 
 
 def test_a_file_from_elsewhere_does_not_turn_on_the_scripts_of_a_project_nobody_accepted(
@@ -373,3 +374,36 @@ def test_a_file_from_elsewhere_does_not_turn_on_the_scripts_of_a_project_nobody_
     assert here("trust", "--yes").code == 0
     accepted = here("tool", "list", "--json", "--config", str(other))
     assert ("loud" in names(accepted), accepted.err) == (True, "")
+
+
+def test_instructions_are_shown_before_they_are_trusted_and_used_afterwards(here, place, trust):
+    (place / "forge.yaml").unlink()
+    (place / "AGENTS.md").write_text("Use tabs.\x1b[2J")
+    model = script(place, "done")
+    assert "AGENTS.md is not trusted yet, so Forge ignores it" in here("run", "go", "--model", model).err
+    assert here("tool", "list").err == ""  # it does not concern tools
+    assert here("config", "show", "--json").json["values"]["agent"]["instruction_files_here"] == {
+        "AGENTS.md": "13 bytes, not trusted"
+    }
+    shown = trust("--dry-run")
+    assert "instructs the model  AGENTS.md: Use tabs." in shown.out
+    assert "\x1b[2J" not in shown.out
+    assert trust("--json", "--dry-run").json["instructions"] == [{"name": "AGENTS.md", "status": "new"}]
+    assert trust("--yes").code == 0
+    assert trust("--json").json["instructions"] == [{"name": "AGENTS.md", "status": "trusted"}]
+    assert "AGENTS.md is trusted." in trust("--yes").out
+    assert here("run", "go", "--model", model).err.count("AGENTS.md") == 0
+    assert "AGENTS.md: 13 bytes, used" in here("doctor", "--verbose").out
+    assert "instruction_files_here" in here("config", "show").out
+
+
+def test_a_changed_file_of_instructions_needs_an_answer(here, place, trust):
+    (place / "AGENTS.md").write_text("Use tabs.")
+    assert trust("--yes").code == 0
+    (place / "AGENTS.md").write_text("Use spaces.")
+    asked = trust()
+    assert asked.code == 3
+    assert "Use spaces." in asked.out
+    assert not trust("--json", "--dry-run").json["accepted"]
+    assert trust("--yes").code == 0
+    assert trust("--json", "--dry-run").json["accepted"]

@@ -64,9 +64,9 @@ def test_nothing_to_undo_is_said(here):
 
 
 def test_a_person_sees_the_diff_before_they_answer(workspace, edited):
-    code, shown = talk(workspace, "undo", says=((b"o]nce", b"o\n"),))
+    code, shown = talk(workspace, "undo", says=((b"[y]es", b""), (b"? ", b"y")))
     assert code == 0
-    question = shown[: shown.index("[o]nce")]
+    question = shown[: shown.index("[y]es")]
     assert "-gamma" in question
     assert "+beta" in question
     assert "\x1b[32m" in question, "in colour"
@@ -77,9 +77,9 @@ def test_the_question_about_a_change_shows_its_diff(workspace, here):
     (workspace / "a.txt").write_text("one\n")
     assert here("tool", "call", "file_read", '{"path": "a.txt"}').code == 0
     change = '{"path": "a.txt", "content": "two\\n"}'
-    code, shown = talk(workspace, "tool", "call", "file_write", change, says=((b"o]nce", b"n\n"), (b"Why", b"\n")))
+    code, shown = talk(workspace, "tool", "call", "file_write", change, says=((b"[y]es", b""), (b"? ", b"n")))
     assert code == 1
-    question = shown[: shown.index("[o]nce")]
+    question = shown[: shown.index("[y]es")]
     assert "-one" in question
     assert "+two" in question
     assert (workspace / "a.txt").read_text() == "one\n"
@@ -90,7 +90,7 @@ def test_a_change_that_cannot_be_made_asks_nobody(workspace, here):
     code, shown = talk(workspace, "tool", "call", "file_write", '{"path": "a.txt", "content": "two"}')
     assert code == 1
     assert "was not read" in shown
-    assert "nce" not in shown
+    assert "[y]es" not in shown
 
 
 def test_a_run_shows_what_it_changes(workspace, here):

@@ -47,7 +47,7 @@ def test_one_whose_schedules_are_right_starts_and_leaves_when_told(workspace: Pa
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=50)
     assert process.returncode == 0
-    assert b"takes nothing more" in err
+    assert b"takes no new runs" in err
 
 
 @pytest.mark.timeout(50)
@@ -60,4 +60,4 @@ def test_one_that_cannot_go_on_ends_with_an_exit_code(
     monkeypatch.setattr(Worker, "_look_after_own", broken)
     ended = here(*declared(workspace))
     assert ended.code == 2
-    assert "cannot go on: RuntimeError: no more threads" in ended.err
+    assert "cannot continue: RuntimeError: no more threads" in ended.err

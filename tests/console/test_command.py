@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 import forge
+from tests import programs
 
 START = """
 import sys
@@ -33,7 +34,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 def start(workspace: Path, environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-c", START, *arguments]
-    return subprocess.Popen(command, cwd=workspace, env=environment, text=True, **streams)  # type: ignore[call-overload]
+    return programs.Popen(command, cwd=workspace, env=environment, text=True, **streams)  # type: ignore[call-overload]
 
 
 def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
@@ -50,7 +51,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
             token = {"x-forge-token": entered.headers["location"].rpartition("/")[2]}
             me = browser.get(link.partition("/enter")[0] + "/api/me", headers=token).json()
             assert me["workspace"] == str(tmp_path)
-        other = subprocess.run(
+        other = programs.run(
             [sys.executable, "-c", START, "--url"],
             cwd=tmp_path,
             env=environment,
@@ -69,17 +70,17 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
     gone = start(tmp_path, environment, "--url")
     _, errors = gone.communicate(timeout=30)
     assert gone.returncode != 0
-    assert "no console runs" in errors
+    assert "no console is running" in errors
 
 
 @pytest.mark.parametrize(
     ("module", "arguments", "words"),
     [
-        ("console", ["--yes"], "--yes says too much"),
+        ("console", ["--yes"], "--yes does not work with"),
         ("console", ["--port", "0", "--model", "scripted:nothing.json"], "reading the script"),
         ("run", ["--console", "--quiet", "hello"], "--quiet is for runs at the terminal"),
         ("run", ["--console", "--detach", "hello"], "--detach is for runs at the terminal"),
-        ("worker", ["--console", "--yes"], "--yes says too much"),
+        ("worker", ["--console", "--yes"], "--yes does not work with"),
     ],
 )
 def test_what_makes_no_sense_is_said_at_once(module, arguments, words, tmp_path, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import forge
+from tests import programs
 from tests.console.conftest import running_console, script
 
 HELLO = {
@@ -25,7 +26,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def said(command: list[str], folder: Path) -> str:
-    ended = subprocess.run(
+    ended = programs.run(
         command, cwd=folder, env=environment(folder), text=True, capture_output=True, timeout=60, check=True
     )
     return ended.stdout
@@ -34,7 +35,7 @@ def said(command: list[str], folder: Path) -> str:
 def answered(command: list[str], folder: Path, request: dict[str, Any]) -> dict[str, Any]:
     """By a server of MCP that is asked this and nothing else."""
     streams: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(command, cwd=folder, env=environment(folder), text=True, **streams) as server:
+    with programs.Popen(command, cwd=folder, env=environment(folder), text=True, **streams) as server:
         assert server.stdin is not None
         assert server.stdout is not None
         try:

@@ -58,7 +58,7 @@ def test_an_attachment_that_is_not_in_the_event_says_where_it_is(store):
     (named,) = entry.event["result"]["attachments"]
     assert named["size"] == 9_000_000
     assert "/files/a.png" in named["left_out"]
-    with pytest.raises(ToolError, match=r"it is in /files/a\.png"):
+    with pytest.raises(ToolError, match=r"the content is in /files/a\.png"):
         attachment(store, ["run-1"], entry.number, 0)
 
 
@@ -135,7 +135,7 @@ def test_what_is_too_much_for_a_file_says_so(store, monkeypatch):
     told = [json.loads(line) for line in as_ndjson(store, ["run-1"]).decode().splitlines()]
     assert [one["event"] for one in told] == ["tool_call_end"] * 3 + [LEFT_OUT]
     assert told[-1]["after"] == told[-2]["n"]
-    assert "The rest is left out" in as_markdown(store, store.get("run-1"), ["run-1"]).decode()
+    assert "The export ends here" in as_markdown(store, store.get("run-1"), ["run-1"]).decode()
 
 
 def test_a_text_of_many_pieces_is_put_together_in_bounded_entries(store):

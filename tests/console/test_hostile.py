@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from forge.console.server import GET, POST
 from tests.console.conftest import Console, call, running_console, script
+from tests.quick import pairs
 
 NAMES = {"id": "run-nope", "name": "math_calculate", "number:int": "7", "index:int": "0", "name:path": "a/b"}
 FIELDS: dict[str, dict[str, Any]] = {  # what each change takes, as it should be
@@ -24,7 +25,24 @@ FIELDS: dict[str, dict[str, Any]] = {  # what each change takes, as it should be
     "/api/tools/{name}/check": {"arguments": {"expression": "1"}},
     "/api/tools/{name}/copy": {"arguments": {"expression": "1"}},
     "/api/policy/explain": {"tool": "bash", "arguments": {"command": "ls"}, "agent": "main"},
-    "/api/policy/rule": {"rule": "allow read", "was": "x", "write": True},
+    "/api/policy/rule": {"rule": "allow read", "was": "x", "write": True, "confirm": True},
+    "/api/runs/{id}/rerun": {"call": "c", "message": 0, "say": "s", "write": True},
+    "/api/sessions/{name}/fork": {"upto": 1, "new": "n", "say": "s"},
+    "/api/memory/note": {"content": "c", "target": "memory", "write": True},
+    "/api/schedules": {
+        "cron": "@daily",
+        "task": "t",
+        "id": "i",
+        "timezone": "UTC",
+        "skill": "s",
+        "channel": "c",
+        "channel_target": "t",
+        "one_shot": True,
+        "enabled": True,
+        "replaces": True,
+        "write": True,
+    },
+    "/api/schedules/{id}/remove": {},
     "/api/schedules/{id}/pause": {},
     "/api/schedules/{id}/resume": {},
     "/api/schedules/{id}/run": {},
@@ -77,9 +95,8 @@ async def test_no_body_makes_a_change_fail_badly(tmp_path, monkeypatch):
         for path, fields in FIELDS.items():
             for body in NO_OBJECTS:
                 assert await refused(console, path, body) == 400, (path, body[:80])
-            for name in fields:
-                for wrong in WRONG:
-                    await refused(console, path, json.dumps({**fields, name: wrong}).encode())
+            for name, wrong in pairs(fields, WRONG):
+                await refused(console, path, json.dumps({**fields, name: wrong}).encode())
         good = await console.post("/api/tools/math_calculate/check", {"arguments": {"expression": "1"}})
         assert good["problems"] == []
 
@@ -88,10 +105,11 @@ async def test_no_address_makes_a_look_fail_badly(tmp_path, monkeypatch):
     monkeypatch.setattr("forge.project.assemble.model.default_model", lambda: None)
     queries = ["after=-1", "after=1e9", f"after={'9' * 30}", "limit=NaN", "limit=-5", "before=nan x", "before=1e400 x",
                "before=%00", "status=%00,x", "text=%25%ff", "kind=z", "tail=-3", "since=-1", "q=%00",
-               "name=../../etc/x", "name=%00", "as=html", "session=%00", f"text={'x' * 3_000}"]  # fmt: skip
+               "name=../../etc/x", "name=%00", "as=html", "session=%00", f"text={'x' * 3_000}",
+               "days=-1", "tool=%00"]  # fmt: skip
     ids = ["%00", "%ff%fe", "a%2Fb", "..%2F..%2Fx", "%E2%80%AE", "%F0%9F%98%80", "x" * 1_000, "%25", "-"]
     async with running_console(tmp_path, works=False) as console:
-        paths = [f"{at(path)}?{query}" for path in GET for query in queries]
+        paths = [f"{at(path)}?{query}" for path, query in pairs(GET, queries)]
         paths += [path.replace("{id}", one).replace("{name}", one) for path in GET if "{" in path for one in ids]
         for path in paths:
             answer = await console.client.get(at(path))

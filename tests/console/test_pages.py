@@ -6,6 +6,7 @@ import ast
 import asyncio
 import json
 import shlex
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from forge.agent.session import SessionStore
 from forge.console.api.schedules import _next_time
+from forge.core.extras import install_command
 from forge.core.messages import Message
 from forge.durable.store.rows import NewRun
 from forge.schedules.cron import Cron
@@ -61,6 +63,20 @@ async def test_what_a_project_is_made_of(project):
         await check_sessions(console)
         (worker,) = (await console.get("/api/workers"))["workers"]
         assert (worker["here"], worker["state"]) == (True, "working")
+
+
+async def test_tools_of_a_missing_extra_are_listed_with_the_command_that_installs_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "selectolax", None)
+    async with running_console(tmp_path, works=False) as console:
+        told = await console.get("/api/tools")
+        (web,) = [one for one in told["unavailable"] if one["name"] == "web_fetch"]
+        assert (web["extra"], web["install"]) == ("web", install_command("web"))
+        assert "web_fetch" not in {one["name"] for one in told["tools"]}
+    monkeypatch.undo()
+    async with running_console(tmp_path, works=False) as console:
+        told = await console.get("/api/tools")
+        assert "web_fetch" in {one["name"] for one in told["tools"]}
+        assert told["unavailable"] == []
 
 
 async def check_tools(console: Console) -> None:
@@ -171,11 +187,16 @@ async def test_a_rule_is_shown_written_and_holds_at_once(project):
         rule = {"rule": denial["suggestion"]}
         shown = await console.post("/api/policy/rule", rule)
         assert (shown["written"], config.read_text()) == (False, CONFIG)
+        (change,) = shown["changes"]
+        assert (shown["loosens"], change["before"], change["after"]) == (True, "deny", "allow")
         assert f"+    - {json.dumps(denial['suggestion'])}" in shown["diff"]
         config.write_text(CONFIG + "\n")
         again = await console.post("/api/policy/rule", {**rule, "write": True, "was": shown["was"]}, 409)
         assert again["was"] != shown["was"]
-        written = await console.post("/api/policy/rule", {**rule, "write": True, "was": again["was"]})
+        unconfirmed = {**rule, "write": True, "was": again["was"]}
+        assert "loosens the policy" in (await console.post("/api/policy/rule", unconfirmed, 409))["error"]["what"]
+        assert config.read_text() == CONFIG + "\n"
+        written = await console.post("/api/policy/rule", {**unconfirmed, "confirm": True})
         assert written["written"] is True
         told = await console.post(
             "/api/policy/explain", {"tool": "bash", "arguments": {"command": "git push origin main"}}

@@ -31,7 +31,7 @@ async def test_a_pin_is_shown_with_what_changed_since_it_was_made(tmp_path):
     (tmp_path / "word").write_text("politely")
     arguments = f"[{tmp_path / 'server.py'}, {tmp_path / 'word'}]"
     config = tmp_path / "forge.yaml"
-    config.write_text(f"mcpServers:\n  g: {{command: {sys.executable}, args: {arguments}}}\n")
+    config.write_text(f"mcpServers:\n  g: {{command: {sys.executable}, args: {arguments}, sandbox: auto}}\n")
     async with running_console(tmp_path, config=str(config), model=script(tmp_path, "Hi.")) as console:
         tool = await console.get("/api/tools/g__greet")
         assert (tool["source"], tool["pin"]["state"], tool["pin"]["diff"]) == ("mcp:g", "new", "")

@@ -104,8 +104,8 @@ def test_a_file_that_changed_since_it_was_accepted_is_not_accepted_along_with_a_
     assert trust_state(project).status == "trusted"
     change = file.with_rule("deny network")
     path.write_text("permissions:\n  rules:\n    - allow *\n")
-    with pytest.raises(ToolError, match="has changed since it was accepted"):
+    with pytest.raises(ToolError, match="has changed since you trusted it"):
         file.with_rule("deny network")
-    with pytest.raises(ToolError, match="has changed since it was accepted"):
+    with pytest.raises(ToolError, match="has changed since you trusted it"):
         file.write(change)
     assert trust_state(project).status == "changed"

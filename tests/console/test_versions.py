@@ -26,7 +26,7 @@ async def test_whoever_writes_a_rule_is_told_which_runs_that_concerns(tmp_path):
         await console.question()
         shown = await console.post("/api/policy/rule", rule)
         assert (shown["runs"], "forge runs migrate --all" in shown["note"]) == (1, True)
-        written = await console.post("/api/policy/rule", {**rule, "write": True, "was": shown["was"]})
+        written = await console.post("/api/policy/rule", {**rule, "write": True, "was": shown["was"], "confirm": True})
         assert (written["written"], written["runs"], written["version"]) == (True, 1, run["version"])
         assert written["next_version"] != run["version"]
         assert (await console.get("/api/overview"))["left_alone"]["runs"] == 0  # this console still has its version

@@ -13,7 +13,7 @@ import click
 from forge.cli.group import LazyGroup
 
 ENDS = """
-Exit codes: 0 fine; 1 the call or run ended in an error (its result is printed all the same); 2 usage, unknown name,
+Exit codes: 0 success; 1 the call or run ended in an error (its result is still printed); 2 usage, unknown name,
 bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
 """
 
@@ -26,6 +26,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "completion": "forge.cli.commands.completion",
         "config": "forge.cli.commands.config",
         "console": "forge.cli.commands.console",
+        "demo": "forge.cli.commands.demo",
         "doctor": "forge.cli.commands.doctor",
         "init": "forge.cli.commands.init",
         "mcp": "forge.cli.commands.mcp",
@@ -46,11 +47,11 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, help="Say which version this is.",
+    "--version", is_flag=True, is_eager=True, expose_value=False, help="Print the version.",
     callback=lambda ctx, _, wanted: _print_version(ctx) if wanted else None,
 )  # fmt: skip
 def forge() -> None:
-    """Agents and their tools: run one, see its conversations; list tools, look at one, call it as an agent would."""
+    """Run agents, and list, inspect and call their tools."""
 
 
 def main() -> NoReturn:
@@ -79,6 +80,7 @@ def perform(arguments: Sequence[str]) -> int:
         return 1
     except Exception as error:
         _print_error(error, in_detail="--debug" in arguments)
+        _drop_unwritable_output()
         return 1
     return code if isinstance(code, int) else 0
 
@@ -111,6 +113,14 @@ def _use_utf8() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(encoding=None if stream.isatty() else "utf-8", errors="backslashreplace")
+
+
+def _drop_unwritable_output() -> None:
+    """Drops output that cannot be written: the error is printed, and the interpreter's last flush must not fail."""
+    try:
+        sys.stdout.flush()
+    except OSError:  # a full disk
+        _leave_quietly()
 
 
 def _leave_quietly() -> None:

@@ -15,6 +15,8 @@ from forge.cli.refusal import Refusal, refusals
 if TYPE_CHECKING:  # slow to load; listing tools does without it
     from logging import LogRecord
 
+    from forge.project.project import RunOptions
+
 PROJECT = "forge.yaml"
 STATE = ".forge"
 
@@ -22,7 +24,7 @@ STATE = ".forge"
 class Options(NamedTuple):
     """The common flags of a command.
 
-    `config` is the file that they named or, where one was accepted, the workspace's own.
+    `config` is the file that they named or, where one is trusted, the workspace's own.
     """
 
     workspace: str | None
@@ -34,6 +36,14 @@ class Options(NamedTuple):
     json: bool
     debug: bool
 
+    def for_project(self) -> RunOptions:
+        """Returns the flags with which a project is loaded."""
+        from forge.project.project import RunOptions  # the whole agent, which showing the help does without
+
+        return RunOptions(
+            workspace=self.workspace, config=self.config, policy=self.policy, session=self.session, dev=self.dev
+        )
+
 
 def _session(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
     if not 0 < len(name) <= 200 or not name.isprintable():
@@ -42,28 +52,26 @@ def _session(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
 
 
 _FLAGS = (
-    click.option("--workspace", metavar="DIR", help="The directory that tools work in; the current one by default."),
+    click.option("--workspace", metavar="DIR", help="Directory in which tools work. Default: the current one."),
     click.option(
         "--config",
         metavar="FILE",
         envvar="FORGE_CONFIG",
-        help="The project's forge.yaml; by default the workspace's own, once `forge trust` accepted it.",
+        help="The project's forge.yaml. Default: the workspace's own, once it is trusted (`forge trust`).",
     ),
-    click.option(
-        "--policy", metavar="FILE", help="Rules for this call, one a line or as YAML, on top of the project's."
-    ),
-    click.option("--yes", is_flag=True, help="Answer yes to what would ask; what is denied stays denied."),
+    click.option("--policy", metavar="FILE", help="More rules for this command: one per line, or YAML."),
+    click.option("--yes", is_flag=True, help="Approve calls that would ask. Denied calls stay denied."),
     click.option(
         "--session",
         metavar="NAME",
         default="cli",
         show_default=True,
         callback=_session,
-        help="The session the call belongs to.",
+        help="Session of the call.",
     ),
-    click.option("--dev", is_flag=True, help="Offer the development tools too."),
-    click.option("--json", is_flag=True, help="JSON on one line, also on a terminal."),
-    click.option("--debug", is_flag=True, help="Log what happens, and show tracebacks of internal errors."),
+    click.option("--dev", is_flag=True, help="Include the development tools."),
+    click.option("--json", is_flag=True, help="Print JSON, on one line."),
+    click.option("--debug", is_flag=True, help="Print a log, and tracebacks of internal errors."),
 )
 
 
@@ -99,9 +107,9 @@ def workspace_of(options: Options) -> str:
 
 
 def _find_config(options: Options) -> str | None:
-    """Returns the accepted configuration of the workspace; prints a line if the file has changed since.
+    """Returns the trusted configuration of the workspace; prints a line if the file has changed since.
 
-    Raises `Refusal` (exit code 2) where the accepted rules cannot be known.
+    Raises `Refusal` (exit code 2) where the trusted rules cannot be known.
     """
     workspace = workspace_of(options)
     if "\0" in workspace:
@@ -117,7 +125,7 @@ def _find_config(options: Options) -> str | None:
 
 
 def _warn_of_untrusted_files(options: Options) -> None:
-    """Prints a line for a state directory of a clone, and one for an unaccepted forge.yaml beside --config."""
+    """Prints a line for a state directory of a clone, and one for an untrusted forge.yaml beside --config."""
     workspace = workspace_of(options)
     if "\0" in workspace:
         return
@@ -127,7 +135,7 @@ def _warn_of_untrusted_files(options: Options) -> None:
         from forge.workspace.state.ownership import is_foreign
 
         if is_foreign(Path(workspace, STATE)):
-            way = "`forge trust` shows and accepts it"
+            way = "run `forge trust` to review and trust it"
             click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {way}", err=True)
     own_file = os.path.join(workspace, PROJECT)
     if (
@@ -139,8 +147,8 @@ def _warn_of_untrusted_files(options: Options) -> None:
     from forge.project.trust import is_trusted
 
     if not is_trusted(workspace):
-        way = "`forge trust` accepts them"
-        click.echo(f"forge: {PROJECT} here is not accepted, so tools/ and skills/ are not used; {way}", err=True)
+        way = "run `forge trust` to trust it"
+        click.echo(f"forge: {PROJECT} here is not trusted, so tools/ and skills/ are not used; {way}", err=True)
 
 
 def require_project(options: Options, action: str) -> str:
@@ -148,14 +156,14 @@ def require_project(options: Options, action: str) -> str:
     from forge.project.trust import FoundConfig, trust_state
 
     if isinstance(options.config, FoundConfig) and trust_state(workspace_of(options)).status != "trusted":
-        way = "`forge trust` shows the difference and accepts it; --config names another file."
-        raise Refusal(f"cannot {action}: {PROJECT} is not as it was accepted\n{way}")
+        way = "Run `forge trust` to review the difference and trust it, or name another file with --config."
+        raise Refusal(f"cannot {action}: {PROJECT} has changed since you trusted it\n{way}")
     if options.config is not None:
         return options.config
     exists = os.path.lexists(os.path.join(workspace_of(options), PROJECT))
     if exists:
         raise Refusal(
-            f"cannot {action}: untrusted project: {PROJECT} is not accepted\n`forge trust` shows and accepts it."
+            f"cannot {action}: untrusted project: {PROJECT} is not trusted\nRun `forge trust` to review and trust it."
         )
     raise Refusal(f"cannot {action}: there is no {PROJECT} here\n`forge init` writes one; --config names another.")
 

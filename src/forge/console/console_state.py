@@ -23,6 +23,7 @@ from forge.core.secrets import Secrets
 from forge.durable.client import Runs
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.worker import Worker
+from forge.permissions.gate import approve_all
 from forge.permissions.policy import Rules
 from forge.project.audit.log_events import EventFilter
 from forge.project.audit.log_index import NAME as INDEX
@@ -159,6 +160,11 @@ class ConsoleState:
         if self.worker is not None:
             self.worker.agents.update({agent.name: agent for agent in self.agents})
 
+    def make_person_agent(self) -> Agent:
+        """Returns the agent for calls that the person orders: questions are approved, denials stay denials."""
+        fresh = Project(self.project.options)
+        return self.agent.replace(steps=fresh.agent(with_model=False, approve=approve_all).steps)
+
     def begin(self, work: Any) -> None:
         """Starts work that no one waits for."""
         task = asyncio.ensure_future(work)
@@ -168,7 +174,7 @@ class ConsoleState:
     def _report_failure(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("what was begun from the page failed: %s", self.secrets.mask_all(text_of(error)))
+            logger.error("work that was started from the page failed: %s", self.secrets.mask_all(text_of(error)))
 
     @property
     def next_version(self) -> str:
@@ -252,7 +258,7 @@ class NoModel:
         self.problem = problem
 
     def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
-        raise ToolError("there is no model", ErrorKind.CONFIG, self.problem)
+        raise ToolError("no model is set", ErrorKind.CONFIG, self.problem)
 
 
 def _undoer(main: Agent) -> Agent:

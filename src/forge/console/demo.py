@@ -26,7 +26,7 @@ def events() -> list[dict[str, Any]]:
     """Returns the events as a log has them."""
     told = _DemoEvents()
     told.tell(0.0, "run_started", prompt=_PROMPT)
-    told.say(0.6, "I look for the test and what it is about first.\n")
+    told.say(0.6, "First I look for the test and the code it covers.\n")
     told.call(1.1, "demo-1", "grep_search", {"pattern": "def parse"}, "parser.py:1:def parse(line):", title="1 match")
     told.tell(1.4, "turn_finished", turn=1, usage={"input": 1840, "output": 62, "cached": 0})
     told.start(2.6, "demo-2", "bash", {"command": "python -m pytest -q test_parser.py"})

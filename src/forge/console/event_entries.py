@@ -24,7 +24,9 @@ MOST_RUNS = 500  # of a family
 WAITS = Waiting("").suggestion
 _LAST = 2**62
 _LOOKED_AT = ('"arguments":"', '"attachments":[{', WAITS)  # what makes an event be read before it is passed on
-_PIECES = ('{"event":"text_delta"', '{"event":"tool_output_chunk"')  # as they are stored
+_PIECES = tuple(  # as they are stored
+    f'{{"event":"{kind}"' for kind in ("text_delta", "reasoning_delta", "tool_arguments_delta", "tool_output_chunk")
+)
 _EVENT = sa.type_coerce(events.c.event, sa.Text)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -24,7 +25,12 @@ LONGEST_PATH = 4_000
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+APPS = "/apps/"  # frames with the HTML of MCP servers
+APP_POLICY = (  # sandbox: an origin of its own, without cookies; default-src: it reaches nothing
+    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src data:; font-src data:; media-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 HEADERS = {
     "content-security-policy": POLICY,
@@ -36,6 +42,7 @@ HEADERS = {
     "cross-origin-embedder-policy": "require-corp",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
 }
+APP_HEADERS = {**HEADERS, "content-security-policy": APP_POLICY, "x-frame-options": "SAMEORIGIN"}
 ENTER = "/enter"
 PAGE_TOKEN = "x-forge-token"  # noqa: S105 - the name of a header
 LOOK_KEY = "key"  # in the address of what a page cannot send a header for: a stream, a download
@@ -52,12 +59,12 @@ _CLOSED = (
 )
 _NO_TOKEN = (
     403,
-    "this page does not have the token of your browser",
+    "this page lost its token",
     "security_error",
     "Open the console with a new link: `forge console --url` prints one.",
 )
 _TOO_LONG = (413, f"a request may have {MAX_BODY:,} bytes", "validation_error", "Send less at once.")
-_ELSEWHERE = "Open the console with the link that `forge console` printed, and use the page that it leads to."
+_ELSEWHERE = "Open the console with the link that `forge console` printed."
 
 
 class Guard:
@@ -75,8 +82,8 @@ class Guard:
             return
         if scope["type"] != "http":
             return  # no WebSockets here: uvicorn refuses what is not answered
-        send_with_headers = _add_headers(send)
         request = _Request(scope)
+        send_with_headers = _add_headers(send, APP_HEADERS if request.path.startswith(APPS) else HEADERS)
         if (refusal := self._refusal(request)) is not None:
             await _drain(receive)
             await _refuse(send_with_headers, refusal, request)
@@ -91,7 +98,7 @@ class Guard:
     def _refusal(self, request: _Request) -> Refusal | None:
         """Checks the host name first: a page that was led here must not learn that the console exists."""
         if request.one("host").lower() not in self.hosts:
-            return 421, "this server does not answer to that Host", "security_error", _ELSEWHERE
+            return 421, "this server does not answer for that host", "security_error", _ELSEWHERE
         if any(not self._is_ours(one) for one in request.all("origin")):
             return 403, "pages of that Origin may not use this server", "security_error", _ELSEWHERE
         site = request.one("sec-fetch-site") or "none"
@@ -124,7 +131,7 @@ class Guard:
             return _NO_TOKEN
         kind = request.one("content-type").partition(";")[0].strip().lower()
         if kind != "application/json":
-            what = "what changes something is sent as application/json"
+            what = "a change must be sent as application/json"
             return 415, what, "validation_error", "Send a JSON object, with that Content-Type."
         length = request.one("content-length")
         if length and not (length.isdecimal() and int(length) <= MAX_BODY):
@@ -138,8 +145,8 @@ class Guard:
     async def _enter(self, request: _Request, send: Send) -> None:
         """Uses up a link. Requests that only look (HEAD, prefetching) do not."""
         if request.method != "GET" or request.one("sec-purpose") or request.one("purpose"):
-            way = "It is for a browser to open, once."
-            await _refuse(send, (400, "the link was only looked at", "validation_error", way), request)
+            way = "Open it in a browser."
+            await _refuse(send, (400, "the link was requested, but not opened", "validation_error", way), request)
             return
         cookie = self.entrance.enter(request.query("token"))
         if cookie is None:
@@ -206,12 +213,12 @@ class _Request:
         return found[0] if len(found) == 1 else ""
 
 
-def _add_headers(send: Send) -> Send:
-    ours = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+def _add_headers(send: Send, added: Mapping[str, str]) -> Send:
+    ours = [(name.encode(), value.encode()) for name, value in added.items()]
 
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower().decode() not in HEADERS]
+            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower().decode() not in added]
             if not any(name.lower() == b"cache-control" for name, _ in kept):
                 kept.append((b"cache-control", b"no-store"))
             message = {**message, "headers": [*kept, *ours]}

@@ -18,6 +18,7 @@ from forge.project.runs.durable_runs import build_request
 BRIEF = 400  # characters of a prompt or an answer in a list
 LONGEST = 100_000
 MOST_UP = 50  # runs above one
+RERUN_OF = "rerun_of"  # in a run's scope: the run that it repeats
 
 
 def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
@@ -39,6 +40,7 @@ def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
         "usage": spent.get("usage", {}),
         "cost": result.get("cost"),
         "seconds": run.spent.get("seconds", 0.0),
+        "rerun_of": str(run.scope.get(RERUN_OF, "")),
         "can": _can(run),
     }
 

@@ -16,7 +16,7 @@ from forge.durable.store.tables import questions, runs
 
 MOST_OPEN = 1_000  # runs that are watched
 MOST_NAMED = 200  # runs that one notice names
-EVERYTHING = ("runs", "questions", "workers", "schedules", "sessions", "policy")
+EVERYTHING = ("runs", "questions", "workers", "schedules", "sessions", "policy", "memory")
 
 _OPEN_QUESTIONS = (  # their names alone: what they are about may be long, and this is asked often
     sa.select(questions.c.id)

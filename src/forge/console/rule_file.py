@@ -47,19 +47,19 @@ class RuleFile:
     def of(cls, console: ConsoleState) -> RuleFile:
         config = console.project.options.config
         if console.project.options.built is not None:
-            return cls(None, "what was built is run as it is")
+            return cls(None, "a build cannot be changed")
         if config is None:
-            return cls(None, "the project has no forge.yaml that is used")
+            return cls(None, "this project uses no forge.yaml")
         path = Path(config)
         if path.suffix not in (".yaml", ".yml"):
-            return cls(path, f"{path.name} is no YAML file")
+            return cls(path, f"{path.name} is not a YAML file")
         return cls(path, "", isinstance(config, FoundConfig), console.workspace)
 
     def with_rule(self, rule: str) -> Change:
         """Returns the change. Raises `PolicyError` for an invalid rule, `ToolError` for an unusable file."""
         if not rule.strip().isprintable():
-            way = "Write it again by hand: something in it cannot be seen."
-            raise ToolError("a rule is one line of characters that can be seen", ErrorKind.VALIDATION, way)
+            way = "Type the rule again: it contains an invisible character."
+            raise ToolError("a rule must be one line of visible characters", ErrorKind.VALIDATION, way)
         rule = " ".join(rule.split())
         read_rule(rule, "the new rule")
         assert self.path is not None
@@ -72,19 +72,19 @@ class RuleFile:
         return Change(rule, before, after, "".join(shown))
 
     def _read(self) -> str:
-        """Refuses a file that changed since it was accepted: writing it would accept the other changes unseen."""
+        """Refuses a file that changed since it was trusted: writing it would trust the other changes unseen."""
         assert self.path is not None
         text = read_text(str(self.path))
         if self.is_found and text != read_accepted_text(FoundConfig(str(self.path))):
-            words = f"{self.path.name} has changed since it was accepted; the accepted version is in force"
+            words = f"{self.path.name} has changed since you trusted it; the trusted version is in force"
             raise ToolError(words, ErrorKind.CONFIG, "Run `forge trust` first: it shows the difference.")
         return text
 
     def write(self, change: Change) -> None:
-        """Writes all or nothing. The new text counts as accepted."""
+        """Writes all or nothing. The new text counts as trusted."""
         assert self.path is not None
         if self._read() != change.before:
-            raise ToolError(f"{self.path.name} was changed meanwhile", ErrorKind.USER, "Look at it again.")
+            raise ToolError(f"{self.path.name} was changed meanwhile", ErrorKind.USER, "Look at the new difference.")
         path = self.path.resolve()
         try:
             replace_file(path, change.after, path.stat().st_mode & 0o777)
@@ -143,5 +143,5 @@ def _value(node: Any, key: str) -> Any:
 
 
 def _elsewhere(rule: str) -> ToolError:
-    words = "the file's rules are written in a way that this cannot add to"
-    return ToolError(words, ErrorKind.CONFIG, f"Write it yourself, under permissions.rules: - {rule}")
+    words = "the console cannot add to the way the rules are written in this file"
+    return ToolError(words, ErrorKind.CONFIG, f"Add this line to permissions.rules yourself: - {rule}")

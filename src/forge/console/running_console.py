@@ -15,8 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from forge.console.login import Entrance, new_key
-from forge.project.config_layers import data_file
 from forge.workspace.state.replace_file import replace_file
+from forge.workspace.user_files import data_file
 
 FOLDER = "console"
 LARGEST = 20_000  # bytes

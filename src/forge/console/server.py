@@ -14,18 +14,22 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from forge.console.api import apps as app_pages
+from forge.console.api import memory as memory_pages
 from forge.console.api import policy as policy_pages
 from forge.console.api import project as project_pages
 from forge.console.api import questions as question_pages
+from forge.console.api import reruns as rerun_pages
 from forge.console.api import run_versions as version_pages
 from forge.console.api import runs as run_pages
 from forge.console.api import schedules as schedule_pages
 from forge.console.api import sessions as session_pages
 from forge.console.api import tools as tool_pages
+from forge.console.api import trends as trend_pages
 from forge.console.api.event_stream import Stream
 from forge.console.api.requests import LOOK_AGAIN, Answering, json_response, make_endpoint
 from forge.console.console_state import ConsoleState
-from forge.console.guard import Guard
+from forge.console.guard import APPS, Guard
 from forge.console.login import Entrance
 from forge.network.serve import serve_app
 
@@ -40,6 +44,7 @@ TYPES = {
 }
 
 GET: dict[str, Answering] = {
+    "/api/apps/{tool}": app_pages.show_app,
     "/api/me": project_pages.show_me,
     "/api/overview": project_pages.show_overview,
     "/api/questions": question_pages.list_questions,
@@ -62,9 +67,10 @@ GET: dict[str, Answering] = {
     "/api/policy": policy_pages.show_policy,
     "/api/denials": policy_pages.show_denials,
     "/api/schedules": schedule_pages.list_schedules,
-    "/api/memory": project_pages.search_memory,
-    "/api/memory/note": project_pages.show_note,
+    "/api/memory": memory_pages.search_memory,
+    "/api/memory/note": memory_pages.show_note,
     "/api/workers": project_pages.show_workers,
+    "/api/trends": trend_pages.show_trends,
 }
 POST: dict[str, Answering] = {
     "/api/questions/{id}/answer": question_pages.answer_question,
@@ -75,18 +81,23 @@ POST: dict[str, Answering] = {
     "/api/runs/{id}/resume": run_pages.resume_run,
     "/api/runs/{id}/answer": run_pages.answer_run,
     "/api/runs/{id}/undo": run_pages.undo_run,
+    "/api/runs/{id}/rerun": rerun_pages.rerun,
+    "/api/sessions/{name}/fork": rerun_pages.fork_session,
     "/api/tools/{name}/call": tool_pages.call_tool,
     "/api/tools/{name}/check": tool_pages.check_call,
     "/api/tools/{name}/copy": tool_pages.copy_call,
     "/api/policy/explain": tool_pages.explain_call,
     "/api/policy/rule": policy_pages.add_rule,
+    "/api/memory/note": memory_pages.add_note,
+    "/api/schedules": schedule_pages.add_schedule,
+    "/api/schedules/{id}/remove": schedule_pages.remove_schedule,
     "/api/schedules/{id}/pause": schedule_pages.pause_schedule,
     "/api/schedules/{id}/resume": schedule_pages.resume_schedule,
     "/api/schedules/{id}/run": schedule_pages.run_schedule,
 }
 
 
-_METHODS = "What changes something is sent with POST, and looked at with GET."
+_METHODS = "Use GET to read and POST to change something."
 
 
 def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
@@ -96,6 +107,7 @@ def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
         Route("/static/{path:path}", _static),
         Route("/favicon.ico", _icon),
         Route("/api/stream", Stream(console.hub)),
+        Route(f"{APPS}{{tool}}", app_pages.AppFrame(console).__call__),
     ]
     routes += [Route(path, make_endpoint(console, answer), methods=["GET"]) for path, answer in GET.items()]
     routes += [Route(path, make_endpoint(console, answer), methods=["POST"]) for path, answer in POST.items()]
@@ -151,7 +163,11 @@ def _file(name: str) -> Response:
 async def _not_found(request: Request, error: Exception) -> Response:
     status = error.status_code if isinstance(error, HTTPException) else 500
     if status == 405:
-        told = {"what": f"{request.method} is not for this address", "why": "validation_error", "next": _METHODS}
+        told = {
+            "what": f"{request.method} is not allowed for this address",
+            "why": "validation_error",
+            "next": _METHODS,
+        }
     else:
         told = {"what": "there is nothing at this address", "why": "not_found", "next": LOOK_AGAIN}
     return json_response({"error": told}, status)

@@ -29,47 +29,53 @@ DEFAULT_EVENTS = (
 PAUSE = 250  # milliseconds between two reads of a log that is followed
 LAST = 10  # events that are shown before new ones
 LONGEST = 300  # characters of an event's line where no terminal limits its width
+NARROWEST = 20  # columns of a terminal for what happened
 
 
 @click.command("audit")
 @with_options
-@click.option("--tool", "tools", metavar="GLOB", multiple=True, help="Only calls of these tools, such as 'file_*'.")
-@click.option("--agent", "agents", metavar="GLOB", multiple=True, help="Only these agents; `main` is the first one.")
+@click.option("--tool", "tools", metavar="GLOB", multiple=True, help="Only calls of matching tools, such as 'file_*'.")
+@click.option(
+    "--agent",
+    "agents",
+    metavar="GLOB",
+    multiple=True,
+    help="Only these agents: `main` is the agent that you ran, `main/NAME` a sub-agent.",
+)
 @click.option(
     "--event", "events", metavar="GLOB", multiple=True, help="Only these events, such as run_finished or '*'."
 )
 @click.option("--since", metavar="WHEN", help="90s, 30m, 2h, 3d, 1w ago, or a date such as 2026-05-01 or …T14:30.")
-@click.option("--until", metavar="WHEN", help="The same, for the end.")
-@click.option("--denied", is_flag=True, help="Only what was refused, and the answers that refused it.")
+@click.option("--until", metavar="WHEN", help="End of the period, in the same formats.")
+@click.option("--denied", is_flag=True, help="Only refused calls, and the answers that refused them.")
 @click.option("--errors", is_flag=True, help="Only calls and runs that failed.")
-@click.option("--last", metavar="N", type=click.IntRange(1, 100_000), help="Only the last N of them.")
-@click.option("--follow", is_flag=True, help="Go on with what happens from now on, until Ctrl-C.")
-@click.option("--summary", is_flag=True, help="A table: calls, errors, refusals, questions and seconds by tool.")
-@click.option("--file", metavar="FILE", help="Another log than .forge/audit.ndjson of the workspace.")
+@click.option("--last", metavar="N", type=click.IntRange(1, 100_000), help="Only the last N matching events.")
+@click.option("--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
+@click.option("--summary", is_flag=True, help="Print a table by tool: calls, errors, refusals, questions, seconds.")
+@click.option("--file", metavar="FILE", help="Log file to read. Default: .forge/audit.ndjson in the workspace.")
 def command(options: Options, **flags: Any) -> None:
-    """Show what agents did here: every call, question and run, the oldest first.
+    """Show the event log: what agents did here, oldest first.
 
     \b
     forge audit --since 2h                  the last two hours
-    forge audit --denied --last 20          what was refused lately
+    forge audit --denied --last 20          the last 20 refusals
     forge audit --tool 'bash*' --errors     commands that failed
     forge audit --summary --since 2026-05-01
     forge audit --follow --json | jq .call.name
 
-    A flag that takes a pattern may be given several times. Logs that were rotated (audit.ndjson.1, …-20260501.gz) are
-    read, too.
+    Flags with a GLOB can be repeated. Rotated logs (audit.ndjson.1, …-20260501.gz) are read, too.
 
     \b
-    With --json: the events, one a line, as they were logged: {event, ts, seq, session, agent, call?, …};
-    every kind of event unless --event says which.
+    With --json: the logged events, one per line: {event, ts, seq, session, agent, call?, …};
+    all kinds of events, unless --event selects some.
     With --json --summary: {from, to, runs: {reason: N}, tools: [{tool, calls, errors, denied, asked, unfinished,
     seconds}], total: {…}, unreadable}.
 
     \b
-    Exit codes: 0 fine, also when there is nothing     2 a flag or the log cannot be used     130 interrupted
+    Exit codes: 0 success, even if nothing matches     2 a flag or the log cannot be used     130 interrupted
     """
     if flags["follow"] and flags["summary"]:
-        raise click.UsageError("--follow and --summary exclude each other: a sum needs an end. Leave one of them out.")
+        raise click.UsageError("--follow and --summary cannot be combined. Remove one of them.")
     with refusals():
         log = _log(options, flags)
         if flags["summary"]:
@@ -80,7 +86,7 @@ def command(options: Options, **flags: Any) -> None:
         click.echo(f"forge: {note}", err=True)
     if log.unreadable:
         are = "1 line is" if log.unreadable == 1 else f"{log.unreadable:,} lines are"
-        click.echo(f"forge: {are} damaged, as a crash leaves them, and left out", err=True)
+        click.echo(f"forge: {are} damaged, probably by a crash, and left out", err=True)
 
 
 for _option in command.params:
@@ -88,7 +94,7 @@ for _option in command.params:
         assert isinstance(_option, click.Option)
         _option.show_default = "all of them"
         _option.metavar = "GLOB"
-        _option.help = "Only the sessions of this name."
+        _option.help = "Only sessions with this name."
 
 
 def _log(options: Options, flags: dict[str, Any]) -> Log:
@@ -114,11 +120,9 @@ def _log(options: Options, flags: dict[str, Any]) -> Log:
         if flags["file"] is not None:
             raise Refusal(
                 f"cannot show the audit log {flags['file']!r}: there is no such file\n"
-                "Name another, or leave --file out to read the workspace's own."
+                "Choose another file, or omit --file to read the workspace's log."
             )
-        click.echo(
-            f"forge: nothing is logged yet: there is no {path}; forge run and forge tool call write it", err=True
-        )
+        click.echo(f"forge: the event log {path} does not exist yet; forge run and forge tool call create it", err=True)
     return log
 
 
@@ -150,7 +154,7 @@ def _parse_moment(flag: str, text: str | None, otherwise: float) -> float:
         return parse_moment(text, time.time())
     except (ValueError, OverflowError, OSError):
         raise click.UsageError(
-            f"{flag} {text!r} is no time: write 90s, 30m, 2h, 3d or 1w, or a date such as 2026-05-01 or"
+            f"{flag} {text!r} is not a time: write 90s, 30m, 2h, 3d or 1w, or a date such as 2026-05-01 or"
             " 2026-05-01T14:30."
         ) from None
 
@@ -174,7 +178,7 @@ def _print_events(entries: Iterable[LogEntry], *, as_json: bool, at_once: bool) 
     at_terminal = sys.stdout.isatty()
     for entry in entries:
         if not as_json:
-            line = _clip_line(_render_event(entry.event), at_terminal=at_terminal)
+            line = _clip_line(*_render_event(entry.event), at_terminal=at_terminal)
         elif at_terminal:  # other people's text must not steer it: everything but ASCII is escaped
             line = json.dumps(entry.event)
         else:
@@ -184,19 +188,24 @@ def _print_events(entries: Iterable[LogEntry], *, as_json: bool, at_once: bool) 
             sys.stdout.flush()
 
 
-def _clip_line(line: str, *, at_terminal: bool) -> str:
+def _clip_line(start: str, text: str, *, at_terminal: bool) -> str:
+    """Shortens the text to the terminal's width; the time and the session are whole."""
+    if not at_terminal:
+        line = start + text
+        return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
     import shutil
 
-    width = shutil.get_terminal_size().columns if at_terminal else LONGEST
-    return line if len(line) <= width else f"{line[: max(1, width - 1)]}…"
+    from forge.cli.terminal.columns import clip, width_of
+
+    return start + clip(text, max(shutil.get_terminal_size().columns - width_of(start), NARROWEST))
 
 
-def _render_event(event: dict[str, Any]) -> str:
-    """Renders one event on one line, without invisible characters."""
+def _render_event(event: dict[str, Any]) -> tuple[str, str]:
+    """Renders one event on one line, without invisible characters: its time and session, and what happened."""
     who = _shorten(event.get("session"), 40)
     agent = _shorten(event.get("agent"), 40)
     who = who if agent in ("", "main") else f"{who}/{agent}"
-    return f"{_format_time(event.get('ts'))}  {who}  {_describe_event(event)}"
+    return f"{_format_time(event.get('ts'))}  {who}  ", _describe_event(event)
 
 
 def _describe_event(event: dict[str, Any]) -> str:
@@ -215,7 +224,8 @@ def _describe_event(event: dict[str, Any]) -> str:
         return f"? {tool} wants to {_shorten(event.get('permission') or 'run')} {_shorten(event.get('target'))}"
     if kind == "permission_answered":
         by = _shorten(event.get("by"))
-        return f"! {tool}: {_shorten(event.get('answer'))}{f', said by {by}' if by else ''}"
+        who = " (no one to ask)" if by == "nobody" else f", by {by}" if by else ""
+        return f"! {tool}: {_shorten(event.get('answer'))}{who}"
     if kind == "run_started":
         return f"▶ {_shorten(event.get('prompt'))}"
     if kind == "run_finished":

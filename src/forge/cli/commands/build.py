@@ -22,32 +22,33 @@ OUTPUT = ".forge-output"
 
 @click.command("build")
 @with_options
-@click.option("--prod", is_flag=True, help="For production: no development tools, and nothing left open.")
+@click.option("--prod", is_flag=True, help="For production: no development tools, no open settings.")
 @click.option(
-    "--output", metavar="DIR", help=f"Where it goes; {OUTPUT} in the workspace by default. What is there is replaced."
+    "--output", metavar="DIR", help=f"Output directory, which is replaced. Default: {OUTPUT} in the workspace."
 )
 def command(options: Options, *, prod: bool, output: str | None) -> int:
-    """Build the project: its tools resolved, its rules compiled, every file listed with its hash.
+    """Build the project into a directory that can be deployed.
 
     \b
-    forge build                        check the project, and write .forge-output/
+    forge build                        check the project and write .forge-output/
     forge build --prod                 the same, for production
-    forge build --prod --output dist   somewhere else
+    forge build --prod --output dist   write to another directory
     forge run --from .forge-output     run exactly what was built
 
-    The stages are load, resolve, filter, schemas, compile, manifest and validate; the first that finds a problem stops
-    the build, and what was there before stays. The same project gives the same bytes, wherever it is built.
+    A build contains the resolved tools, the compiled rules, and a manifest with the hash of every file. The stages are
+    load, resolve, filter, schemas, compile, manifest and validate. The first stage with a problem stops the build, and
+    the previous output stays. Builds are reproducible: the same project gives the same bytes on every machine.
 
-    With --prod tools for development are left out, and these are refused: open egress, required variables that are not
-    set, sandbox: off, MCP tools that nobody approved, active skills that lack something, scripts that are broken.
+    With --prod, development tools are left out. The build refuses open egress, missing environment variables, sandbox:
+    off, MCP tools that are not approved, active skills with missing requirements, and broken scripts.
 
     \b
     With --json: {"ok": true, "output", "sha256", "mode", "counts", "files", "environment", "notes"}
              or: {"ok": false, "stage", "problems": [{"problem", "advice"}]}
-    Exit codes: 0 it is built     2 it is not: a stage found a problem, or a flag cannot be used
+    Exit codes: 0 built     2 not built: a stage found a problem, or a flag cannot be used
     """
     if prod and options.dev:
-        raise click.UsageError("--dev and --prod exclude each other: production has no development tools.")
+        raise click.UsageError("--dev and --prod cannot be combined: a production build has no development tools.")
     from forge.project.build.stages import BuildError, build  # everything, which showing the help does without
 
     with refusals():
@@ -121,9 +122,9 @@ def _print_build(build: Build) -> None:
     counts = build.counts
     shares = ", ".join(f"{number} {what}" for what, number in counts.items() if number and what != "total")
     click.echo(f"Built: {counts['total']} tools ({shares}), {len(build.files)} files in {build.order.output}")
-    click.echo(f"sha256 of its manifest: {build.sha256}")
+    click.echo(f"SHA-256 of the manifest: {build.sha256}")
     if build.required:
-        click.echo(f"It needs: {', '.join(sorted(build.required))}")
+        click.echo(f"Required variables: {', '.join(sorted(build.required))}")
     click.echo(f"To run it: forge run --from {shlex.quote(str(build.order.output))} --expect {build.sha256}")
 
 

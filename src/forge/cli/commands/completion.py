@@ -18,7 +18,7 @@ HOW = {
 def command(ctx: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
-    Have the shell read it when it starts:
+    Add the line for your shell to its start-up file:
     """
     complete = get_completion_class(shell)
     assert complete is not None  # click has these three

@@ -8,30 +8,34 @@ from typing import TYPE_CHECKING
 
 import click
 
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when it is shown
+    from pathlib import Path
+
     from forge.project.effective_config import Value
 
 _LONGEST = 100  # characters of a value on a line
 
 
-@click.group("config")
+@click.group("config", cls=CommandGroup)
 def command() -> None:
-    """See the configuration that holds here, and the schema of forge.yaml.
+    """Show the effective configuration and the schema of forge.yaml.
 
     \b
-    Layers, each over those before it:
+    Layers; each overrides the ones before it:
       defaults
       user          $XDG_CONFIG_HOME/forge/config.yaml, by default ~/.config/forge/config.yaml
-      project       forge.yaml in the workspace, once `forge trust` accepted it; or --config FILE
+      project       forge.yaml in the workspace, once it is trusted (`forge trust`); or --config FILE
       environment   FORGE_MODEL, FORGE_SANDBOX, FORGE_EGRESS, FORGE_TURNS; FORGE_CONFIG names the file
       flags         --model, --max-turns, --workspace, --policy
 
-    The organisation's /etc/forge/policy.yaml (permissions, egress, sandbox, guardrails) is above them all. A project
-    cannot loosen what the user or the organisation said: denies stay, of sandboxes and egresses the stricter holds.
+    The organisation's /etc/forge/policy.yaml (permissions, egress, sandbox, guardrails) overrides all of them. A
+    project cannot loosen a setting of the user or the organisation: denies stay, and the stricter sandbox and egress
+    apply.
 
     \b
     Examples:
@@ -42,9 +46,9 @@ def command() -> None:
 
 @command.command()
 @with_options
-@click.option("--explain", is_flag=True, help="Say where each value comes from, and what it means.")
+@click.option("--explain", is_flag=True, help="Show the origin and the meaning of each value.")
 def show(options: Options, explain: bool) -> None:
-    """Show the values that hold. Secrets are never among them: variables are shown by their names.
+    """Show the effective values. Secrets are never shown: variables appear by name.
 
     With --json: {"values": {…}}, with --explain also {"origins": {place: who}, "descriptions": {place: what},
     "notes": […]}.
@@ -62,7 +66,9 @@ def show(options: Options, explain: bool) -> None:
     with refusals():
         configuration = load_configuration(options.config, resolve=False)
         values = effective_values(
-            configuration, {key_path: os.path.abspath(value) for key_path, value in flags.items() if value}
+            configuration,
+            {key_path: os.path.abspath(value) for key_path, value in flags.items() if value},
+            _find_workspace(options.workspace, configuration.root),
         )
     if options.json:
         document: dict[str, object] = {"values": nest_values(values)}
@@ -75,6 +81,16 @@ def show(options: Options, explain: bool) -> None:
         click.echo(json.dumps(document, ensure_ascii=False, default=str))
         return
     _print_values(values, configuration.notes, explain)
+
+
+def _find_workspace(requested: str | None, configured: Path | None) -> Path | None:
+    from forge.core.errors import ToolError
+    from forge.project.assemble.workspace import workspace_root
+
+    try:
+        return workspace_root(requested, configured)
+    except ToolError:  # the configuration can still be shown
+        return None
 
 
 def _print_values(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
@@ -91,9 +107,9 @@ def _print_values(values: list[Value], notes: tuple[str, ...], explain: bool) ->
 
 
 @command.command()
-@click.option("--organisation", is_flag=True, help="Of /etc/forge/policy.yaml instead.")
+@click.option("--organisation", is_flag=True, help="Print the schema of /etc/forge/policy.yaml instead.")
 def schema(organisation: bool) -> None:
-    """Print the JSON Schema of forge.yaml (2020-12), with which editors complete and check it.
+    """Print the JSON Schema of forge.yaml, for editors.
 
     \b
     Examples:

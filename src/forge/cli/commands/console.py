@@ -22,32 +22,37 @@ if TYPE_CHECKING:  # an extra, and slow to import
 
 PORT = 8485
 HOST = "127.0.0.1"
-DATABASE = "Where runs are kept; by default FORGE_DATABASE, else what the configuration says, else a file in .forge."
+DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured one, else a file in .forge."
 
 
 @click.command("console")
 @with_options
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=None, help=f"By default {PORT}, or a free one if that is taken."
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help=f"Port. Default: {PORT}, or a free one if that is taken.",
 )
-@click.option("--model", metavar="NAME", help="Such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE.")
+@click.option(
+    "--model", metavar="NAME", help="Model, such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE."
+)
 @click.option("--database", metavar="URL", help=DATABASE)
 @click.option("--open", "opens", is_flag=True, help="Open the page in a browser.")
-@click.option("--url", is_flag=True, help="Print a new link to the console that runs for this workspace, and end.")
+@click.option("--url", is_flag=True, help="Print a new link to the running console of this workspace, and exit.")
 def command(options: Options, url: bool, **flags: Any) -> int:
-    """Look at what the agent does, and say yes or no: a web page of this project, on this machine.
+    """Open the web console of this project, on this machine.
 
     \b
-    forge console                 prints a link that works once
-    forge console --url           another link, for another browser
+    forge console                 start it, and print a link that works once
+    forge console --url           print another link, for another browser
 
-    Approvals, runs, tools, the policy, schedules, memory and workers. It works on the runs that are begun there, and on
-    others of the same database. Without a model there is no chat; the rest works.
+    It shows approvals, runs, tools, the policy, schedules, memory and workers. It processes the runs that are started
+    there, and other runs of the same database. Without a model there is no chat; everything else works.
 
-    The page is served on 127.0.0.1 only. The link works once and for ten minutes, and becomes a cookie of that browser.
+    The page is served on 127.0.0.1 only. The link works once, within ten minutes, and sets a cookie in that browser.
 
     \b
-    Exit codes: 0 it was told to end (SIGTERM, Ctrl-C), and for --url
+    Exit codes: 0 stopped (SIGTERM, Ctrl-C), or --url succeeded
                 2 a flag, the configuration, a policy, the workspace or the port cannot be used
     """
     if url:
@@ -70,9 +75,11 @@ def serve_console(
 ) -> int:
     """Serves the console until a signal ends it. A prompt starts a run first; `settings` are a worker's."""
     if options.yes:
-        raise click.UsageError("A console is there to be asked, so --yes says too much: write rules instead.")
+        raise click.UsageError("--yes does not work with the console, which exists to ask you: write rules instead.")
     with refusals():
-        check_installed()
+        from forge.core.extras import check_extra
+
+        check_extra("console", "the console cannot be opened")
         from forge.console.console_state import open_project
         from forge.project.project import RunOptions
 
@@ -88,18 +95,6 @@ def serve_console(
                 _run_until_signal(_serve_until_closed(state, listening, prompt=prompt, session=session, opens=opens))
             )
     return 0
-
-
-def check_installed() -> None:
-    """Raises `ToolError` if the extra is not installed."""
-    from importlib.util import find_spec
-
-    from forge.core.errors import ErrorKind, ToolError
-
-    missing = [name for name in ("starlette", "uvicorn", "dbos", "sqlalchemy") if find_spec(name) is None]
-    if missing:
-        words = f"the console needs packages that are not installed: {', '.join(missing)}"
-        raise ToolError(words, ErrorKind.CONFIG, "pip install 'forge-tools[console]'")
 
 
 async def _serve_until_closed(
@@ -128,11 +123,11 @@ def _print_greeting(state: ConsoleState, running: RunningConsole, run: str, *, o
     link = running.url + (f"&run={run}" if run else "")
     click.echo(f"forge: the console of {state.workspace} is at", err=True)
     click.echo(link)
-    click.echo("forge: the link works once; forge console --url prints another. Ctrl-C ends the console.", err=True)
+    click.echo("forge: the link works once; forge console --url prints another. Ctrl-C stops the console.", err=True)
     for problem in state.problems:
         click.echo(f"forge: {problem}", err=True)
     if not state.has_model:
-        click.echo("forge: there is no model, so there is no chat; tools, policy and all else work", err=True)
+        click.echo("forge: there is no model, so there is no chat; everything else works", err=True)
     if opens:
         import webbrowser
 
@@ -145,7 +140,7 @@ def _print_link(options: Options) -> int:
 
         running = find_console(Path(workspace_of(options)).resolve())
         if running is None:
-            raise Refusal("no console runs for this workspace\n`forge console` starts one.")
+            raise Refusal("no console is running for this workspace\n`forge console` starts one.")
     click.echo(running.url)
     return 0
 

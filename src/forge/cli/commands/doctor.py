@@ -15,21 +15,25 @@ if TYPE_CHECKING:  # loaded when something is looked at
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow"), "broken": ("✗", "red")}
 
+MAIN = ("workspace", "configuration", "model", "tools", "sandbox")  # shown even if they are fine
+
 
 @click.command("doctor")
 @with_named_options
-def command(options: Options) -> int:
-    """Say what Forge finds here, and how to fix what is not right.
+@click.option("--verbose", "-v", is_flag=True, help="List every check, not only the problems.")
+def command(options: Options, verbose: bool) -> int:
+    """Check your setup and suggest fixes.
 
     \b
     forge doctor
+    forge doctor --verbose
     forge doctor --config forge.yaml --json | jq '.checks[] | select(.status != "ok")'
 
-    Nothing is started, contacted or changed; of keys it only says whether they are set.
+    The command starts, contacts and changes nothing. It says whether a key is set, never the key.
 
     \b
     With --json: {"ok": …, "checks": [{check, status: ok | note | warning | broken, detail, fix}]}.
-    Exit codes: 0 it can be used, notes and warnings or not     1 something is broken
+    Exit codes: 0 usable, perhaps with notes and warnings     1 something is broken
     """
     from forge.project.doctor import examine  # looks at much that other commands do without
 
@@ -39,18 +43,43 @@ def command(options: Options) -> int:
         checks: list[dict[str, Any]] = [finding._asdict() for finding in findings]
         click.echo(json.dumps({"ok": usable, "checks": checks}, ensure_ascii=False))
         return 0 if usable else 1
-    listed, unset = _split_unset_keys(findings)
-    width = max(len(finding.check) for finding in listed)
-    for finding in listed:
+    click.echo(_verdict(findings))
+    problems = [one for one in findings if one.status in ("broken", "warning")]
+    facts = [one for one in findings if one.check in MAIN and one not in problems]
+    if verbose:
+        listed, unset = _split_unset_keys(findings)
+        _print_findings(listed)
+        if unset:
+            click.echo(f"· Not set: {', '.join(unset)}; to use one: export NAME=…")
+    else:
+        _print_findings([*sorted(problems, key=lambda one: one.status != "broken"), *facts])
+        click.echo(f"{len(findings)} checks were made. `forge doctor --verbose` lists them all.")
+    return 0 if usable else 1
+
+
+def _verdict(findings: list[Finding]) -> str:
+    broken, warnings = (sum(one.status == status for one in findings) for status in ("broken", "warning"))
+    counts = [_count(broken, "problem")] * bool(broken) + [_count(warnings, "warning")] * bool(warnings)
+    if broken:
+        return click.style(f"Forge cannot be used as it is set up here: {' and '.join(counts)}.", fg="red", bold=True)
+    if warnings:
+        return click.style(f"Forge can be used here, with {counts[0]}.", fg="yellow", bold=True)
+    return click.style("Forge is ready to use here. No problem was found.", fg="green", bold=True)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _print_findings(findings: list[Finding]) -> None:
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
         mark, colour = _MARKS[finding.status]
         click.echo(
             f"{click.style(mark, fg=colour)} {_on_one_line(finding.check):<{width}}  {_on_one_line(finding.detail)}"
         )
         if finding.status != "ok" and finding.fix:
             click.echo(click.style(f"  {'':<{width}}  → {_on_one_line(finding.fix)}", dim=finding.status == "note"))
-    if unset:
-        click.echo(f"· Not set: {', '.join(unset)}; to use one: export NAME=…")
-    return 0 if usable else 1
 
 
 def _split_unset_keys(findings: list[Finding]) -> tuple[list[Finding], list[str]]:

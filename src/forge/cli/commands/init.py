@@ -24,7 +24,7 @@ NAMES = ("minimal", "coding", "ops", "api")
 @click.option("--name", metavar="ID", help="The agent's id; the directory's name by default.")
 @with_options
 def command(options: Options, directory: str | None, template: str, name: str | None) -> int:
-    """Begin a project: forge.yaml, a tool of its own and its test, examples of what it may do.
+    """Create a project: forge.yaml, a tool with its test, and examples that test its rules.
 
     \b
     forge init                          here
@@ -35,11 +35,11 @@ def command(options: Options, directory: str | None, template: str, name: str | 
     ops      runs a few programs, reports every morning
     api      works with an API that an OpenAPI document describes
 
-    With --json: {"directory", "template", "files", "kept"}. Nothing that is there is overwritten: a README.md or
-    .gitignore stays as it is, any other file that is in the way is refused, and then nothing is written.
+    With --json: {"directory", "template", "files", "kept"}. No file is overwritten. An existing README.md or
+    .gitignore is kept. If any other file exists already, the command writes nothing.
 
     \b
-    Exit codes: 0 it is written     2 a file is there already, or the directory or the name cannot be used
+    Exit codes: 0 written     2 a file exists already, or the directory or the name cannot be used
     """
     from forge.project.templates import OFTEN_THERE, files_of  # showing the help does without
     from forge.project.write_new import write_new

@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forge.cli.commands.mcp_servers.add import add, install, remove
+from forge.cli.commands.mcp_servers.import_servers import import_
+from forge.cli.commands.mcp_servers.search import search
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.diffs import colour_diff
@@ -17,33 +21,41 @@ from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # showing the help does without
     from forge.sources.mcp import McpServer
+    from forge.sources.mcp.oauth.login import Login
     from forge.sources.mcp.tools import McpTool
 
 BY = "forge mcp approve"
 _COLOURS = {"new": "yellow", "changed": "red", "pinned": "green", "unknown": "red"}
 
 
-@click.group("mcp")
+@click.group("mcp", cls=CommandGroup)
 def command() -> None:
-    """See the MCP servers of a project, approve what they offer, take that back.
+    """Add, list and remove MCP servers of a project, and approve their tools.
 
-    A tool that was never approved asks before each call until one passes. A tool whose definition changed since needs a
-    person: neither a rule nor --yes answers for it. So does one of which it is not known what was approved.
+    A tool that was never approved asks before each call, until a person approves one. A tool whose definition changed
+    since its approval always needs a person: neither a rule nor --yes can approve it. The same applies if it is unknown
+    what was approved.
     """
+
+
+for _one in (add, import_, install, remove, search):
+    command.add_command(_one)
 
 
 @command.command("list")
 @with_options
 def list_(options: Options) -> None:
-    """Start every server, and list its tools: pinned (approved as they are), new, changed since, or unknown.
+    """Start every server and list its tools and their states.
 
-    Unknown: .forge/pins.json was broken, so nobody knows what was approved. A person has to look at these tools again.
+    The state is pinned, new, changed or unknown. Pinned tools are approved and unchanged. Changed tools differ from
+    their approved definition. Tools are unknown if .forge/pins.json was damaged, so that it is not known what was
+    approved: a person must review them again.
 
     \b
     forge mcp list --json
 
     \b
-    With --json: {"servers": [{name, target, state: up|down, error,
+    With --json: {"servers": [{name, target, state: up|down, error, login: none|stored|needed,
                   tools: [{name, tool, state, hidden}], left_out: {name: why}, problems: []}]}.
     """
     with refusals():
@@ -52,7 +64,7 @@ def list_(options: Options) -> None:
         click.echo(json.dumps({"servers": servers}, ensure_ascii=False))
         return
     if not servers:
-        click.echo("No MCP server is configured: name a forge.yaml with mcpServers by --config.", err=True)
+        click.echo("No MCP server is configured. Name a forge.yaml with mcpServers: --config FILE.", err=True)
     for server in servers:
         _print_server(server)
 
@@ -61,16 +73,15 @@ def list_(options: Options) -> None:
 @click.argument("server")
 @with_options
 def approve(options: Options, server: str) -> int:
-    """Show what is new or changed at a server, and record what you approve.
+    """Show the new and changed tools of a server, and approve them.
 
     \b
     forge mcp approve git
 
-    With --yes all that is new is approved; what changed, and what may have been approved otherwise, is asked about at a
-    terminal only.
+    With --yes, all new tools are approved. Changed and unknown tools still need a person at a terminal.
 
     \b
-    Exit codes: 0 everything it offers is approved     1 something is not
+    Exit codes: 0 all tools of the server are approved     1 some are not
                 2 a flag, the configuration or the server cannot be used
     """
     with refusals():
@@ -91,7 +102,7 @@ def approve(options: Options, server: str) -> int:
 @click.argument("server")
 @with_options
 def forget(options: Options, server: str) -> None:
-    """Take back what was approved of a server: all its tools are new again.
+    """Forget the approvals of a server: all its tools are new again.
 
     \b
     forge mcp forget git
@@ -109,6 +120,75 @@ def forget(options: Options, server: str) -> None:
     click.echo(f"Forgotten: {gone} approved {'tool' if gone == 1 else 'tools'} of {harmless(server)}.")
 
 
+@command.command()
+@click.argument("server")
+@click.option("--no-browser", is_flag=True, help="Print the page's URL, and paste the URL that the browser ends at.")
+@with_options
+def login(options: Options, server: str, no_browser: bool) -> None:
+    """Log in at a server that wants OAuth. The login is stored for later runs.
+
+    The login is stored in the system's keyring if the package keyring is installed, else in a file that only you can
+    read, outside the project. A run never opens a browser.
+
+    \b
+    forge mcp login docs
+    forge mcp login docs --no-browser
+    """
+    from forge.cli.running.mcp_login import log_in_person
+
+    with refusals():
+        found = _find_login(_find_server(_servers(options), server), server)
+        was_needed = asyncio.run(log_in_person(found, browser=not no_browser))
+    if options.json:
+        click.echo(json.dumps({"server": server, "logged_in": was_needed}))
+        return
+    click.echo(f"Logged in at {harmless(server)}." if was_needed else f"{harmless(server)} asks for no login.")
+
+
+@command.command()
+@click.argument("server")
+@with_options
+def logout(options: Options, server: str) -> None:
+    """Revoke the stored login of a server, and remove it from this machine.
+
+    The login is removed even if its authorization server cannot revoke it.
+
+    \b
+    forge mcp logout docs
+
+    \b
+    With --json: {"server", "logged_out", "not_revoked": []}.
+    """
+    with refusals():
+        login = _find_login(_find_server(_servers(options), server), server)
+        problems = asyncio.run(_revoke(login)) if login.is_stored else []
+        was_there = login.store.clear()
+    for problem in problems:
+        click.echo(f"forge: {harmless(problem)}; the tokens stay valid there until they expire", err=True)
+    if options.json:
+        click.echo(json.dumps({"server": server, "logged_out": was_there, "not_revoked": problems}))
+        return
+    click.echo(
+        f"Logged out of {harmless(server)}." if was_there else f"There is no stored login of {harmless(server)}."
+    )
+
+
+async def _revoke(login: Login) -> list[str]:
+    from forge.sources.mcp.oauth.revoke import revoke_login  # showing the help does without
+
+    return await revoke_login(login)
+
+
+def _find_login(server: McpServer, name: str) -> Login:
+    if server.login is None:
+        raise Refusal(f"{name} takes no login\nIt is a program, or a header Authorization is configured for it.")
+    if not server.login.settings.is_personal:
+        raise Refusal(
+            f"{name} needs no login\nIts grant is {server.login.settings.grant}: Forge gets tokens by itself."
+        )
+    return server.login
+
+
 def _servers(options: Options) -> dict[str, McpServer]:
     from forge.project.assemble.sources import project_servers  # showing the help does without
 
@@ -122,7 +202,11 @@ def _find_server(servers: Mapping[str, McpServer], name: str) -> McpServer:
 
 
 def _unknown_server(name: str, known: Sequence[str]) -> Refusal:
-    there = f"Configured are {', '.join(dict.fromkeys(known))}." if known else "None is configured: --config names one."
+    there = (
+        f"The configured servers are {', '.join(dict.fromkeys(known))}."
+        if known
+        else "No server is configured. Add mcpServers to forge.yaml, or name another file with --config."
+    )
     return Refusal(f"there is no MCP server {name!r}\n{there}")
 
 
@@ -132,8 +216,11 @@ async def _inspect_servers(servers: Mapping[str, McpServer]) -> list[dict[str, A
 
 async def _facts(name: str, server: McpServer) -> dict[str, Any]:
     from forge.core.errors import ToolError
+    from forge.sources.mcp.oauth.login import LoginNeeded
 
-    facts: dict[str, Any] = {"name": name, "target": server.target, "state": "up", "error": "", "tools": []}
+    stored = "stored" if server.login is not None and server.login.is_stored else "none"
+    facts: dict[str, Any] = {"name": name, "target": server.target, "state": "up", "error": "", "login": stored}
+    facts["tools"] = []
     try:
         async with server:
             facts["tools"] = [
@@ -142,11 +229,13 @@ async def _facts(name: str, server: McpServer) -> dict[str, Any]:
             ]
     except ToolError as error:
         facts |= {"state": "down", "error": "\n".join(filter(None, (error.message, error.suggestion)))}
+        facts |= {"login": "needed"} if isinstance(error, LoginNeeded) else {}
     return {**facts, "left_out": dict(server.left_out), "problems": list(server.problems)}
 
 
 def _print_server(server: Mapping[str, Any]) -> None:
-    click.echo(f"{click.style(server['name'], bold=True)}  {server['state']}  {harmless(server['target'])}")
+    login = {"needed": "  login needed", "stored": "  logged in"}.get(server["login"], "")
+    click.echo(f"{click.style(server['name'], bold=True)}  {server['state']}{login}  {harmless(server['target'])}")
     for line in filter(None, harmless(server["error"]).split("\n")):
         click.echo(f"  {click.style(line, fg='red')}")
     width = max((len(tool["name"]) for tool in server["tools"]), default=0)
@@ -188,7 +277,7 @@ async def _approve_tools(server: McpServer, *, yes: bool) -> tuple[list[str], di
             still = {tool.remote for tool in server.tools if tool.state is not PinState.PINNED}
             for tool in [one for one in chosen if one.remote in still]:
                 chosen.remove(tool)
-                left[tool.spec.name] = "it could not be kept, or changed again meanwhile"
+                left[tool.spec.name] = "the approval could not be stored, or the tool changed again"
     return [tool.spec.name for tool in chosen], left
 
 
@@ -208,7 +297,7 @@ def _ask_person(tool: McpTool, which: str) -> str:
     if difference:
         return "y" if click.confirm("Approve it?", default=False, err=True) else "n"
     choice = click.Choice(["y", "n", "a"], case_sensitive=False)
-    words = "Approve it? [y]es, [n]o, [a]ll that is new"
+    words = "Approve it? [y]es, [n]o, [a]ll new ones"
     reply: str = click.prompt(words, default="n", type=choice, show_choices=False, err=True)
     return reply
 

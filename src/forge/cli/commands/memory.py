@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
@@ -17,17 +18,24 @@ if TYPE_CHECKING:  # loaded by the command that needs it
     from forge.memory.memory import Memory
 
 
-@click.group("memory")
+@click.group("memory", cls=CommandGroup)
 def command() -> None:
-    """Search what is remembered here, read a note, look after the index."""
+    """Search and read the agent's notes, and update their index."""
 
 
 @command.command()
 @click.argument("query")
 @with_options
-@click.option("--max-results", metavar="N", type=click.IntRange(1, 1_000), default=5, show_default=True)
+@click.option(
+    "--max-results",
+    metavar="N",
+    type=click.IntRange(1, 1_000),
+    default=5,
+    show_default=True,
+    help="Maximum number of results.",
+)
 def search(options: Options, query: str, max_results: int) -> None:
-    """Find pieces of notes, as the agent does.
+    """Search the notes, as the agent does.
 
     \b
     forge memory search "favourite colour"
@@ -46,7 +54,7 @@ def search(options: Options, query: str, max_results: int) -> None:
         click.echo(f"{click.style(harmless(location), bold=True)}  {click.style(f'{hit.score:.3f}', dim=True)}")
         click.echo("".join(f"    {harmless(line)}\n" for line in hit.text.split("\n")))
     if not found.hits:
-        click.echo("Nothing was found.", err=True)
+        click.echo("No results.", err=True)
     _print_remarks(found.remarks)
 
 
@@ -75,9 +83,10 @@ def show(options: Options, file: str | None) -> None:
 
 @command.command()
 @with_options
-@click.option("--anew", is_flag=True, help="Remove the index first, and make all of it again.")
-def reindex(options: Options, anew: bool) -> None:
-    """Bring the index up to date with the notes. It happens by itself, too, but not all vectors at once.
+@click.option("--rebuild", is_flag=True, help="Delete the index first, and build it again.")
+@click.option("--anew", is_flag=True, hidden=True, help="The former name of --rebuild.")
+def reindex(options: Options, rebuild: bool, anew: bool) -> None:
+    """Update the index of the notes. A search does this, too, but computes only some of the missing vectors.
 
     \b
     forge memory reindex
@@ -87,7 +96,7 @@ def reindex(options: Options, anew: bool) -> None:
     import asyncio
 
     with _memory(options) as memory:
-        done = asyncio.run(memory.reindex(anew=anew))
+        done = asyncio.run(memory.reindex(anew=rebuild or anew))
     if options.json:
         _print_json(done._asdict())
         return
@@ -102,7 +111,7 @@ def reindex(options: Options, anew: bool) -> None:
 @command.command()
 @with_options
 def stats(options: Options) -> None:
-    """Say how much is remembered, and where.
+    """Show the folder and size of the notes and their index.
 
     \b
     forge memory stats --json
@@ -119,7 +128,7 @@ def stats(options: Options) -> None:
         "pieces": f"{found['chunks']:,}",
         "embedder": found["embedder"],
         "vectors": f"{found['vectors']:,}"
-        + (f", {found['without_vector']:,} to do" if found["without_vector"] else ""),
+        + (f", {found['without_vector']:,} missing" if found["without_vector"] else ""),
         "index": f"{found['index']} ({found['index_bytes']:,} bytes)" if found["index"] else "none",
     }
     for name, value in rows.items():
@@ -137,7 +146,7 @@ def _print_names(memory: Memory, options: Options) -> None:
         _print_json({"notes": names})
         return
     if not names:
-        click.echo("Nothing is remembered here.", err=True)
+        click.echo("There are no notes.", err=True)
     for name in names:
         click.echo(harmless(name))
 

@@ -17,62 +17,73 @@ DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_versi
 @click.command("run")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
 @with_options
-@click.option("--model", metavar="NAME", help="Such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE.")
+@click.option(
+    "--model", metavar="NAME", help="The model, such as anthropic:MODEL, openai:MODEL, ollama:MODEL or scripted:FILE."
+)
 @click.option(
     "--max-turns", metavar="N", type=click.IntRange(min=1), default=None,
-    help="How often the model may be asked before the run is stopped; 50, unless the configuration says otherwise.",
+    help="Maximum number of turns. Default: the configured number, else 50.",
 )  # fmt: skip
-@click.option("--from", "built", metavar="DIR", help="Run exactly what `forge build` wrote there.")
+@click.option("--from", "built", metavar="DIR", help="Run the build in this directory, written by `forge build`.")
 @click.option("--expect", metavar="HASH", help="With --from: the SHA-256 that its manifest must have.")
-@click.option("--quiet", is_flag=True, help="Only the final text.")
-@click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
-@click.option("--no-audit", is_flag=True, help="Keep no log of events.")
-@click.option("--durable", is_flag=True, help="Keep the run, so that it goes on after a crash; see forge runs.")
+@click.option("--quiet", is_flag=True, help="Print only the final text.")
+@click.option("--plain", is_flag=True, help="Plain lines: no colours, no rendered Markdown, answers end with Enter.")
+@click.option("--audit", metavar="FILE", help="File for the event log. Default: .forge/audit.ndjson.")
+@click.option("--no-audit", is_flag=True, help="Write no event log.")
 @click.option(
-    "--database", metavar="URL", help="With --durable: where; by default FORGE_DATABASE, else a file in .forge."
+    "--durable", is_flag=True, help="Store every step, so that the run can resume after a crash; see forge runs."
+)
+@click.option(
+    "--database",
+    metavar="URL",
+    help="With --durable: database of the run. Default: FORGE_DATABASE, else a file in .forge.",
 )
 @click.option(
     "--detach", is_flag=True,
-    help="With --durable: leave it to a worker, with the worker's model and rules, and print the name of the run.",
+    help="With --durable: leave the run to a worker, with the worker's model and rules, and print the run's id.",
 )  # fmt: skip
-@click.option("--queue", metavar="NAME", help="With --durable: the queue that it waits in; `default` by default.")
-@click.option("--tenant", metavar="NAME", help="With --durable: whose run it is; tenants take turns.")
+@click.option("--queue", metavar="NAME", help="With --durable: queue of the run. Default: `default`.")
+@click.option("--tenant", metavar="NAME", help="With --durable: tenant of the run. Workers serve the tenants in turn.")
 @click.option(
     "--priority", metavar="N", type=click.IntRange(-10, 10),
-    help="With --durable: from -10 to 10, higher ones go first; 0 by default.",
+    help="With --durable: from -10 to 10. A run with a higher priority starts first. Default: 0.",
 )  # fmt: skip
 @click.option(
-    "--app-version", metavar="VERSION", help="With --durable: that of the workers it is for, where they name one."
+    "--app-version",
+    metavar="VERSION",
+    help="With --durable: only workers with the same --app-version take the run.",
 )
-@click.option("--console", is_flag=True, help="Follow and answer it in the browser; see forge console.")
+@click.option(
+    "--console", is_flag=True, help="Follow the run and answer its questions in the browser; see forge console."
+)
 def command(options: Options, prompt: str | None, **more: Any) -> int:
-    """Have an agent do a task with the tools of this project.
+    """Run an agent.
 
     \b
     forge run PROMPT      one task
-    forge run -           the task comes from the standard input
+    forge run -           read the task from the standard input
     forge run             a conversation; /help lists its commands
 
-    The model is the one named with --model, otherwise the configuration's (agent.model), otherwise one whose key is
-    set, otherwise one of a local server.
+    The agent works with the tools of this project. Its model is the first of these: --model, `agent.model` in
+    forge.yaml, a provider whose API key is set, a local server.
 
-    What the model says goes to the standard output, what it does to the standard error. With --json every event is a
-    line of JSON on the standard output, and the last line of a run is its run_finished.
+    The model's text goes to the standard output, its calls go to the standard error. With --json every event is a line
+    of JSON on the standard output, and the last line of a run is its run_finished event.
 
-    What asks is asked at the terminal. Without a terminal the answer is no, unless --yes or a rule says otherwise.
-    Ctrl-C stops the run once it has cleaned up; twice, at once.
+    If no rule allows a call, Forge asks at the terminal, and one key answers. Without a terminal the call is denied,
+    unless --yes approves it. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
 
-    The conversation is kept in the workspace: --session NAME goes on with it.
+    The conversation is stored in the workspace: --session NAME continues it.
 
-    With --durable every turn and every call is stored as it happens. Killed, the run goes on with `forge runs resume`
-    or on any `forge worker`; what was done is not done again. Without a terminal it waits for the answer to what asks
-    (exit code 3), and `forge runs answer` gives it.
+    With --durable every turn and every call is stored as it happens. If the process is killed, `forge runs resume` or
+    any `forge worker` continues the run; finished calls are not repeated. Without a terminal, the run waits for the
+    answers to its questions (exit code 3), and `forge runs answer` gives them.
 
     \b
     Exit codes: 0 the model answered
-                1 the run ended in an error, or went in circles
+                1 the run ended in an error, or the agent repeated itself
                 2 there is no model; a flag, the configuration, a policy or the workspace cannot be used
-                3 the model has a question, and nobody is there to answer
+                3 the model has a question, and no one is there to answer
                 4 a limit was reached
                 130 interrupted
     """
@@ -81,9 +92,9 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
             'The prompt is empty. Say what to do: forge run "TASK"; or leave it out for a conversation.'
         )
     if more["expect"] is not None and more["built"] is None:
-        raise click.UsageError("--expect says which build is meant: name it with --from.")
+        raise click.UsageError("--expect needs --from, which names the build.")
     if more["built"] is not None and (options.dev or _parameter_source("config") is ParameterSource.COMMANDLINE):
-        raise click.UsageError("--from runs what was built: --config and --dev belong to forge build.")
+        raise click.UsageError("--from runs a build. --config and --dev belong to forge build: leave them out.")
     if more.pop("console"):
         return _run_in_console(options, prompt, **more)
     durable = {name: more.pop(name) for name in ("durable", *DURABLE_FLAGS)}
@@ -112,7 +123,7 @@ for _option in command.params:
     if _option.name == "session":
         assert isinstance(_option, click.Option)
         _option.show_default = "a new one"
-        _option.help = "The session to go on with; made if it is not there."
+        _option.help = "The session to continue; created if it does not exist."
 
 
 def _parameter_source(option: str) -> ParameterSource | None:
@@ -122,7 +133,7 @@ def _parameter_source(option: str) -> ParameterSource | None:
 def _refuse_without_durable(**given: Any) -> None:
     for name, value in given.items():
         if value is not None and value is not False:
-            raise click.UsageError(f"{_flag_name(name)} is about runs that are kept: add --durable.")
+            raise click.UsageError(f"{_flag_name(name)} is for durable runs: add --durable.")
 
 
 def _flag_name(name: str) -> str:
@@ -130,7 +141,7 @@ def _flag_name(name: str) -> str:
 
 
 def _run_in_console(options: Options, prompt: str | None, **more: Any) -> int:
-    for name in ("built", "max_turns", "quiet", "audit", *DURABLE_FLAGS[1:]):
+    for name in ("built", "max_turns", "quiet", "plain", "audit", *DURABLE_FLAGS[1:]):
         if more[name]:
             raise click.UsageError(f"{_flag_name(name)} is for runs at the terminal: leave it out, or --console.")
     from forge.cli.commands.console import serve_console

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.remove_runs import delete, prune
 from forge.cli.running.run_lines import all_run_fields, format_time, run_fields, run_lines, shorten_prompt, state_of
 from forge.cli.running.stored_runs import StoredRuns, open_stored_runs, print_json, with_database
 from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.tables import table_lines
 
 if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
     from forge.durable.store.rows import RunInfo
@@ -20,24 +22,26 @@ if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
 STATUSES = ("queued", "running", "waiting", "finished", "failed", "cancelled")
 
 
-@click.group("runs")
+@click.group("runs", cls=CommandGroup)
 def command() -> None:
-    """See the runs that are kept (forge run --durable), answer what they ask, stop one, go on with one.
+    """List, answer, resume and cancel durable runs.
 
-    A run is named by its id or, where nothing is deleted, by the beginning of it.
+    `forge run --durable` starts one. Name a run by its id. The beginning of the id is enough, except to delete a run.
     """
 
 
 @command.command("list")
 @with_database
-@click.option("--status", type=click.Choice(STATUSES), multiple=True, help="Only these; may be given again.")
-@click.option("--tenant", metavar="NAME", help="Only those of a tenant.")
-@click.option("--all", "everything", is_flag=True, help="Also the runs that other runs started.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="How many.")
+@click.option(
+    "--status", type=click.Choice(STATUSES), multiple=True, help="Only runs with this status; can be repeated."
+)
+@click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
+@click.option("--all", "everything", is_flag=True, help="Include runs that other runs started.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of runs.")
 def list_(
     options: Options, database: str | None, status: tuple[str, ...], tenant: str | None, everything: bool, limit: int
 ) -> None:
-    """List the runs, the newest first.
+    """List the runs, newest first.
 
     \b
     forge runs list --status waiting
@@ -59,12 +63,10 @@ def list_(
         print_json({"runs": [run_fields(run) for run in found]})
         return
     if not found:
-        click.echo("No such run is kept here." if status or tenant else "No run is kept here.", err=True)
-    width = max((len(run.id) for run in found), default=0)
-    for run in found:
-        click.echo(
-            f"{run.id:<{width}}  {state_of(run):<9}  {format_time(run.created)}  {shorten_prompt(run.prompt)}".rstrip()
-        )
+        click.echo("No run matches." if status or tenant else "There are no runs.", err=True)
+    rows = [(run.id, f"{state_of(run):<9}", format_time(run.created), shorten_prompt(run.prompt)) for run in found]
+    for line in table_lines(rows):
+        click.echo(line)
     for line in alone:
         click.echo(line, err=True)
 
@@ -72,15 +74,15 @@ def list_(
 @command.command()
 @click.argument("run")
 @with_database
-@click.option("--follow", is_flag=True, help="Show what it does, until it is over or waits for somebody.")
+@click.option("--follow", is_flag=True, help="Follow its events until it ends or waits for a person.")
 def show(options: Options, run: str, database: str | None, follow: bool) -> int:
-    """Show a run: how far it is, what it waits for, what was said.
+    """Show a run: its progress, what it waits for, and its messages.
 
     \b
     forge runs show run-3f2a --follow
 
-    With --json: all that is known of it, with messages, questions, files and the runs it started. With --follow --json
-    every event is a line of JSON, as with `forge run`; the exit codes are those of `forge run`, too.
+    With --json: everything about the run, including messages, questions, files and the runs that it started. With
+    --follow --json, every event is a line of JSON. Events and exit codes are those of `forge run`.
     """
     with open_stored_runs(options, database, run) as stored:
         found = stored.runs.find(run)
@@ -100,10 +102,12 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
 @click.argument("run")
 @click.argument("text", required=False)
 @with_database
-@click.option("--no", "no", is_flag=False, flag_value="", metavar="[WHY]", help="It may not; the model is told why.")
-@click.option("--always", is_flag=True, help="It may, and so may what is like it in this run.")
-@click.option("--edit", metavar="JSON", help="It may, with these arguments instead.")
-@click.option("--question", metavar="ID", help="Which one, where a run asks for several.")
+@click.option(
+    "--no", "no", is_flag=False, flag_value="", metavar="[WHY]", help="Deny the call; the model gets the reason."
+)
+@click.option("--always", is_flag=True, help="Approve the call, and similar calls of this run.")
+@click.option("--edit", metavar="JSON", help="Approve the call with these arguments instead.")
+@click.option("--question", metavar="ID", help="The question to answer, if the run has several.")
 def answer(
     options: Options,
     run: str,
@@ -114,15 +118,15 @@ def answer(
     edit: str | None,
     question: str | None,
 ) -> None:
-    """Answer what a run waits for, and let it go on.
+    """Answer a waiting run, which then continues.
 
     \b
-    forge runs answer run-3f2a "The second one."     its question
-    forge runs answer run-3f2a --yes                 a call that wants to be allowed
+    forge runs answer run-3f2a "The second one."     answer its question
+    forge runs answer run-3f2a --yes                 approve its call
     forge runs answer run-3f2a --no "not on Fridays"
     forge runs answer run-3f2a --edit '{"path": "b.txt"}'
 
-    An answer is taken once, and counts for exactly the call that was asked about.
+    Only the first answer counts. It applies to exactly the call that was asked about.
     """
     from forge.cli.running.waiting_runs import find_question, parse_answer  # the permissions
 
@@ -137,18 +141,18 @@ def answer(
 @click.argument("run")
 @with_database
 def cancel(options: Options, run: str, database: str | None) -> None:
-    """Stop a run, and those that it started.
+    """Cancel a run, and the runs that it started.
 
     \b
     forge runs cancel run-3f2a
 
-    One that is at work is stopped by its worker, within seconds.
+    If the run is active, its worker stops it within seconds.
     """
     with open_stored_runs(options, database, run) as stored:
         before = stored.runs.find(run)
         if before.is_over:
             say = ' --say "…"' if before.status == "finished" else ""
-            way = f"To go on with it: {stored.commands.line('runs', 'resume', before.id)}{say}"
+            way = f"To resume it: {stored.commands.line('runs', 'resume', before.id)}{say}"
             raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{way}")
         after = stored.runs.cancel(before.id)
     if options.json:
@@ -160,13 +164,14 @@ def cancel(options: Options, run: str, database: str | None) -> None:
 @command.command()
 @click.argument("run")
 @with_database
-@click.option("--say", metavar="TEXT", help="Something new to say to it.")
-@click.option("--model", metavar="NAME", help="Another model than the run began with.")
+@click.option("--say", metavar="TEXT", help="A new message for the run.")
+@click.option("--model", metavar="NAME", help="Switch to another model.")
 @click.option("--max-turns", metavar="N", type=click.IntRange(min=1), default=None, help="As for `forge run`.")
-@click.option("--quiet", is_flag=True, help="Only the final text.")
-@click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
-@click.option("--no-audit", is_flag=True, help="Keep no log of events.")
-@click.option("--detach", is_flag=True, help="Leave it to a worker.")
+@click.option("--quiet", is_flag=True, help="Print only the final text.")
+@click.option("--plain", is_flag=True, help="Plain lines, as for `forge run`.")
+@click.option("--audit", metavar="FILE", help="File for the event log. Default: .forge/audit.ndjson.")
+@click.option("--no-audit", is_flag=True, help="Write no event log.")
+@click.option("--detach", is_flag=True, help="Leave the run to a worker.")
 @click.option("--app-version", metavar="VERSION", help="As for `forge run`.")
 def resume(
     options: Options,
@@ -178,16 +183,18 @@ def resume(
     model: str | None,
     **more: Any,
 ) -> int:
-    """Go on with a run, here: one whose process was killed, one that failed, one that has something new to hear.
+    """Resume a run in this process.
+
+    The run was interrupted, it failed, or it gets a new message with --say.
 
     \b
-    forge runs resume run-3f2a                       where it broke off
+    forge runs resume run-3f2a                       continue where it stopped
     forge runs resume run-3f2a --say "And the rest?"
 
-    What was done is not done again. The output and the exit codes are those of `forge run`.
+    Finished steps are not repeated. The output and the exit codes are those of `forge run`.
     """
     if say is not None and not say.strip():
-        raise click.UsageError('--say is empty. Write what the model is to hear: forge runs resume RUN --say "TEXT"')
+        raise click.UsageError('--say is empty. Write a message for the model: forge runs resume RUN --say "TEXT"')
     with refusals():
         from forge.project.runs.durable_runs import check_installed
 
@@ -202,20 +209,20 @@ def resume(
 @command.command()
 @click.argument("run", required=False)
 @with_database
-@click.option("--all", "everything", is_flag=True, help="Every run that is not over.")
-@click.option("--to", "version", metavar="VERSION", help="Another version than that of this project.")
+@click.option("--all", "everything", is_flag=True, help="Every run that has not ended.")
+@click.option("--to", "version", metavar="VERSION", help="Target version. Default: the version of this project.")
 def migrate(options: Options, run: str | None, database: str | None, everything: bool, version: str | None) -> None:
-    """Give runs to workers of this version of the project.
+    """Move runs to workers of this version of the project.
 
     \b
     forge runs migrate run-3f2a
     forge runs migrate --all
 
-    Workers leave alone what another version began (of Forge, or of the project's configuration): it may have other
-    tools. With --json: {"migrated": [id], "version"}.
+    A worker does not take runs that another version (of Forge, or of the project's configuration) started, because the
+    tools may differ. With --json: {"migrated": [id], "version"}.
     """
     if (run is None) is not everything:
-        raise click.UsageError("Name a run, or --all of them.")
+        raise click.UsageError("Name a run, or use --all.")
     with open_stored_runs(options, database, run or "") as stored:
         runs, to = stored.runs, version or _version(options)
         found = runs.list(status=STATUSES[:3], parent="", limit=100_000) if run is None else [runs.find(run)]
@@ -229,9 +236,11 @@ def migrate(options: Options, run: str | None, database: str | None, everything:
 @command.command()
 @click.argument("run")
 @with_database
-@click.option("--get", "name", metavar="NAME", help="Write this one to the standard output.")
+@click.option("--get", "name", metavar="NAME", help="Print this file.")
 def files(options: Options, run: str, database: str | None, name: str | None) -> None:
-    """List the files of a run: results that were too long for the model, and are kept whole.
+    """List the files of a run.
+
+    These are results that were too long for the model, stored in full.
 
     \b
     forge runs files run-3f2a
@@ -250,7 +259,7 @@ def files(options: Options, run: str, database: str | None, name: str | None) ->
         print_json({"files": [{"name": one, "size": size} for one, size in found]})
         return
     if not found:
-        click.echo("It has no files.", err=True)
+        click.echo("The run has no files.", err=True)
     for one, size in found:
         click.echo(f"{size:>12,}  {harmless(one)}")
 
@@ -268,10 +277,10 @@ def _print_next_step(options: Options, stored: StoredRuns, run: RunInfo) -> None
     if options.json:
         print_json(run_fields(run))
     elif run.is_over or stored.runs.is_attended(run):
-        click.echo(f"{run.id} goes on.", err=True)
+        click.echo(f"{run.id} continues.", err=True)
     else:
         way = f"{worker_for(run.queue, stored.commands)}, or here: {stored.commands.line('runs', 'resume', run.id)}"
-        click.echo(f"{run.id} goes on as soon as a worker is up: {way}", err=True)
+        click.echo(f"{run.id} continues as soon as a worker is running: {way}", err=True)
 
 
 command.add_command(delete)

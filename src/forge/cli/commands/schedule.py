@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.tables import table_lines
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does without
     from collections.abc import Coroutine
@@ -24,16 +25,16 @@ if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does w
     from forge.schedules.store import ScheduleStore
 
 
-@click.group("schedule")
+@click.group("schedule", cls=CommandGroup)
 def command() -> None:
-    """Have an agent do tasks by the clock: see them, add and remove them, run what is due."""
+    """Run tasks on a schedule: list, add, remove and run them."""
 
 
 @command.command("list")
 @with_options
-@click.option("--enabled", is_flag=True, help="Leave out those that are switched off.")
+@click.option("--enabled", is_flag=True, help="Only enabled schedules.")
 def list_(options: Options, enabled: bool) -> None:
-    """List the schedules, and when each is due next.
+    """List the schedules and their next times.
 
     \b
     forge schedule list --json
@@ -46,9 +47,9 @@ def list_(options: Options, enabled: bool) -> None:
         _print_json({"schedules": [one.to_dict() for one in found]})
         return
     if not found:
-        click.echo("Nothing is scheduled.", err=True)
+        click.echo("There are no schedules.", err=True)
         return
-    rows = [("ID", "RULE", "NEXT", "FROM", "TASK"), *map(_row, found)]
+    rows = [("ID", "CRON", "NEXT", "FROM", "TASK"), *map(_row, found)]
     _print_table(rows)
 
 
@@ -56,17 +57,19 @@ def list_(options: Options, enabled: bool) -> None:
 @click.argument("cron")
 @click.argument("task")
 @with_options
-@click.option("--id", metavar="ID", default="", help="Lower-case words with hyphens; made of the task by default.")
-@click.option("--timezone", metavar="ZONE", default=None, help="Such as Europe/Berlin or +02:00; UTC for a new one.")
+@click.option("--id", metavar="ID", default="", help="Lower-case words with hyphens. Default: derived from the task.")
+@click.option(
+    "--timezone", metavar="ZONE", default=None, help="Time zone, such as Europe/Berlin or +02:00. Default: UTC."
+)
 @click.option("--skill", metavar="NAME", default=None, help="A skill that the agent reads first.")
-@click.option("--channel", metavar="NAME", default=None, help="Where the result is sent.")
-@click.option("--target", metavar="NAME", default=None, help="Who gets it there: a chat, a room, a file.")
-@click.option("--one-shot/--repeated", default=None, help="Fire once, then never again.")
-@click.option("--enabled/--disabled", default=None, help="A new one is enabled.")
+@click.option("--channel", metavar="NAME", default=None, help="Channel for the result.")
+@click.option("--target", metavar="NAME", default=None, help="Target in that channel: a chat, a room, a file.")
+@click.option("--one-shot/--repeated", default=None, help="Run only once, or every time.")
+@click.option("--enabled/--disabled", default=None, help="Default: enabled.")
 def add(options: Options, cron: str, task: str, target: str, **more: Any) -> None:
-    """Add a schedule, or change the one of that id: it keeps what no option names.
+    """Add or change a schedule. In an existing schedule, omitted options keep their values.
 
-    CRON is one word to the shell: five fields, an alias (@hourly … @yearly), or an interval.
+    CRON is a single argument: five fields in quotes, an alias (@hourly … @yearly), or an interval.
 
     \b
     forge schedule add "30 9 * * MON-FRI" "Summarise what changed since yesterday" --timezone Europe/Berlin
@@ -90,22 +93,20 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
         return
     following = schedule.format_time(schedule.next_fire)
     click.echo(
-        f"{schedule.id}: {_explain_rule(schedule)}; {f'next at {following}' if following else 'switched off'}", err=True
+        f"{schedule.id}: {_explain_rule(schedule)}; {f'next at {following}' if following else 'disabled'}", err=True
     )
 
 
 def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
     """Warns now about a channel or skill that does not exist, not when the schedule fires."""
+    from forge.project.assemble.schedule_store import missing_names
     from forge.project.assemble.skills import project_skills
     from forge.project.config import load_configuration
 
     with refusals():
-        if schedule.channel and schedule.channel not in load_configuration(options.config).channels:
-            _warn(
-                f"There is no channel {schedule.channel!r} in the configuration: until there is, nothing is delivered."
-            )
-        if schedule.skill and schedule.skill not in project_skills(options).skills:
-            _warn(f"There is no skill {schedule.skill!r}: `forge skill list` shows those there are.")
+        skills = project_skills(options).skills if schedule.skill else ()
+        for words in missing_names(schedule, load_configuration(options.config), skills):
+            _warn(words)
 
 
 def _warn(words: str) -> None:
@@ -116,7 +117,7 @@ def _warn(words: str) -> None:
 @click.argument("id")
 @with_options
 def remove(options: Options, id: str) -> None:
-    """Remove a schedule; what was run stays in the history.
+    """Remove a schedule. Its past runs stay in the history.
 
     \b
     forge schedule remove nightly
@@ -130,22 +131,29 @@ def remove(options: Options, id: str) -> None:
         return
     click.echo(f"{gone.id} is removed.", err=True)
     if gone.origin:
-        click.echo(f"It comes back unless it is removed from {harmless(gone.origin)}, too.", err=True)
+        click.echo(f"Also remove it from {harmless(gone.origin)}: otherwise it comes back.", err=True)
 
 
 @command.command()
 @click.argument("id", required=False)
 @with_options
-@click.option("--limit", metavar="N", type=click.IntRange(1, 10_000), default=20, show_default=True, help="How many.")
+@click.option(
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Maximum number of runs.",
+)
 def history(options: Options, id: str | None, limit: int) -> None:
-    """Show what was run, the latest first.
+    """Show past runs of schedules, latest first.
 
     \b
     forge schedule history nightly
 
-    With --json: {"history": [{schedule_id, status, due, started, duration, error, result, session, run}]}; the status
-    is running, completed, failed, skipped (the one before was active), cancelled, or lost (its process was killed).
-    What workers ran (forge worker) is shown with it; `run` is its name there, for `forge runs show`.
+    With --json: {"history": [{schedule_id, status, due, started, duration, error, result, session, run}]}. The status
+    is running, completed, failed, skipped (the previous run was still active), cancelled, or lost (its process was
+    killed). Runs of workers (forge worker) are included; `run` is their id for `forge runs show`.
     """
     elsewhere = _list_worker_runs(options, id, limit)
     with _store(options, read_only=True) as store:
@@ -155,7 +163,7 @@ def history(options: Options, id: str | None, limit: int) -> None:
         _print_json({"history": [one.to_dict() for one in found]})
         return
     if not found:
-        click.echo("Nothing has been run yet.", err=True)
+        click.echo("No schedule has run yet.", err=True)
         return
     _print_table([("STARTED", "ID", "STATUS", "TOOK", ""), *map(_run_row, found)])
 
@@ -163,30 +171,30 @@ def history(options: Options, id: str | None, limit: int) -> None:
 @command.command()
 @click.argument("id", required=False)
 @with_options
-@click.option("--once", is_flag=True, help="Run what is due now, and end.")
-@click.option("--model", metavar="NAME", help="In the place of the configuration's, as `forge run` takes it.")
+@click.option("--once", is_flag=True, help="Run what is due now, then exit.")
+@click.option("--model", metavar="NAME", help="Model to use instead of the configured one.")
 def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
-    """Run what is due, until it is stopped. Several of these share the work: each time fires once.
+    """Run due schedules until stopped. Several processes can share the work: each due time starts one run.
 
     \b
-    forge schedule run           for ever
+    forge schedule run           until stopped
     forge schedule run --once    what is due now
-    forge schedule run ID        this one now, due or not
+    forge schedule run ID        this schedule now, due or not
 
-    Workers (forge worker, forge console) run what is due, too: each time fires once, wherever that is.
-    A run is unattended: what would ask is refused. A time that was missed fires once; one that comes while the run
-    before it is active is skipped. With --json every beginning and end is a line, as in `history`.
+    Workers (forge worker, forge console) run due schedules, too; a due time still starts only one run. Runs are
+    unattended: a call that would ask is refused. Missed times start one run. A time is skipped if the previous run is
+    still active. With --json, every start and end of a run is a line, as in `history`.
 
     \b
-    Exit codes: 0 fine; stopped by SIGTERM     1 a run failed (--once, ID), or the store is damaged
+    Exit codes: 0 success, or stopped by SIGTERM     1 a run failed (--once, ID), or the store is damaged
                 2 a flag, the configuration or the workspace cannot be used; no such schedule     130 interrupted
     """
     if id is not None and once:
         raise click.UsageError(
-            "An ID and --once exclude each other: --once runs all that is due. Leave one of them out."
+            "An ID and --once cannot be combined: --once runs every due schedule. Remove one of them."
         )
     if options.yes:
-        raise click.UsageError("Runs are unattended, so --yes says too much: write rules for what they may do.")
+        raise click.UsageError("--yes does not work with unattended runs: write rules that allow what they need.")
     with refusals():
         from forge.project.runs.scheduled_runs import ProjectClaims
         from forge.project.runs.scheduled_tasks import make_runner
@@ -224,7 +232,7 @@ def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]
         try:
             return list_worker_runs(options, id, limit)
         except ToolError as error:
-            click.echo(f"What workers ran is not shown: {error.message}", err=True)
+            click.echo(f"Runs of workers are not shown: {error.message}", err=True)
             return []
 
 
@@ -315,14 +323,8 @@ def _on_one_line(text: str) -> str:
 
 
 def _print_table(rows: list[tuple[str, ...]]) -> None:
-    """Prints aligned columns; a terminal's width clips the lines."""
-    columns = len(rows[0]) - 1
-    widths = [max(len(row[column]) for row in rows) for column in range(columns)]
-    lines = ["  ".join((*map(str.ljust, row, widths), row[columns])).rstrip() for row in rows]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else max(map(len, lines))
-    for number, line in enumerate(lines):
-        clipped = line if len(line) <= width else f"{line[: width - 1]}…"
-        click.echo(click.style(clipped, bold=True) if number == 0 and sys.stdout.isatty() else clipped)
+    for number, line in enumerate(table_lines(rows)):
+        click.echo(click.style(line, bold=True) if number == 0 and sys.stdout.isatty() else line)
 
 
 def _explain_rule(one: Schedule) -> str:

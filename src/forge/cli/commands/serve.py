@@ -11,33 +11,49 @@ from forge.cli.options import Options, with_options
 
 @click.command("serve")
 @with_options
-@click.option("--http", is_flag=True, help="Streamable HTTP instead of the standard streams.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="With --http: where to listen.")
+@click.option("--http", is_flag=True, help="Use streamable HTTP instead of stdin and stdout.")
 @click.option(
-    "--port", default=8484, show_default=True, type=click.IntRange(0, 65535), help="With --http; 0 takes a free one."
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="With --http: address to listen on."
 )
-@click.option("--token-env", metavar="NAME", help="With --http: the variable that holds the token clients must send.")
-@click.option("--allow-host", multiple=True, metavar="NAME", help="With --http: a further name clients may ask for.")
-@click.option("--all", "everything", is_flag=True, help="List hidden tools too, and not only what tool_search found.")
-@click.option("--print-config", is_flag=True, help="Print the entry for another client's mcpServers, and end.")
-@click.option("--audit", metavar="FILE", help="Where the log of events goes; .forge/audit.ndjson by default.")
-@click.option("--no-audit", is_flag=True, help="Keep no log of events.")
+@click.option(
+    "--port",
+    default=8484,
+    show_default=True,
+    type=click.IntRange(0, 65535),
+    help="With --http: port; 0 means any free one.",
+)
+@click.option("--token-env", metavar="NAME", help="With --http: the environment variable with the token for clients.")
+@click.option(
+    "--allow-host", multiple=True, metavar="NAME", help="With --http: another host name that clients may use."
+)
+@click.option("--issuer", metavar="URL", help="With --http: accept access tokens of this authorization server.")
+@click.option("--resource", metavar="URL", help="With --issuer: this server's URL, as clients write it.")
+@click.option("--require-scope", multiple=True, metavar="SCOPE", help="With --issuer: a scope that every token needs.")
+@click.option("--all", "everything", is_flag=True, help="Also list hidden tools before tool_search finds them.")
+@click.option("--code", "code_mode", is_flag=True, help="Offer tool_search and run_code; scripts call the other tools.")
+@click.option("--print-config", is_flag=True, help="Print the mcpServers entry for a client, and exit.")
+@click.option("--audit", metavar="FILE", help="File for the event log. Default: .forge/audit.ndjson.")
+@click.option("--no-audit", is_flag=True, help="Write no event log.")
 def command(options: Options, **flags: Any) -> int:
     """Offer this project's tools to MCP clients.
 
     \b
-    forge serve                     to the client that starts it, over the standard streams
-    forge serve --http              to clients that have the token, at http://127.0.0.1:8484/mcp
-    forge serve --print-config      what to write into a client's configuration
+    forge serve                     over stdin and stdout, for the client that starts it
+    forge serve --http              at http://127.0.0.1:8484/mcp, for clients with the token
+    forge serve --http --issuer https://login.example.com       for clients that log in there
+    forge serve --print-config      print the entry for a client's configuration
 
-    Every call passes the same policy, limits and log as an agent's. What asks is asked through the client where it
-    can show a form, and refused otherwise, unless --yes or a rule says yes.
+    Every call passes the same policy, limits and log as an agent's calls. A call that needs approval is asked through
+    the client if the client can show a form. Otherwise it is refused, unless --yes or a rule allows it.
 
-    Without --token-env a new token is made at every start and printed on the standard error, once. There is no TLS: to
-    listen on another address than this machine's own, give a token, and put a proxy with TLS in front.
+    With --issuer, or `serve.auth` in forge.yaml, clients need an access token that this issuer made for this server
+    (OAuth 2.1). --token-env then adds a fixed token.
+
+    Without either, each start generates a new token and prints it once on stderr. There is no TLS: to listen on an
+    address other than this machine's own, set a token or an issuer, and put a TLS proxy in front.
 
     \b
-    Exit codes: 0 the client has gone, or the server was told to end (SIGTERM)
+    Exit codes: 0 the client disconnected, or the server was stopped (SIGTERM)
                 2 a flag, the configuration, a policy, the workspace or the port cannot be used
                 130 interrupted
     """

@@ -1,10 +1,10 @@
-"""`forge session`: lists, shows, copies and removes the stored conversations of a workspace."""
+"""`forge session`: lists, shows, renames, copies and removes the stored conversations of a workspace."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime
@@ -13,46 +13,59 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forge.cli.commands.run import command as run
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.run_lines import render_message
 from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.tables import table_lines
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
     from forge.agent.session import SessionInfo, SessionStore
 
+WIDEST = 10_000  # columns: the picker shortens its lines itself
 
-@click.group("session")
+
+def _complete_session(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Returns the names that a shell offers for a session."""
+    given = {**dict.fromkeys(Options._fields), **ctx.params}
+    try:
+        names = [one.name for one in _find_sessions(_read_options(given, "cli"))]
+    except click.ClickException:  # a shell shows no errors
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+class _SessionGroup(CommandGroup):
+    """Picks a session where no command is named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["pick"])
+
+
+@click.group("session", cls=_SessionGroup)
 def command() -> None:
-    """See the conversations of this workspace, go on with one, copy one, take one along, remove one."""
+    """List, show, resume, rename, copy, export and delete conversations.
+
+    Without a command: pick a session with the arrow keys and resume it; without a terminal, list the sessions.
+    """
 
 
 @command.command("list")
 @with_options
 def list_(options: Options) -> None:
-    """List the sessions, the one used last first.
+    """List the sessions, the most recent first.
 
     \b
     forge session list --json
 
     With --json: {"sessions": [{name, created, updated, messages, turns, title}]}.
     """
-    with _store(options, read_only=True) as store:
-        found = store.list() if store is not None else ()
-    if options.json:
-        _print_json({"sessions": [asdict(one) for one in found]})
-        return
-    if not found:
-        click.echo("No session is kept here.", err=True)
-    width = max((len(one.name) for one in found), default=0)
-    for one in found:
-        click.echo(
-            f"{one.name:<{width}}  {_format_time(one)}  {one.messages:>5} messages  {harmless(one.title)}".rstrip()
-        )
+    _print_sessions(_find_sessions(options), as_json=options.json)
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_session)
 @with_options
 def show(options: Options, name: str) -> None:
     """Print a conversation.
@@ -72,12 +85,12 @@ def show(options: Options, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_session)
 @click.argument("new")
 @with_options
 @click.option("--upto", metavar="N", type=click.IntRange(min=0), help="Copy only the first N messages.")
 def fork(options: Options, name: str, new: str, upto: int | None) -> None:
-    """Copy a session under a new name; both go on independently.
+    """Copy a session under a new name; both continue independently.
 
     \b
     forge session fork cli attempt-2
@@ -87,14 +100,37 @@ def fork(options: Options, name: str, new: str, upto: int | None) -> None:
     if options.json:
         _print_json(asdict(copy))
         return
-    click.echo(f"{new}: {copy.messages} messages of {name}. To go on: forge run --session {new}", err=True)
+    click.echo(f"{new}: {copy.messages} messages of {name}. Resume: forge run --session {new}", err=True)
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_session)
+@click.argument("title")
+@with_options
+def rename(options: Options, name: str, title: str) -> None:
+    """Give a session a title, which lists show. Its name stays the same.
+
+    \b
+    forge session rename 20261116-101500-ab12 "Refund of order 7"
+
+    A title has one line of at most 60 characters. Until you give one, the model writes it after the first answer of a
+    session at a terminal; `agent: {session_titles: false}` in forge.yaml turns this off.
+
+    With --json: {name, title}.
+    """
+    with _store(options, name) as store:
+        given = store.rename(name, title)
+    if options.json:
+        _print_json({"name": name, "title": given})
+        return
+    click.echo(f"{name}: {given}", err=True)
+
+
+@command.command()
+@click.argument("name", shell_complete=_complete_session)
 @with_options
 def export(options: Options, name: str) -> None:
-    """Write a session to the standard output, as JSON: {name, messages}.
+    """Write a session to the standard output as JSON: {name, messages}.
 
     \b
     forge session export cli > cli.json
@@ -104,11 +140,11 @@ def export(options: Options, name: str) -> None:
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_session)
 @with_options
-@click.option("--model", metavar="NAME", help="Which model sums it up; as for `forge run`.")
+@click.option("--model", metavar="NAME", help="The model that writes the summary; as for `forge run`.")
 def remember(options: Options, name: str, model: str | None) -> None:
-    """Sum a session up and note it in the memory, where later sessions find it.
+    """Summarise a session and add the summary to the memory, where later sessions find it.
 
     \b
     forge session remember cli
@@ -125,37 +161,90 @@ def remember(options: Options, name: str, model: str | None) -> None:
         note = asyncio.run(remember_session(options, name, messages, model))
     if note is None:
         way = f"Look at it with forge session show {shlex.quote(name)}, or remember another session."
-        raise Refusal(f"cannot remember session {name!r}: nothing was said that could be noted\n{way}")
+        raise Refusal(f"cannot remember session {name!r}: there is nothing to summarise\n{way}")
     if options.json:
         _print_json({"session": name, "note": note.source, "line": note.line_start})
         return
-    click.echo(f"{name} is noted in {note.source}. To read it: forge memory show {note.source}", err=True)
+    click.echo(f"{name} is summarised in {note.source}. To read it: forge memory show {note.source}", err=True)
+
+
+def _find_sessions(options: Options) -> Sequence[SessionInfo]:
+    with _store(options, read_only=True) as store:
+        return store.list() if store is not None else ()
+
+
+def _print_sessions(found: Sequence[SessionInfo], *, as_json: bool) -> None:
+    if as_json:
+        _print_json({"sessions": [asdict(one) for one in found]})
+        return
+    if not found:
+        click.echo("No session is stored here.", err=True)
+    for line in table_lines([_row(one) for one in found]):
+        click.echo(line)
+
+
+def _pick(**given: Any) -> int:
+    import sys
+
+    from forge.cli.terminal.output import Output
+    from forge.cli.terminal.pick import pick
+
+    options, out = _read_options(given, "cli"), Output(plain=given["plain"])
+    found = _find_sessions(options)
+    if options.json or not found or not (out.live and sys.stdin.isatty()):
+        _print_sessions(found, as_json=options.json)
+        return 0
+    chosen = pick(table_lines([_row(one) for one in found], columns=WIDEST), out)
+    return _resume(found[chosen].name, **given) if chosen is not None else 0
+
+
+def _read_options(given: dict[str, Any], session: str) -> Options:
+    """Returns the common flags, with the trusted configuration; `run` prints a note if the file has changed since."""
+    options = Options(**{key: given[key] for key in Options._fields if key != "session"}, session=session)
+    if options.config is not None:
+        return options
+    from forge.project.trust import find_accepted_config
+
+    with refusals():
+        return options._replace(config=find_accepted_config(workspace_of(options)))
 
 
 def _resume(name: str, **given: Any) -> int:
-    options = Options(**{key: given[key] for key in Options._fields if key != "session"}, session=name)
-    workspace = workspace_of(options)
-    if options.config is None:
-        from forge.project.trust import find_accepted_config
-
-        with refusals():
-            options = options._replace(
-                config=find_accepted_config(workspace)
-            )  # `run` says so where the file is another by now
-    with _store(options, name) as store:
+    with _store(_read_options(given, name), name) as store:
         store.show(name)  # refuses a name that none has, with near ones
     run_agent = run.callback
     assert run_agent is not None
-    code: int = run_agent(**given, session=name)
+    code: int = run_agent(**{"prompt": None, **given}, session=name)
     return code
+
+
+def _name_argument() -> click.Argument:
+    return click.Argument(["name"], shell_complete=_complete_session)
+
+
+command.add_command(
+    click.Command(
+        "pick",
+        callback=_pick,
+        params=[one for one in run.params if one.name not in ("session", "prompt")],
+        help="""Pick a session with the arrow keys and resume it.
+
+        Type to filter the list, Enter resumes, Esc leaves. Without a terminal the sessions are listed.
+
+        \b
+        forge session                      the same
+        forge session pick --model NAME    with flags of `forge run`
+        """,
+    )
+)
 
 
 command.add_command(
     click.Command(
         "resume",
         callback=_resume,
-        params=[click.Argument(["name"]), *(one for one in run.params if one.name != "session")],
-        help="""Go on with a session that is there: `forge run --session NAME`, which would make a new one otherwise.
+        params=[_name_argument(), *(one for one in run.params if one.name != "session")],
+        help="""Resume an existing session; `forge run --session NAME` would create a missing one.
 
         \b
         forge session resume nightly                        a conversation
@@ -168,10 +257,10 @@ command.add_command(
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=_complete_session)
 @with_options
 def delete(options: Options, name: str) -> None:
-    """Remove a session for good.
+    """Delete a session. This cannot be undone.
 
     \b
     forge session delete cli
@@ -204,8 +293,8 @@ def _store(options: Options, needed: str | None = None, *, read_only: bool = Fal
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)
         if not (workspace / NAME / FILE).exists():
             if needed is not None:
-                way = "forge run begins one; --workspace names another directory."
-                raise Refusal(f"there is no session {needed!r}: none is kept in {workspace}\n{way}")
+                way = "forge run creates one; --workspace names another directory."
+                raise Refusal(f"there is no session {needed!r}: none is stored in {workspace}\n{way}")
             yield None
             return
         if not read_only or is_writable(workspace):
@@ -218,6 +307,10 @@ def _store(options: Options, needed: str | None = None, *, read_only: bool = Fal
                 session_store(workspace)
             with SessionStore(path or workspace / NAME / FILE) as store:
                 yield store
+
+
+def _row(info: SessionInfo) -> tuple[str, ...]:
+    return info.name, _format_time(info), f"{info.messages:>5} messages", harmless(info.title)
 
 
 def _format_time(info: SessionInfo) -> str:

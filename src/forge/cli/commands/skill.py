@@ -9,24 +9,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.tables import table_lines
 
 if TYPE_CHECKING:  # loaded by the command that needs it
     from forge.skills.catalog import Catalog
     from forge.skills.skill import Skill
 
 
-@click.group("skill")
+@click.group("skill", cls=CommandGroup)
 def command() -> None:
-    """See the skills of this workspace, read one, check them, begin a new one."""
+    """List, show, check and create the skills of this workspace."""
 
 
 @command.command("list")
 @with_options
 def list_(options: Options) -> None:
-    """List the skills; those that lack something, and those that are broken, say so.
+    """List the skills, with missing requirements and problems.
 
     \b
     forge skill list --json
@@ -39,12 +41,11 @@ def list_(options: Options) -> None:
     if options.json:
         _print_json({"skills": [_main_fields(one) for one in skills], "problems": [one._asdict() for one in problems]})
         return
-    width = max((len(one.name) for one in skills), default=0)
-    for one in skills:
-        lacks = click.style(f" (not usable: {'; '.join(one.missing)})", fg="yellow") if one.missing else ""
-        click.echo(f"{one.name:<{width}}  {harmless(one.description)}{lacks}")
+    lines = table_lines([(one.name, _describe(one)) for one in skills])
+    for line in lines:
+        click.echo(line)
     if not skills:
-        click.echo("There is no skill here. `forge skill new NAME` writes one.", err=True)
+        click.echo("There are no skills. `forge skill new NAME` creates one.", err=True)
     _print_problems(problems)
 
 
@@ -52,12 +53,12 @@ def list_(options: Options) -> None:
 @click.argument("name")
 @with_options
 def show(options: Options, name: str) -> None:
-    """Print a skill: what it says of itself, and its instructions.
+    """Print a skill: its metadata and its instructions.
 
     \b
     forge skill show code-agent
 
-    With --json: what `list` says of it, and {body, license, compatibility, allowed_tools, requires, egress_domains,
+    With --json: the fields of `list`, and {body, license, compatibility, allowed_tools, requires, egress_domains,
     denied_tools, groups, guardrails, timeout_hint, tools: [{name, description, parameters, script, problem}]}.
     """
     with _catalog(options) as catalog:
@@ -76,14 +77,14 @@ def show(options: Options, name: str) -> None:
 @click.argument("name", required=False)
 @with_options
 def check(options: Options, name: str | None) -> int:
-    """Say what is wrong with a skill, or with all of them.
+    """Check one skill or all of them, and report problems.
 
     \b
     forge skill check
 
     \b
     With --json: {"ok": …, "problems": [{path, why}], "missing": {name: […]}, "notes": {name: […]}}.
-    Exit codes: 0 nothing is     1 something is broken, or missing here     2 there is no such skill
+    Exit codes: 0 no problems     1 a skill is broken, or a requirement is missing     2 there is no such skill
     """
     with _catalog(options) as catalog:
         report = _check_skills(catalog, name)
@@ -98,7 +99,7 @@ def check(options: Options, name: str | None) -> int:
             for word in words:
                 click.echo(f"{click.style(mark, fg=colour)} {one}: {harmless(word)}")
     if not broken:
-        click.echo(f"{click.style('✓', fg='green')} {name or 'all skills'}: nothing is wrong.")
+        click.echo(f"{click.style('✓', fg='green')} {name or 'all skills'}: no problems.")
     return int(broken)
 
 
@@ -106,14 +107,14 @@ def check(options: Options, name: str | None) -> int:
 @click.argument("name")
 @with_options
 def new(options: Options, name: str) -> None:
-    """Write a skill to begin with: instructions, and a script that becomes a tool.
+    """Create a skill from a template.
 
     \b
     forge skill new deploy
 
     \b
     With --json: {"skill": …, "files": […]}.
-    Exit codes: 0 it is written     2 the name cannot be used, or something is there already
+    Exit codes: 0 created     2 the name is invalid, or a file already exists
     """
     with _catalog(options) as catalog:
         files = _write_skill(catalog, name)
@@ -122,7 +123,7 @@ def new(options: Options, name: str) -> None:
         return
     click.echo(f"Wrote {' and '.join(files)}.")
     click.echo(
-        "Now say in it what it is for, and how it is done. Then:\n"
+        "Now write its description and its instructions. Then run:\n"
         f"  forge skill check {name}\n"
         f"To use its script as a tool, name it in forge.yaml:\n  skills: {{active: [{name}]}}"
     )
@@ -240,14 +241,14 @@ def _write_skill(catalog: Catalog, name: str) -> list[str]:
 
     if not is_skill_name(name):
         raise Refusal(
-            f"{name[:80]!r} cannot be the name of a skill\nWrite up to 64 lower-case letters, digits and single dashes."
+            f"{name[:80]!r} cannot be the name of a skill\nUse up to 64 lower-case letters, digits and single dashes."
         )
     if name in catalog.skills and not catalog.skills[name].is_built_in:
-        raise Refusal(f"{catalog.skills[name].location.shown} is a skill of that name already\nChoose another name.")
+        raise Refusal(f"{catalog.skills[name].location.shown} already is a skill with that name\nChoose another name.")
     folder = catalog.paths[0] if catalog.paths else "skills"
     top = PathValidator.of(catalog.scope).resolve_for_writing(f"{folder}/{name}").path
     if top.exists() or top.is_symlink():
-        raise Refusal(f"{folder}/{name} is there already, and is not overwritten\nChoose another name.")
+        raise Refusal(f"{folder}/{name} already exists and is not overwritten\nChoose another name.")
     files = {f"{folder}/{name}/{file}": content for file, content in files_of(name).items()}
     try:
         write_new(catalog.scope.workspace, files)
@@ -255,6 +256,11 @@ def _write_skill(catalog: Catalog, name: str) -> list[str]:
         shutil.rmtree(top, ignore_errors=True)  # it was not there before
         raise
     return list(files)
+
+
+def _describe(skill: Skill) -> str:
+    lacks = f" (not usable: {'; '.join(skill.missing)})" if skill.missing else ""
+    return harmless(skill.description + lacks)
 
 
 def _print_problems(problems: Sequence[Any]) -> None:

@@ -1,4 +1,4 @@
-"""`forge trust`: shows what a project's configuration turns on, and accepts it."""
+"""`forge trust`: shows what a project's configuration enables, and trusts it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when it is used
+    from forge.project.instruction_files import InstructionFile
     from forge.project.trust import Standing
     from forge.project.trust_summary import TrustItem
 
@@ -23,36 +24,42 @@ _NEEDS_PERSON = 3
 
 @click.command("trust")
 @with_named_options
-@click.option("--list", "listing", is_flag=True, help="List the projects that were accepted.")
-@click.option("--forget", is_flag=True, help="Take it back.")
-@click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
+@click.option("--list", "listing", is_flag=True, help="List the trusted projects.")
+@click.option("--forget", is_flag=True, help="Stop trusting this project.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would enable.")
 def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int:
-    """Accept the workspace's forge.yaml as it is now, and a .forge/ that was not made here.
+    """Trust this workspace's forge.yaml, its AGENTS.md, and a .forge/ folder from another machine.
 
-    Before that, Forge says that it is there and goes on without it. It is shown what it would turn on: programs it
-    starts, schedules, channels, what it allows without asking, where it connects to. The accepted text is kept in
-    $XDG_DATA_HOME/forge/trust.json (by default ~/.local/share/forge), outside the project, and stays in force: when
-    forge.yaml is edited, replaced or removed, every command says so and goes on with the accepted version, until
-    `forge trust` has shown the difference and accepted the new one. Where the accepted text cannot be known, commands
-    end with exit code 2. A file named with --config is used without this: naming it is enough.
+    Until you trust it, Forge ignores the file and says so. The command first shows what the file would enable: programs
+    to start, schedules, channels, calls that are allowed without asking, and network connections. The trusted text is
+    stored outside the project, in $XDG_DATA_HOME/forge/trust.json (by default in ~/.local/share/forge). If forge.yaml
+    is later edited, replaced or removed, every command says so and uses the trusted version, until you run `forge
+    trust` again, which shows the difference. If the trusted text cannot be read, commands end with exit code 2. A file
+    named with --config needs no trust: naming it is enough.
 
-    The same goes for .forge/: one that you did not make on this machine (it came with a clone, an archive, a copy) may
-    hold schedules, approvals, notes and conversations of somebody else, and is not used until it is accepted.
+    AGENTS.md and CLAUDE.md files become a part of the agent's instructions, so they are trusted in the same way, by a
+    hash of their text: those from the workspace's root down to the current directory. A file that changes is ignored
+    until you trust it again.
+
+    The same applies to a .forge/ folder that was not made on this machine (it came with a clone, an archive or a copy).
+    It may contain another person's schedules, approvals, notes and conversations, so Forge ignores it until you trust
+    it.
 
     With --json: {workspace, status: none | trusted | new | changed | gone | unknown, accepted,
-    turns_on: [{kind, detail, risky}], scripts, state: none | own | foreign}.
+    turns_on: [{kind, detail, risky}], scripts, instructions: [{name, status: trusted | new | changed | unusable}],
+    state: none | own | foreign}.
 
     \b
     Examples:
-      forge trust                      at a terminal: look, then answer
-      forge trust --dry-run            only look
-      forge trust --yes                accept without being asked
-      forge trust --forget
-      forge trust --list
+      forge trust                      review it, then answer yes or no
+      forge trust --dry-run            only review it
+      forge trust --yes                trust it without a question
+      forge trust --forget             stop trusting it
+      forge trust --list               list the trusted projects
 
     \b
-    Exit codes: 0 accepted, or nothing to accept      1 it is not accepted
-                2 it cannot be read or remembered     3 nobody is there to answer
+    Exit codes: 0 trusted, or nothing to trust        1 you answered no
+                2 it cannot be read or stored         3 it needs an answer, but there is no terminal
     """
     if listing:
         return _print_projects(options)
@@ -65,20 +72,26 @@ def command(options: Options, listing: bool, forget: bool, dry_run: bool) -> int
         list_accepted()  # where that cannot be read, nothing can be added to it
     now = trust_state(workspace)
     if now.unreadable:
-        raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nRepair it, then try again.")
+        raise Refusal(f"forge.yaml cannot be trusted: {now.problem}\nFix it, then try again.")
     with refusals():
         items, scripts, state = _list_items(now), _scripts(workspace), _list_foreign_state(now)
-        can_accept = _can_be_accepted(now, scripts) or state is not None
+        files = _find_files(now)
+        has_new = _can_be_accepted(now, scripts) or any(file.status in ("new", "changed") for file in files)
+        can_accept = has_new or state is not None
         answer: bool | None = True if options.yes and not dry_run else None
         if not options.json:
-            _print_standing(now, items, scripts, state)
+            if files or state is not None or scripts or now.status != "none":
+                _print_standing(now, items, scripts, state)
+                _print_files(now, files)
+            else:
+                click.echo(f"There is no forge.yaml in {harmless(str(now.path.parent))}: nothing to trust.")
             if answer is None and not dry_run and can_accept:
                 answer = _ask()
         accepts = bool(answer) and can_accept
         if accepts:
-            _accept(now, _can_be_accepted(now, scripts), state, quiet=options.json)
+            _accept(now, files if has_new else None, state, quiet=options.json)
     if options.json:
-        _print_json(now, items, scripts, state, accepts)
+        _print_json(now, [*items, *_list_file_items(files)], scripts, files, state, accepts)
     if accepts or dry_run or not can_accept:
         return 0
     return _NEEDS_PERSON if answer is None else 1
@@ -95,6 +108,18 @@ def _scripts(workspace: str) -> list[str]:
     from forge.project.trust_summary import scripts_in
 
     return scripts_in(workspace)
+
+
+def _find_files(now: Standing) -> list[InstructionFile]:
+    from forge.project.instruction_files import find_instruction_files
+
+    return find_instruction_files(now.path.parent)
+
+
+def _list_file_items(files: list[InstructionFile]) -> list[TrustItem]:
+    from forge.project.instruction_files import list_items
+
+    return list_items(files)
 
 
 def _list_foreign_state(now: Standing) -> list[TrustItem] | None:
@@ -114,19 +139,17 @@ def _can_be_accepted(now: Standing, scripts: list[str]) -> bool:
 
 def _print_standing(now: Standing, items: list[TrustItem], scripts: list[str], state: list[TrustItem] | None) -> None:
     if state is not None:
-        click.echo(f"{harmless(str(now.path.parent))}/.forge was not made by Forge on this machine, and holds:")
+        click.echo(f"{harmless(str(now.path.parent))}/.forge was not made by Forge on this machine. It contains:")
         _print_items(state)
     if now.status == "none" and not scripts:
-        if state is None:
-            click.echo(f"There is no forge.yaml in {harmless(str(now.path.parent))}: nothing to accept.")
         return
     if now.status == "trusted":
-        click.echo(f"{harmless(str(now.path))} is accepted as it is.")
+        click.echo(f"{harmless(str(now.path))} is trusted.")
         return
     if now.status == "gone":
-        click.echo(f"{harmless(str(now.path))} is gone. To accept that takes back all that it said:")
+        click.echo(f"{harmless(str(now.path))} is gone. If you confirm this, its settings no longer apply:")
     else:
-        click.echo(f"{harmless(str(now.path))} would turn on:" if items else f"In {harmless(str(now.path.parent))}:")
+        click.echo(f"{harmless(str(now.path))} would enable:" if items else f"In {harmless(str(now.path.parent))}:")
     _print_items(items)
     if scripts:
         names = ", ".join(harmless(name) for name in scripts[:20])
@@ -134,6 +157,17 @@ def _print_standing(now: Standing, items: list[TrustItem], scripts: list[str], s
         click.echo(f"   scripts in tools/, whose descriptions the model reads: {names}{more}")
     if now.before is not None:
         _print_difference(now.before, now.text)
+
+
+def _print_files(now: Standing, files: list[InstructionFile]) -> None:
+    if new := _list_file_items(files):
+        click.echo(f"In {harmless(str(now.path.parent))}, for the agent's instructions:")
+        _print_items(new)
+    for file in files:
+        if file.status == "trusted":
+            click.echo(f"{harmless(file.name)} is trusted.")
+        elif file.status == "unusable":
+            click.echo(f"{harmless(file.name)} cannot be used: {harmless(file.problem)}.")
 
 
 def _print_items(items: list[TrustItem]) -> None:
@@ -151,39 +185,49 @@ def _print_difference(before: str, after: str) -> None:
 
     from forge.cli.terminal.diffs import colour_diff
 
-    lines = unified_diff(before.splitlines(), after.splitlines(), "accepted", "now", lineterm="")
-    click.echo("\nWhat changed since it was accepted:")
+    lines = unified_diff(before.splitlines(), after.splitlines(), "trusted", "now", lineterm="")
+    click.echo("\nChanges since you trusted it:")
     click.echo(colour_diff(harmless("\n".join(lines))))
 
 
 def _ask() -> bool | None:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        click.echo("Nobody is there to accept it: `forge trust --yes` does.", err=True)
+        click.echo("There is no terminal to ask at. To trust it without a question: `forge trust --yes`", err=True)
         return None
-    return click.confirm("Accept it?", default=False, err=True)
+    return click.confirm("Trust it?", default=False, err=True)
 
 
-def _accept(now: Standing, is_new: bool, state: list[TrustItem] | None, *, quiet: bool) -> None:
+def _accept(now: Standing, files: list[InstructionFile] | None, state: list[TrustItem] | None, *, quiet: bool) -> None:
+    """Accepts the configuration with these instruction files, and the state; None: there is nothing new of it."""
     from forge.project.config_layers import file_exists
     from forge.project.foreign_state import accept_state
     from forge.project.trust import accept
 
-    files = [accept(now.path.parent, now.text if now.text or file_exists(now.path) else None)] if is_new else []
-    files += [accept_state(now.path.parent)] if state is not None else []
+    stores = []
+    if files is not None:
+        text = now.text if now.text or file_exists(now.path) else None
+        stores = [accept(now.path.parent, text, {file.name: file.sha256 for file in files if file.sha256})]
+    stores += [accept_state(now.path.parent)] if state is not None else []
     if not quiet:
-        click.echo(f"Accepted, and remembered in {' and '.join(harmless(str(one)) for one in files)}.")
+        click.echo(f"Trusted. The decision is stored in {' and '.join(harmless(str(one)) for one in stores)}.")
 
 
 def _print_json(
-    now: Standing, items: list[TrustItem], scripts: list[str], state: list[TrustItem] | None, list_accepted: bool
+    now: Standing,
+    items: list[TrustItem],
+    scripts: list[str],
+    files: list[InstructionFile],
+    state: list[TrustItem] | None,
+    list_accepted: bool,
 ) -> None:
     file_exists = (now.path.parent / ".forge").is_dir()
     document: dict[str, Any] = {
         "workspace": str(now.path.parent),
         "status": now.status,
-        "accepted": list_accepted or (now.status == "trusted" and state is None),
+        "accepted": list_accepted or (now.status == "trusted" and state is None and not _list_file_items(files)),
         "turns_on": [one._asdict() for one in (*items, *(state or ()))],
         "scripts": scripts,
+        "instructions": [{"name": one.name, "status": one.status} for one in files],
         "state": "own"
         if file_exists and (state is None or list_accepted)
         else "foreign"
@@ -198,7 +242,7 @@ def _forget(workspace: str) -> int:
 
     with refusals():
         there = forget(workspace)
-    click.echo("Forgotten." if there else "It was not accepted: nothing to forget.")
+    click.echo("This project is no longer trusted." if there else "This project was not trusted.")
     return 0
 
 
@@ -213,5 +257,5 @@ def _print_projects(options: Options) -> int:
     for row in rows:
         click.echo(f"{row['status']:<8} {harmless(row['workspace'])}")
     if not rows:
-        click.echo("No project was accepted yet.", err=True)
+        click.echo("No project is trusted yet.", err=True)
     return 0

@@ -17,29 +17,29 @@ from forge.cli.options import Options, with_options
 
 @click.command("undo")
 @with_options
-@click.option("--list", "listed", is_flag=True, help="Only list what can be undone.")
-@click.option("--call", "call_id", metavar="ID", default="", help="Take back the changes of this call.")
-@click.option("--turn", metavar="ID", default="", help="Take back the changes of this turn.")
+@click.option("--list", "listed", is_flag=True, help="Only list the changes that can be undone.")
+@click.option("--call", "call_id", metavar="ID", default="", help="Undo the changes of this call.")
+@click.option("--turn", metavar="ID", default="", help="Undo the changes of this turn.")
 @click.pass_context
 def command(context: click.Context, options: Options, listed: bool, call_id: str, turn: str) -> int:
-    """Take back what an agent's file tools changed: the last change, or those of a call or a turn.
+    """Undo file changes of an agent.
+
+    By default the last change is undone; --call and --turn choose others.
 
     \b
     forge undo --list
 
-    The difference is shown and asked about first. A file that was changed since is left alone, and so are the others
-    of the same call or turn. What is taken back can be put back: undo the undo by its call.
+    The command first shows the difference and asks. If one of the files has changed since, nothing of that call or turn
+    is undone. An undo can be undone, too: pass its call with --call.
 
-    Without --session it is about the session that changed something last.
+    Without --session, it applies to the session with the latest change.
 
     \b
-    Exit codes: 0 it is done, or listed     1 it could not be undone: the result says why
+    Exit codes: 0 undone, or listed     1 it could not be undone: the result says why
                 2 a flag, the configuration, a policy or the workspace cannot be used
     """
     if call_id and turn:
-        raise click.UsageError(
-            "--call and --turn exclude each other: what one names may be part of the other. Leave one of them out."
-        )
+        raise click.UsageError("--call and --turn cannot be combined. Remove one of them.")
     arguments = {"action": "list" if listed else "apply", "call_id": call_id, "turn": turn}
     named = context.get_parameter_source("session") is not ParameterSource.DEFAULT
     return _call_undo(

@@ -10,7 +10,7 @@ import click
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 
-DATABASE = "Where runs are kept; by default FORGE_DATABASE, else what the configuration says, else a file in .forge."
+DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured one, else a file in .forge."
 
 
 @click.command("worker")
@@ -19,48 +19,54 @@ DATABASE = "Where runs are kept; by default FORGE_DATABASE, else what the config
 @click.option("--database", metavar="URL", help=DATABASE)
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME",
-    help="Take runs of this queue; may be given again. By default `default` and those of the configuration.",
+    help="Take runs of this queue; can be repeated. Default: `default` and the configured queues.",
 )  # fmt: skip
 @click.option(
     "--offer", "offers", multiple=True, metavar="PLACE",
-    help='Run calls of tools that want to run there (runs_on="gpu"); may be given again.',
+    help='Run calls of tools with runs_on="PLACE", such as gpu; can be repeated.',
 )  # fmt: skip
 @click.option(
-    "--concurrency", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many runs at a time."
+    "--concurrency",
+    type=click.IntRange(1, 1000),
+    default=10,
+    show_default=True,
+    help="Maximum number of concurrent runs.",
 )
-@click.option("--name", default="", metavar="NAME", help="What its id begins with; the machine's name by default.")
+@click.option("--name", default="", metavar="NAME", help="Prefix of the worker's id. Default: the machine's name.")
 @click.option(
     "--app-version", default="", metavar="VERSION",
-    help="Work on runs of this version; by default Forge's own and a hash of the configuration.",
+    help="Take runs of this version. Default: Forge's version and a hash of the configuration.",
 )  # fmt: skip
-@click.option("--model", metavar="NAME", help="Such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE.")
+@click.option(
+    "--model", metavar="NAME", help="Model, such as anthropic:MODEL, openai:MODEL, ollama:MODEL, scripted:FILE."
+)
 @click.option(
     "--drain-seconds", type=click.FloatRange(0, 86_400), default=60.0, show_default=True, metavar="S",
-    help="How long runs have to come to the end of their turn when it is told to leave.",
+    help="On shutdown, the time in seconds for active runs to end their turn.",
 )  # fmt: skip
-@click.option("--console", is_flag=True, help="Beside it, the web page: see forge console.")
+@click.option("--console", is_flag=True, help="Also start the web console: see forge console.")
 def command(options: Options, action: str | None, console: bool, **flags: Any) -> int:
-    """Work on runs that are kept, as one of any number of workers.
+    """Process durable runs, as one of any number of workers.
 
     \b
     forge worker                                     the runs of this workspace
-    forge worker --database postgresql://…           those of a database that many machines share
-    forge worker --queue night --concurrency 2       a queue of its own
-    forge worker status                              who works, what waits
+    forge worker --database postgresql://…           runs of a database that several machines share
+    forge worker --queue night --concurrency 2       only runs of one queue
+    forge worker status                              list workers and queues
 
-    A worker that dies, or is silent for 10 seconds, is taken over: others go on with its runs where they were. Told to
-    leave (SIGTERM, Ctrl-C) it takes nothing more and lets its runs come to the end of their turn; told twice, it leaves
-    at once. What a run asks is stored, and answered with `forge runs answer`; --yes answers yes to all of it.
+    If a worker dies or sends no heartbeat for 10 seconds, other workers resume its runs where they stopped. On SIGTERM
+    or Ctrl-C, a worker takes no new runs and lets active runs end their turn; a second signal stops it at once.
+    Questions of a run are stored; answer them with `forge runs answer`. With --yes, all of them are approved.
 
-    `status` shows the workers, what waits in the queues, and how many runs there are. With --json: {"database",
-    "workers": [{id, state, host, pid, version, queues, offers, running, concurrency, started, beat_age}],
-    "queues": {NAME: {queued}}, "runs": {STATUS: count}, "unattended": [{version, queue, queued}]}, with the workers
-    that have gone within the last day. Unattended is what no worker that is up takes.
+    `status` shows the workers, the queues, and the number of runs. With --json: {"database", "workers": [{id, state,
+    host, pid, version, queues, offers, running, concurrency, started, beat_age}], "queues": {NAME: {queued}}, "runs":
+    {STATUS: count}, "unattended": [{version, queue, queued}]}. The list includes workers that left within the last day.
+    "unattended" counts queued runs that no running worker takes.
 
-    Runs of another version of the project are left to workers of that version: see `forge runs migrate`.
+    A worker does not take runs of another version of the project: see `forge runs migrate`.
 
     \b
-    Exit codes: 0 it was told to leave, and left
+    Exit codes: 0 stopped on request
                 2 a flag, the configuration, a policy, the workspace or the database cannot be used
     """
     if action == "status":
@@ -114,14 +120,16 @@ def _status_lines(status: dict[str, Any]) -> list[str]:
     lines = ["  ".join((*map(str.ljust, row, widths), harmless(row[5]))) for row in rows]
     gone = len(status["workers"]) - len(active)
     if not active:
-        lines.append("No worker is up; forge worker starts one.")
+        lines.append("No worker is running; forge worker starts one.")
     if gone:
-        lines.append(f"{gone} more {'have' if gone > 1 else 'has'} gone within the last day.")
+        lines.append(f"{gone} more {'have' if gone > 1 else 'has'} left within the last day.")
     queued = ", ".join(f"{harmless(name)} {one['queued']}" for name, one in status["queues"].items())
     lines.append(f"queued: {queued or 'nothing'}")
     runs = ", ".join(f"{count} {name}" for name, count in status["runs"].items())
     lines.append(f"runs: {runs or 'none'}")
     for one in status["unattended"] if active else ():
         group = harmless(f"{one['queued']} queued in {one['queue']} for version {one['version']}")
-        lines.append(f"{group}, and no worker is up for these: start one, or forge runs migrate RUN or --all")
+        lines.append(
+            f"{group}, and no running worker takes them: start one, or move them with forge runs migrate RUN or --all"
+        )
     return lines

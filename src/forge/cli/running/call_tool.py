@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -15,33 +15,44 @@ import click
 from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
+from forge.cli.running.call_arguments import are_pairs, parse_pairs
 from forge.cli.running.event_log import log_events
 from forge.cli.running.tool_names import find_tool, print_note, why_left_out
 from forge.cli.terminal.answer_lines import MAX_LINE, answer_lines
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.pipes import read_all, read_some, write_all, write_soon
 from forge.cli.terminal.print_result import as_line, as_text
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.gate import Approver, approve_all, nobody
 from forge.project.assemble.sources import Sources
-from forge.project.project import Project, RunOptions
+from forge.project.project import Project
 
 NEED_ALL = frozenset({"tool_search"})  # it searches the tools of every source
 
 
-def call_once(options: Options, flags: dict[str, Any], name: str, arguments: str | None) -> int:
-    """`forge tool call NAME [JSON | -]`."""
+def call_once(options: Options, flags: dict[str, Any], name: str, arguments: Sequence[str]) -> int:
+    """`forge tool call NAME [JSON | - | NAME=VALUE…]`."""
     at_terminal = sys.stdin.isatty() and sys.stderr.isatty()
     project, agent = _load_project(options, flags, ask_on_terminal if at_terminal else nobody)
     if not project.sources.all:
         find_tool(name, agent.registry)  # before anything is logged
-    text, problem = _read_arguments(arguments)
+    try:
+        pairs = arguments if are_pairs(arguments) else ()
+    except ToolError as error:
+        raise click.UsageError(f"{error.message}. {error.suggestion}") from None
+    text, problem = ("{}", None) if pairs else _read_arguments(next(iter(arguments), None))
     call = ToolCall(name, text)
 
     async def work() -> int:
-        find_tool(name, agent.registry)
+        nonlocal call, problem
+        spec = find_tool(name, agent.registry).spec
+        try:
+            if pairs:
+                call = replace(call, arguments=parse_pairs(pairs, spec, lambda path: _read_text(project, path)))
+        except ToolError as error:
+            problem = ToolResult.error(error.message, error.kind, error.suggestion)
         scope = replace(project.scope, message_id=uuid4().hex[:12])
         result = problem or await agent.executor.execute(call, scope)
         if options.json or not sys.stdout.isatty():
@@ -54,6 +65,23 @@ def call_once(options: Options, flags: dict[str, Any], name: str, arguments: str
         is_there = name in agent.registry.names and name not in NEED_ALL
         sources = None if is_there else project.sources.of(name)
         return asyncio.run(_run_to_end(agent, work(), sources))
+
+
+def _read_text(project: Project, path: str) -> str:
+    """Returns the text of a file in the workspace that no rule hides. Raises `ToolError`."""
+    from forge.permissions.policy import Decision
+    from forge.project.preview_call import preview_call
+    from forge.tools.file_read import FileRead
+    from forge.workspace.paths.open import read_file
+    from forge.workspace.text import decode
+
+    if not path:
+        raise ToolError("the name of the file is missing", ErrorKind.VALIDATION, "Write it after the @.")
+    found = preview_call(project.configuration, project.policy, FileRead(), {"path": path}, project.scope)
+    if found.decision is Decision.DENY:
+        ruling = found.decisive.ruling
+        raise ToolError(f"reading the file is denied: {ruling.reason}", ErrorKind.PERMISSION, "Name another file.")
+    return decode(read_file(project.scope, path, MAX_LINE)).text
 
 
 def call_lines(options: Options, flags: dict[str, Any]) -> int:
@@ -87,16 +115,7 @@ async def _run_to_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sou
 def _load_project(options: Options, flags: dict[str, Any], approve: Approver) -> tuple[Project, Agent]:
     with refusals():
         project = Project(
-            RunOptions(
-                workspace=options.workspace,
-                config=options.config,
-                policy=options.policy,
-                session=options.session,
-                dev=options.dev,
-                dry_run=flags["dry_run"],
-                record=flags["record"],
-                replay=flags["replay"],
-            )
+            replace(options.for_project(), dry_run=flags["dry_run"], record=flags["record"], replay=flags["replay"])
         )
         agent = project.agent(with_model=False, approve=approve_all if options.yes else approve)
         project.add_task(agent)

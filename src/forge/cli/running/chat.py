@@ -12,10 +12,12 @@ from typing import NamedTuple
 import click
 
 from forge.cli.options import Options
+from forge.cli.running.chat_prompts import ChatPrompts
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
 from forge.cli.running.tool_names import describe_permissions
+from forge.cli.terminal.columns import clip
+from forge.cli.terminal.completing import install_completer
 from forge.cli.terminal.keyboard import Keyboard
-from forge.cli.terminal.output import clip
 from forge.cli.terminal.print_result import as_text, harmless
 from forge.core.arguments.checks import near
 from forge.core.errors import ToolError
@@ -25,6 +27,7 @@ from forge.workspace.state import state_directory
 
 HISTORY = "history"
 NEWEST = 20  # sessions that are listed
+PROMPT = re.compile(r"/[A-Za-z][\w-]*:\S+")  # a prompt of an MCP server
 
 
 class Quit(Exception):
@@ -55,18 +58,22 @@ class Chat:
         self.keyboard = keyboard
         self.code = 0
         self.shows = shows and keyboard.is_terminal
+        self.prompts = ChatPrompts(chat, chat.servers)
+        if self.shows:
+            chat.hear_typed()
         self.commands = {
-            "/compact": ChatCommand(self._compact, "put all but the latest messages into a summary"),
+            "/compact": ChatCommand(self._compact, "replace all but the latest messages by a summary"),
             "/help": ChatCommand(self._help, "this list"),
-            "/quit": ChatCommand(self._quit, "leave; Ctrl-D does, too"),
-            "/resume": ChatCommand(self._resume, "go on where a run was stopped; /resume NAME with another session"),
-            "/session": ChatCommand(self._session, "say which session this is, and list the others"),
+            "/quit": ChatCommand(self._quit, "leave; so does Ctrl-D"),
+            "/resume": ChatCommand(self._resume, "resume the run that was stopped; /resume NAME opens another session"),
+            "/session": ChatCommand(self._session, "show the name of this session, and list the others"),
             "/tools": ChatCommand(self._tools, "list the tools the agent has"),
-            "/undo": ChatCommand(self._undo, "take back the last change of a file"),
+            "/undo": ChatCommand(self._undo, "undo the last change of a file"),
         }
 
     def run_to_end(self) -> int:
         self._greet()
+        install_completer(self.commands, self.chat.workspace, self.prompts.complete)
         try:
             while (text := self._read()) is not None:
                 if text:
@@ -83,6 +90,8 @@ class Chat:
     def _read(self) -> str | None:
         """Returns the next message. Ctrl-C discards the typed line; a second Ctrl-C leaves."""
         prompt = "> " if self.shows else ""
+        if self.chat.typed is not None and self.chat.typed.waiting:
+            return self.chat.typed.waiting.popleft()
         try:
             return self.keyboard.message(prompt)
         except KeyboardInterrupt:
@@ -95,6 +104,8 @@ class Chat:
 
     def _receive(self, text: str) -> None:
         word, _, rest = text.partition(" ")
+        if PROMPT.fullmatch(word) and self._run_prompt(word, rest):
+            return
         if not re.fullmatch(r"/[a-z]+", word) or "\n" in text:
             self.code = self.chat.ask(text, wait=not self.keyboard.is_terminal).exit_code
             return
@@ -110,6 +121,21 @@ class Chat:
         except ToolError as error:
             _print_note("\n".join(filter(None, (error.message, error.suggestion))))
 
+    def _run_prompt(self, word: str, rest: str) -> bool:
+        """Sends a prompt of a server to the model. Returns False if no server has it: then it is ordinary text."""
+        if word not in self.prompts.find_all():
+            return False
+        try:
+            text = self.prompts.fetch(word, rest)
+        except asyncio.CancelledError:
+            _print_note("Stopped.")
+        except ToolError as error:
+            _print_note("\n".join(filter(None, (error.message, error.suggestion))))
+        else:
+            _print_note(harmless(text))
+            self.code = self.chat.ask(text, wait=not self.keyboard.is_terminal).exit_code
+        return True
+
     def _greet(self) -> None:
         if self.shows:
             agent = self.chat.agent
@@ -118,10 +144,13 @@ class Chat:
             _print_note(f"session {self.chat.session}: {known} messages" if known else "/help lists the commands.")
 
     def _help(self, _: str) -> None:
-        width = max(map(len, self.commands))
-        lines = [f"{name:<{width}}  {command.words}" for name, command in sorted(self.commands.items())]
+        known = {name: command.words for name, command in self.commands.items()} | self.prompts.describe()
+        width = max(map(len, known))
+        lines = [f"{name:<{width}}  {words}" for name, words in sorted(known.items())]
         _print_note(
-            "\n".join([*lines, 'A line that ends in \\ goes on in the next; """ begins and ends several lines.'])
+            "\n".join(
+                [*lines, 'End a line with \\ to continue on the next. """ begins and ends a text of several lines.']
+            )
         )
 
     def _quit(self, _: str) -> None:
@@ -138,10 +167,10 @@ class Chat:
         stored = self.chat.stored
         if self.chat.do(stored.shortening.compact(stored.conversation)):
             _print_note(
-                f"The model is shown {len(stored.conversation.shown)} messages from now on; the session keeps all."
+                f"The model reads {len(stored.conversation.shown)} messages from now on; the session keeps all of them."
             )
         else:
-            _print_note("There is nothing to put into a summary yet.")
+            _print_note("There is nothing to summarise yet.")
 
     def _resume(self, name: str) -> None:
         if name:
@@ -153,18 +182,18 @@ class Chat:
         if unanswered_calls(messages) or last in ("user", "tool"):
             self.code = self.chat.ask(None).exit_code
         else:
-            _print_note("Nothing was stopped: say what to do next. /session lists other sessions to go on with.")
+            _print_note("Nothing was stopped: type what to do next. /session lists other sessions.")
 
     def _session(self, _: str) -> None:
         store = self.chat.store
-        _print_note(f"This is {self.chat.session}" + ("." if store is not None else ", which is not kept."))
+        _print_note(f"This is {self.chat.session}" + ("." if store is not None else ", which is not stored."))
         for one in (store.list() if store is not None else ())[:NEWEST]:
             when = datetime.fromtimestamp(one.updated).strftime("%Y-%m-%d %H:%M")
             _print_note(f"  {one.name}  {when}  {one.messages} messages  {harmless(one.title)}")
 
     def _undo(self, rest: str) -> None:
         if "undo" not in self.chat.agent.registry:
-            _print_note("There is nothing to undo: none of the agent's tools changes files.")
+            _print_note("There is nothing to undo: the agent has no tool that changes files.")
             return
         arguments = {"action": "list"} if rest == "list" else {"action": "apply", **({"call_id": rest} if rest else {})}
         result = self.chat.do(self.chat.agent.call("undo", arguments, session=self.chat.session))

@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,6 +21,7 @@ from forge.cli.refusal import refusals
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
 from forge.cli.running.tool_names import print_note
+from forge.cli.running.typed_messages import TypedMessages
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.event_thread import Screen, View
 from forge.cli.terminal.exit_codes import Ending
@@ -41,6 +43,9 @@ from forge.project.runs.stored_conversation import (
     session_store,
     unstored_conversation,
 )
+from forge.project.runs.title_session import title_session
+
+PATIENCE = 5.0  # seconds that a person who leaves waits for the title of the session
 
 T = TypeVar("T")
 
@@ -52,6 +57,7 @@ class RunFlags:
     model: str | None
     max_turns: int | None
     quiet: bool
+    plain: bool  # no colours, no keys, no rendered Markdown
     audit: str | None
     no_audit: bool
     session: str | None  # None: a new one
@@ -68,14 +74,18 @@ class ChatSession:
     ) -> None:
         self.loop = loop
         self.workspace = project.workspace
+        self.servers = project.sources.servers  # open while the chat is
         self.session = project.scope.session_id
         self.view = view
         self.agent = agent
         self.screen = screen
         self.store: SessionStore | None = None
         self.invocation = ["forge", "run"]  # the command that resumes, without the session
+        self.writes_title = False  # the model writes the title of a new session
+        self.typed: TypedMessages | None = None
         self._questions = questions
         self._stored: StoredConversation | None = None
+        self._title: Future[None] | None = None
 
     @property
     def stored(self) -> StoredConversation:
@@ -97,6 +107,10 @@ class ChatSession:
             self._stored = open_conversation(self.store, name, self.agent)
             self.session = name
 
+    def hear_typed(self) -> None:
+        """Sends lines that are typed during a run to the run from now on."""
+        self.typed = self._questions.typed = TypedMessages(lambda text: self.agent.send(text, self.session))
+
     def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
         """Runs a prompt to the end and shows the run. Raises `OSError` if the output cannot be written,
         `KeyboardInterrupt` at the second Ctrl-C: even then the run has its last line.
@@ -106,7 +120,7 @@ class ChatSession:
         async def run() -> Ending:
             stored = self.stored
             stored.refresh()
-            async with self._questions.turn():
+            async with self._questions.turn(), self.typed.during_run() if self.typed else nullcontext():
                 result = await self.agent.run(
                     prompt,
                     history=stored.conversation,
@@ -132,7 +146,22 @@ class ChatSession:
             raise
         self.screen.finish(ending)
         self.screen.settle()
+        self._start_title(ending)
         return ending
+
+    def _start_title(self, ending: Ending) -> None:
+        """Starts to write the title of a new session beside what the person does next."""
+        session = self.stored.session
+        is_wanted = self.writes_title and self._title is None and ending.error is None and ending.reason != "cancelled"
+        if is_wanted and session is not None and not session.has_given_title:
+            self._title = self.loop.start(title_session(self.agent, session))
+
+    def wait_for_title(self, seconds: float = PATIENCE) -> None:
+        """Waits for a title that is being written, then gives up on it."""
+        if self._title is not None:
+            with suppress(CancelledError, TimeoutError):
+                self._title.result(seconds)
+            self._title.cancel()
 
     def do(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs other work than an agent's run. Raises what the work raises."""
@@ -158,7 +187,7 @@ class ChatSession:
                 self.screen.note(f"Note: {error.message}.")
         if self.has_begun and self.stored.session is not None:
             again = shlex.join([*self.invocation, "--session", self.session])
-            self.screen.note(f"session {self.session} · to go on: {again}")
+            self.screen.note(f"session {self.session} · resume: {again}")
         self.screen.settle()
 
     def _note_stopping(self) -> None:
@@ -170,6 +199,7 @@ class Questions:
 
     def __init__(self) -> None:
         self.screen: Screen | None = None
+        self.typed: TypedMessages | None = None
         self._running = asyncio.Event()
         self._one = asyncio.Lock()
 
@@ -177,7 +207,8 @@ class Questions:
         assert self.screen is not None
         async with self._one:
             await self._running.wait()  # background work may ask while the person types something else
-            return await ask_person(self.screen, request)
+            async with self.typed.paused() if self.typed is not None else nullcontext():
+                return await ask_person(self.screen, request)
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -193,10 +224,13 @@ async def ask_person(screen: Screen, request: PermissionRequest) -> Answer:
     """Asks at the terminal while nothing else is written there."""
     async with screen.hold():
         try:
-            return await ask_on_terminal(request)
+            answer = await ask_on_terminal(request, plain=screen.plain)
         except asyncio.CancelledError:
             click.echo(err=True)  # the question stays; what follows begins on a line of its own
             raise
+        if isinstance(screen.view, ForPeople) and answer.kind != "no" and answer.arguments is None:
+            screen.view.remember_question(request)
+        return answer
 
 
 def run_options(options: Options, flags: RunFlags, session: str, *, watch: bool = False) -> RunOptions:
@@ -225,13 +259,16 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
         store = _store(project.scope, flags)
     with closing(store) if store is not None else nullcontext(), LoopThread() as loop, open_agent(loop, agent):
         view = make_view(options, flags, agent)
-        questions.screen = screen = Screen(view, broken=loop.cancel)
+        questions.screen = screen = Screen(view, broken=loop.cancel, plain=is_plain(options, flags))
         agent.activity.subscribe(screen.take)
         chat = ChatSession(loop, view, project, agent, questions, screen)
         chat.store = store
         chat.invocation += _resume_flags(options, flags)
+        is_watched = sys.stderr.isatty() and not (options.json or flags.quiet)
+        chat.writes_title = is_watched and project.configuration.agent.session_titles
         with closing(screen), log_events(agent.activity, project.workspace, flags.audit, wanted=not flags.no_audit):
             yield chat
+            chat.wait_for_title()
 
 
 @contextmanager
@@ -267,7 +304,7 @@ def _store(scope: Scope, flags: RunFlags) -> SessionStore | None:
     except ToolError as error:
         if flags.session is not None:
             raise
-        click.echo(f"forge: no session is kept: {error.message}; going on without", err=True)
+        click.echo(f"forge: the session is not stored: {error.message}; the run continues", err=True)
         return None
 
 
@@ -285,13 +322,20 @@ def _check_session(store: SessionStore, name: str) -> None:
         raise
 
 
+def is_plain(options: Options, flags: RunFlags) -> bool:
+    return options.debug or flags.plain
+
+
 def make_view(options: Options, flags: RunFlags, agent: Agent) -> View:
-    out = Output(plain=options.debug)
+    out = Output(plain=is_plain(options, flags))
     if options.json:
         return Ndjson(out)
     if flags.quiet:
         return OnlyTheAnswer(out)
     registry = agent.registry
     return ForPeople(
-        out, lambda name, result: registry.find(name).preview(result), lambda name: registry.find(name).spec.animate
+        out,
+        lambda name, result: registry.find(name).preview(result),
+        lambda name: registry.find(name).spec.animate,
+        model=str(agent.model),
     )

@@ -90,11 +90,11 @@ def _refuse_worker_flags(options: Options, flags: RunFlags) -> None:
         "--policy": (options.policy, "Give it to the worker: forge worker --policy FILE"),
         "--max-turns": (flags.max_turns, "Set it where the worker reads it, in forge.yaml: limits: {turns: N}"),
         "--dev": (options.dev, "Give it to the worker: forge worker --dev"),
-        "--audit": (flags.audit, "The worker keeps the log, in its workspace; leave it out"),
+        "--audit": (flags.audit, "The worker writes the log, in its workspace; remove the flag"),
     }
     for flag, (value, way) in given.items():
         if value:
-            problem = f"{flag} is about what this process works on, and with --detach that is nothing."
+            problem = f"{flag} applies to runs in this process, but --detach runs nothing here."
             raise click.UsageError(f"{problem} {way}")
 
 
@@ -120,6 +120,8 @@ def resume(
             raise Refusal(f"{words}\nGive it to this one: {way}")
 
     def begin(runs: Runs) -> RunInfo:
+        if say is None and run.status == "queued" and (now := runs.get(run.id)).is_over:
+            return now  # a worker was quicker, maybe the one that this command started
         return runs.resume(run.id, say, flags.model or "")
 
     if detach:
@@ -174,7 +176,7 @@ def _submit_run(options: Options, project: WatchedProject, begin: Callable[[Runs
     else:
         click.echo(run.id)
         if not has_worker:
-            click.echo(f"No worker is up for it. Start one: {worker_for(run.queue, commands)}", err=True)
+            click.echo(f"No running worker takes it. Start one: {worker_for(run.queue, commands)}", err=True)
         click.echo(f"To follow it: {commands.line('runs', 'show', run.id, '--follow')}", err=True)
     return 0
 

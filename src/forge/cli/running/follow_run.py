@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterable
 from contextlib import closing
+
+import click
 
 from forge.cli.running.next_commands import Commands
 from forge.cli.running.waiting_runs import result_so_far, waiting_lines
@@ -35,18 +38,28 @@ def follow_run(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) ->
 
     with closing(screen):
         screen.begin()
-        if not as_json and (run := runs.get(run_id)).status == "queued":
-            screen.note(*waiting_lines(runs, run, commands))  # no worker may be up for it, and then it waits forever
+        if (run := runs.get(run_id)).status == "queued":  # no worker may be up for it, and then it waits forever
+            _note(screen, waiting_lines(runs, run, commands), as_json=as_json)
         asyncio.run(follow())
         run = runs.get(run_id)
         result = result_so_far(run)
         ending = Ending.of(result, time.monotonic() - started)
         if not run.is_over:
-            event = RunFinished(result.text, result.reason, result.turns, result.usage._asdict(), result.calls)
+            usage = result.usage._asdict()
+            event = RunFinished(result.text, result.reason, result.turns, usage, result.calls, run=run_id)
             event.session, event.agent = run.session or run.id, run.agent
             activity.emit(event)
         screen.finish(ending)
-        if not (as_json or run.is_over):
-            screen.note(*waiting_lines(runs, run, commands))
+        if not run.is_over:
+            _note(screen, waiting_lines(runs, run, commands), as_json=as_json)
         screen.settle()
     return ending.exit_code
+
+
+def _note(screen: Screen, lines: Iterable[str], *, as_json: bool) -> None:
+    """Shows lines to the person; beside JSON on stderr."""
+    if not as_json:
+        screen.note(*lines)
+        return
+    for line in lines:
+        click.echo(f"forge: {line}", err=True)

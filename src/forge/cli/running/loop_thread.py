@@ -53,6 +53,10 @@ class LoopThread:
             task = _wait_for(ended)
         return task.result()
 
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Starts work that nobody waits for yet."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
     def cancel(self) -> None:
         """Cancels the work that `do` waits for. Safe from any thread."""
         self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())

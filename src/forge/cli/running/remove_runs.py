@@ -16,18 +16,17 @@ from forge.cli.running.stored_runs import open_stored_runs, print_json, with_dat
 @click.argument("run")
 @with_database
 def delete(options: Options, run: str, database: str | None) -> None:
-    """Remove a run that is over, and those it started, with all that was said in it.
+    """Delete an ended run with all its data. The runs that it started are deleted, too.
 
     \b
     forge runs delete run-3f2a9c0d1e2b
 
-    The beginning of an id is not enough. What it did stays done, and its session stays: forge session delete removes
-    that.
+    Give the complete id. What the run changed stays changed. Its session stays, too: `forge session delete` deletes it.
     """
     with open_stored_runs(options, database, run) as stored:
         gone = stored.runs.find(run).id
         if gone != run:
-            way = f"If it is meant: {stored.commands.line('runs', 'delete', gone)}"
+            way = f"To delete that run: {stored.commands.line('runs', 'delete', gone)}"
             raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{way}")
         stored.store_finished()
         stored.runs.delete(gone, stored.workspace)
@@ -40,18 +39,18 @@ def delete(options: Options, run: str, database: str | None) -> None:
 @click.command()
 @with_database
 @click.option(
-    "--days", type=click.FloatRange(min=0), required=True, metavar="N", help="Those that have been over for so long."
+    "--days", type=click.FloatRange(min=0), required=True, metavar="N", help="Only runs that ended at least N days ago."
 )
-@click.option("--dry-run", is_flag=True, help="Only say how many there are.")
+@click.option("--dry-run", is_flag=True, help="Only count the runs.")
 def prune(options: Options, database: str | None, days: float, dry_run: bool) -> None:
-    """Remove all runs that have been over for a while, with those they started and all that was said in them.
+    """Delete old runs with all their data. The runs that they started are deleted, too.
 
     \b
     forge runs prune --days 30
     forge runs prune --days 30 --dry-run
 
-    What they did stays done, and their sessions stay. Workers may be at work meanwhile. With --json: {"deleted"}, or
-    {"found"} with --dry-run.
+    What the runs changed stays changed, and their sessions stay, too. Workers may keep running. With --json:
+    {"deleted"}, or {"found"} with --dry-run.
     """
     with open_stored_runs(options, database) as stored:
         if stored.runs is None:

@@ -16,7 +16,7 @@ from forge.cli.refusal import refusals
 from forge.permissions.gate import approve_all
 from forge.project.assemble.workspace import workspace_root
 from forge.project.config import load_configuration
-from forge.project.project import Project, RunOptions
+from forge.project.project import Project
 from forge.project.runs.durable_runs import check_installed, make_approver, own_file, project_database, project_version
 
 REPEAT_AFTER = 60.0  # seconds before the same line is written again
@@ -34,11 +34,7 @@ def work(options: Options, flags: dict[str, Any]) -> int:
         check_names(flags["queues"], "a queue")
         check_names(flags["offers"], "a place")
         check_names([flags["name"]] if flags["name"] else [], "a worker")
-        given = RunOptions(
-            workspace=options.workspace, config=options.config, policy=options.policy, session=options.session,
-            dev=options.dev,
-        )  # fmt: skip
-        project = Project(given, report=_report)
+        project = Project(options.for_project(), report=_report)
         agent = project.agent(flags.pop("model"), approve=approve_all if options.yes else make_approver())
         version = flags.pop("app_version") or project_version(project.configuration)
         worker = ProjectWorker(project, agent, WorkerOptions(version=version, **flags))

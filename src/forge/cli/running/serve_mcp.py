@@ -14,6 +14,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,13 @@ from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.event_log import log_events
-from forge.core.context import Scope
+from forge.core.errors import DefinitionError
+from forge.core.extras import check_extra
 from forge.core.registry import CONVERSATION
-from forge.exports.mcp_server import ElicitingApprover, serve_http, serve_stdio
+from forge.exports.mcp_server import ATTEMPT, ElicitingApprover, Offered, ResourceAuth, serve_http, serve_stdio
+from forge.models.names import provider_for
 from forge.permissions.answers import approve_all
-from forge.project.project import Project, RunOptions
+from forge.project.project import Project
 from forge.project.trust import FoundConfig
 from forge.project.version import version
 
@@ -38,21 +41,16 @@ LOGS = ("mcp", "uvicorn", "anyio")  # names of the packages' loggers
 
 def serve(options: Options, flags: dict[str, Any]) -> int:
     with refusals():
+        check_extra("mcp", ATTEMPT)  # before anything is opened
         project = Project(
-            RunOptions(
-                workspace=options.workspace,
-                config=options.config,
-                policy=options.policy,
-                session=options.session,
-                dev=options.dev,
-            ),
+            replace(options.for_project(), code_mode=flags["code_mode"]),
             report=lambda problem: click.echo(f"forge: {problem}", err=True),
         )
         agent = project.agent(with_model=False, approve=approve_all if options.yes else ElicitingApprover())
         _silence_packages(debug=options.debug)
         with log_events(agent.activity, project.workspace, flags["audit"], wanted=not flags["no_audit"]):
             run_server = _serve_http if flags["http"] else _serve_stdio
-            asyncio.run(_run_until_signal(run_server(agent, project.scope, flags)))
+            asyncio.run(_run_until_signal(run_server(agent, project, flags)))
     return 0
 
 
@@ -65,37 +63,76 @@ def print_config(options: Options, flags: dict[str, Any]) -> int:
     return 0
 
 
-async def _serve_stdio(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
-    async with _open_agent(agent):
-        await serve_stdio(agent.executor, scope, version=version(), everything=flags["everything"])
+async def _serve_stdio(agent: Agent, project: Project, flags: dict[str, Any]) -> None:
+    answered = asyncio.Event()
+    async with _open_agent(agent, answered) as loading:
+        offered = _offer(agent, project, flags, loading)
+        await serve_stdio(agent.executor, project.scope, ready=answered.set, **offered)
 
 
-async def _serve_http(agent: Agent, scope: Scope, flags: dict[str, Any]) -> None:
+def _offer(agent: Agent, project: Project, flags: dict[str, Any], loading: asyncio.Future[None]) -> Offered:
+    """Returns what is served beside the tools. Files are resources only if the project has a tool that reads them."""
+    model = project.configuration.agent.model
+    return {
+        "version": version(),
+        "everything": flags["everything"],
+        "files": "file_read" in agent.registry,
+        "skills": lambda: project.skills,
+        "model": (lambda: provider_for(model)) if model else None,
+        "loading": loading,
+    }
+
+
+async def _serve_http(agent: Agent, project: Project, flags: dict[str, Any]) -> None:
+    import forge.exports.mcp_server.http
+    import forge.exports.mcp_server.offer  # noqa: F401 - before the sources, which load the SDK in a thread
+
     host = flags["host"]
-    token = _token(flags["token_env"], host)
-    agent.secrets.add(token)
+    named = {key: flags[key] for key in ("issuer", "resource") if flags[key]}
+    named |= {"required_scopes": flags["require_scope"]} if flags["require_scope"] else {}
+    configured = {**_configured_auth(project), **named}
+    token = _token(flags["token_env"], host, has_issuer="issuer" in configured)
+    agent.secrets.learn(filter(None, (token, configured.get("client_secret", ""))))
     with _open_socket(host, flags["port"]) as listening:
         url = _url(host, listening.getsockname()[1])
+        auth = _resource_auth(configured, url)
+        async with _open_agent(agent) as loading:
 
-        def ready() -> None:
-            count = sum(name not in CONVERSATION for name in agent.registry)
-            click.echo(f"forge: serving {count} tool{'s' if count != 1 else ''} at {url}", err=True)
-            if flags["token_env"] is None:
-                click.echo(f"forge: clients send the header Authorization: Bearer {token}", err=True)
-            if not _is_loopback(host):
-                click.echo("forge: anybody who reaches this address can try tokens, and there is no TLS", err=True)
+            def ready() -> None:
+                _report_tools(agent, url, loading)
+                if auth is not None:
+                    click.echo(f"forge: clients need an access token of {auth.issuer} for {auth.resource}", err=True)
+                elif flags["token_env"] is None:
+                    click.echo(f"forge: clients send the header Authorization: Bearer {token}", err=True)
+                if not _is_loopback(host):
+                    click.echo("forge: anyone who reaches this address can try tokens, and there is no TLS", err=True)
 
-        async with _open_agent(agent):
             await serve_http(
                 agent.executor,
-                scope,
+                project.scope,
                 listening=listening,
                 token=token,
+                auth=auth,
                 hosts=(host, *flags["allow_host"]),
-                version=version(),
-                everything=flags["everything"],
                 ready=ready,
+                **_offer(agent, project, flags, loading),
             )
+
+
+def _report_tools(agent: Agent, url: str, loading: asyncio.Future[None]) -> None:
+    """Says where the tools are served, and how many there are once all sources are open."""
+
+    def count() -> str:
+        found = sum(name not in CONVERSATION for name in agent.registry)
+        return f"{found} tool{'s' if found != 1 else ''}"
+
+    if loading.done():
+        click.echo(f"forge: serving {count()} at {url}", err=True)
+        return
+    click.echo(f"forge: serving at {url}; the project's sources are being opened", err=True)
+    loading.add_done_callback(
+        lambda done: None if done.cancelled() else click.echo(f"forge: serving {count()}", err=True)
+    )
 
 
 async def _run_until_signal(work: Coroutine[Any, Any, None]) -> None:
@@ -117,20 +154,69 @@ async def _run_until_signal(work: Coroutine[Any, Any, None]) -> None:
 
 
 @asynccontextmanager
-async def _open_agent(agent: Agent) -> AsyncIterator[None]:
-    """Opens the project's sources, and afterwards waits until listeners have seen the last events."""
-    try:
+async def _open_agent(agent: Agent, after: asyncio.Event | None = None) -> AsyncIterator[asyncio.Future[None]]:
+    """Opens the project's sources beside the server, after an event; the future is done when they are open.
+
+    At the end waits until listeners have seen the last events.
+    """
+    serving = asyncio.current_task()
+    assert serving is not None
+    opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    closing = asyncio.Event()
+
+    async def hold() -> None:
+        if after is not None:
+            await after.wait()
         async with agent:
-            yield
+            if not opened.done():
+                opened.set_result(None)
+            await closing.wait()
+
+    holding = asyncio.create_task(hold())
+    holding.add_done_callback(lambda _: closing.is_set() or serving.cancel())
+    try:
+        await asyncio.sleep(0)  # a project without sources is open at once
+        yield opened
     finally:
+        closing.set()
+        if not opened.done():
+            holding.cancel()
+            opened.cancel()
+        await asyncio.wait({holding})
         await agent.activity.drain(PATIENCE)
+        if not holding.cancelled() and (error := holding.exception()) is not None:
+            raise error
 
 
-def _token(variable: str | None, host: str) -> str:
+def _configured_auth(project: Project) -> dict[str, Any]:
+    """Returns `serve.auth` of forge.yaml, with the secret of its variable."""
+    said = dict(project.configuration.serve.auth) if project.configuration.serve else {}
+    if variable := said.pop("client_secret_env", ""):
+        said["client_secret"] = os.environ.get(variable, "")
+        if not said["client_secret"]:
+            raise Refusal(f"serve.auth.client_secret_env: the variable {variable} is not set\nSet it before you start.")
+    return said
+
+
+def _resource_auth(said: dict[str, Any], url: str) -> ResourceAuth | None:
+    """Returns the settings of flags and forge.yaml; None without an issuer."""
+    if "issuer" not in said:
+        if said:
+            raise Refusal("--resource and --require-scope need an issuer\nName one: --issuer URL")
+        return None
+    try:
+        return ResourceAuth(**{"resource": url, **said})
+    except DefinitionError as error:
+        raise Refusal(f"serve.auth cannot be used: {error}\nChange it in forge.yaml or in the flags.") from None
+
+
+def _token(variable: str | None, host: str, *, has_issuer: bool) -> str:
     if variable is None:
+        if has_issuer:
+            return ""
         if not _is_loopback(host):
-            problem = f"--host {host} can be reached by others, and there is no token"
-            raise Refusal(f"{problem}\nName the variable that holds one: --token-env NAME")
+            problem = f"--host {host} can be reached from other machines, but there is no token"
+            raise Refusal(f"{problem}\nName the variable that holds one: --token-env NAME, or name an --issuer")
         return secrets.token_urlsafe(32)
     token = os.environ.get(variable, "")
     if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
@@ -178,6 +264,7 @@ def _stdio_entry(options: Options, flags: dict[str, Any], workspace: Path) -> di
         "--yes": options.yes,
         "--dev": options.dev,
         "--all": flags["everything"],
+        "--code": flags["code_mode"],
         "--no-audit": flags["no_audit"],
     }
     arguments = [*first, "serve", "--workspace", str(workspace)]
@@ -186,6 +273,8 @@ def _stdio_entry(options: Options, flags: dict[str, Any], workspace: Path) -> di
 
 
 def _http_entry(flags: dict[str, Any]) -> dict[str, Any]:
+    if flags["issuer"] and not flags["token_env"]:  # the client logs in
+        return {"type": "http", "url": flags["resource"] or _url(flags["host"], flags["port"])}
     token = f"${{{flags['token_env'] or 'FORGE_TOKEN'}}}"
     return {
         "type": "http",

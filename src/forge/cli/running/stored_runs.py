@@ -32,7 +32,7 @@ class StoredRuns(NamedTuple):
 
 def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
     """Gives a command the common flags and --database."""
-    text = "Where runs are kept; by default FORGE_DATABASE, else what the configuration says, else a file in .forge."
+    text = "Database of the runs. Default: FORGE_DATABASE, else the configured one, else a file in .forge."
     return click.option("--database", metavar="URL", help=text)(with_options(function))
 
 
@@ -54,7 +54,7 @@ def open_stored_runs(options: Options, database: str | None, needed: str | None 
         if missing is not None:
             if needed is not None:
                 way = "forge run --durable begins one; --workspace or --database say where else to look."
-                raise Refusal(f"there is no run {needed!r}: none is kept in {workspace if own else missing}\n{way}")
+                raise Refusal(f"there is no run {needed!r}: none is stored in {workspace if own else missing}\n{way}")
             yield StoredRuns(None, workspace, commands)
             return
         from forge.durable.client import Runs
@@ -83,9 +83,9 @@ def _store_finished(runs: Any, workspace: Path) -> None:
     try:
         store_finished_runs(runs.store, workspace, limit=20)
     except ToolError as error:
-        click.echo(f"forge: what ended is not kept in its session yet: {error.message}", err=True)
+        click.echo(f"forge: finished runs are not stored in their sessions yet: {error.message}", err=True)
     except OSError as error:
-        click.echo(f"forge: what ended is not kept in its session yet: {error.strerror or error}", err=True)
+        click.echo(f"forge: finished runs are not stored in their sessions yet: {error.strerror or error}", err=True)
 
 
 def print_json(value: Any) -> None:

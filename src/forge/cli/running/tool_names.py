@@ -12,11 +12,11 @@ from forge.core.arguments.checks import near
 from forge.core.errors import ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
-from forge.core.tool import Tool
-from forge.project.assemble.choose import MEMORY, choose_tools
+from forge.core.tool import Tool, UnavailableTool
+from forge.project.assemble.choose import MADE_FOR_PROJECTS, MEMORY, choose_tools
 from forge.project.assemble.own_tools import project_tools as tools_of
 from forge.project.assemble.skills import active_skills
-from forge.project.assemble.sources import MADE_FOR_PROJECTS, Sources, mount_tools
+from forge.project.assemble.sources import Sources, mount_tools
 from forge.project.assemble.task_tool import add_task
 from forge.project.assemble.workspace import project_scope, workspace_root
 from forge.project.config import load_configuration
@@ -61,7 +61,7 @@ def print_note(text: str) -> None:
 def find_tool(name: str, registry: ToolRegistry) -> Tool:
     """Returns the tool of that name or alias. Otherwise the command ends and suggests similar names."""
     found = registry.find(name)
-    if found.spec.name in registry:
+    if found.spec.name in registry or isinstance(found, UnavailableTool):
         return found
     if (why := why_left_out(name)) is not None:
         raise Refusal(f"the tool {name!r} exists, but this project does not {why}")

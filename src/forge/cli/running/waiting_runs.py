@@ -49,7 +49,7 @@ def unattended_lines(runs: Runs, found: Sequence[RunInfo], commands: Commands) -
     for (version, queue), count in queued.items():
         if not any(worker.takes(version, queue) for worker in workers):
             who = "1 run waits" if count == 1 else f"{count} runs wait"
-            problem = harmless(f"{who} for a worker of version {version}, queue {queue}, and none is up")
+            problem = harmless(f"{who} for a worker of version {version} and queue {queue}, but none is running")
             yield f"{problem}: {worker_for(queue, commands)}"
 
 

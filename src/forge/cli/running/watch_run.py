@@ -16,7 +16,7 @@ import click
 from forge.agent.agent import Agent
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.chat_session import RunFlags, ask_person, make_view, open_agent
+from forge.cli.running.chat_session import RunFlags, ask_person, is_plain, make_view, open_agent
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
 from forge.cli.running.next_commands import Commands
@@ -85,7 +85,7 @@ def watch_run(
         limits=limits,
     )
     with closing(runs), LoopThread() as loop, open_agent(loop, agent), _run_worker(loop, worker):
-        screen = Screen(make_view(options, flags, agent), broken=loop.cancel)
+        screen = Screen(make_view(options, flags, agent), broken=loop.cancel, plain=is_plain(options, flags))
         activity = ActivityStream(agent.secrets)
         activity.subscribe(screen.take)
         asks = sys.stdin.isatty() and sys.stderr.isatty() and not flags.reads_stdin
@@ -144,7 +144,7 @@ class WatchedRun:
         self._following = RunFollower(self.runs.store, self.run.id, after)
         if self._speaks:
             way = self.project.commands.line("runs", "resume", self.run.id)
-            self.screen.note(f"run {self.run.id} · killed, it goes on with: {way}")
+            self.screen.note(f"run {self.run.id} · resume after a crash: {way}")
 
     def follow(self) -> Ending:
         """Follows the run to its end, or until it waits for an absent person. Raises `OSError` if the output cannot be
@@ -180,9 +180,9 @@ class WatchedRun:
             pass
         elif run.status == "finished":
             again = commands.line("run", "--durable", "--session", run.session)
-            self.screen.note(f"run {run.id} · session {run.session} · to go on: {again}")
+            self.screen.note(f"run {run.id} · session {run.session} · resume: {again}")
         else:
-            self.screen.note(f"run {run.id} {run.status} · to go on: {commands.line('runs', 'resume', run.id)}")
+            self.screen.note(f"run {run.id} {run.status} · resume: {commands.line('runs', 'resume', run.id)}")
         self.screen.settle()
 
     async def _follow_and_cancel(self) -> RunInfo:
@@ -241,7 +241,8 @@ class WatchedRun:
     def _emit_waiting(self, run: RunInfo) -> None:
         """Emits an event that is not stored, because the run has not ended."""
         result = result_so_far(run)
-        event = RunFinished(result.text, result.reason, result.turns, result.usage._asdict(), result.calls, result.cost)
+        usage = result.usage._asdict()
+        event = RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, run=run.id)
         event.session, event.agent = run.session or run.id, run.agent
         self.activity.emit(event)
 
@@ -250,7 +251,7 @@ class WatchedRun:
             with session_store(self.project.workspace) as sessions:
                 store_in_session(run, self.runs.store, sessions)
         except ToolError as error:
-            click.echo(f"forge: the session is not kept: {error.message}", err=True)
+            click.echo(f"forge: the session is not stored: {error.message}", err=True)
 
     def _note_stopping(self) -> None:
         self.screen.note("Stopping; Ctrl-C again leaves at once.")

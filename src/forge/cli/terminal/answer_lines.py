@@ -21,6 +21,7 @@ from forge.core.messages import ToolCall
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
+from forge.core.tool import UnavailableTool
 
 MAX_LINE = 8 * 1024 * 1024  # bytes
 MOST_AT_ONCE = 64  # lines read but not answered; a line of more than a MiB counts as several
@@ -77,7 +78,8 @@ class Answers:
 
     def _explain_missing_tool(self, name: str, result: ToolResult) -> ToolResult:
         """Explains a tool that exists but is not part of this project."""
-        if result.failure is None or self.executor.registry.find(name).spec.name in self.executor.registry:
+        found = self.executor.registry.find(name)
+        if result.failure is None or isinstance(found, UnavailableTool) or found.spec.name in self.executor.registry:
             return result
         why = self.left_out(name)
         if why is None:

@@ -24,11 +24,15 @@ def is_diff(text: str) -> bool:
     return _START.match(text) is not None
 
 
-def colour_diff(text: str, before: str = "") -> str:
-    """Colours each line of a diff; `before` is a prefix of its lines, such as a bar."""
-    lines = text.split("\n")
-    marked = _mark_heads(line.removeprefix(before) for line in lines if line.startswith(before))
-    return "\n".join(_colour_line(before, *next(marked)) if line.startswith(before) else line for line in lines)
+def colour_diff(text: str) -> str:
+    """Colours each line of a diff."""
+    return "\n".join(click.style(line, fg=colour) if colour else line for line, colour in diff_lines(text.split("\n")))
+
+
+def diff_lines(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Yields each line of a diff with the name of its colour; an empty name for a line without a colour."""
+    for line, is_head in _mark_heads(lines):
+        yield line, _NAMES if is_head else _COLOURS.get(line[:1], "")
 
 
 def summarise_diff(result: ToolResult) -> list[str]:
@@ -43,11 +47,6 @@ def summarise_diff(result: ToolResult) -> list[str]:
 def colour_of(line: str) -> str:
     """Returns `green`, `red` or another colour's name; empty for a line without a colour."""
     return _NAMES if _HEAD.match(line) else _COLOURS.get(line[:1], "")
-
-
-def _colour_line(before: str, line: str, is_head: bool) -> str:
-    colour = _NAMES if is_head else _COLOURS.get(line[:1], "")
-    return click.style(before + line, fg=colour) if colour else before + line
 
 
 def _changed_lines(text: str) -> Iterator[str]:

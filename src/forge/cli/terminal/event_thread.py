@@ -43,8 +43,9 @@ class View(Protocol):
 class Screen:
     """Passes events to a view; between two runs they wait. `broken` is called if the output cannot be written."""
 
-    def __init__(self, view: View, broken: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, view: View, broken: Callable[[], None] = lambda: None, *, plain: bool = False) -> None:
         self.view = view
+        self.plain = plain  # questions are answered by lines, not by keys
         self.error: OSError | None = None
         self._broken = broken
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()

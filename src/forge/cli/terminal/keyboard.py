@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import select
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import termios
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -16,6 +18,8 @@ from forge.core.execution.threads import in_thread
 LONGEST = 1024 * 1024  # characters of one message
 MOST_HISTORY = 1_000  # lines of history
 FENCE = '"""'
+QUIET = 0.25  # seconds without a key, after which keys count as an answer
+MOST_WAITS = 40  # such periods, if somebody keeps typing
 
 
 class Keyboard:
@@ -84,9 +88,10 @@ class Keyboard:
                 readline.read_history_file(self._history)
 
 
-async def read_typed_line() -> bytes:
-    """Reads a line of the terminal in a thread; empty at the end of the input. If cancelled, it leaves the next line to
-    others.
+async def read_typed() -> bytes:
+    """Reads what is typed, in a thread: a line, or keys inside `single_keys`; empty at the end of the input.
+
+    If cancelled, it leaves the next line to others.
     """
     over, end = os.pipe()
 
@@ -102,6 +107,33 @@ async def read_typed_line() -> bytes:
         return line
     finally:
         os.close(end)
+
+
+@contextmanager
+def single_keys() -> Iterator[None]:
+    """Makes the terminal pass on each key at once and unseen. Ctrl-C still interrupts."""
+    before = termios.tcgetattr(0)
+    tty.setcbreak(0, termios.TCSANOW)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(0, termios.TCSANOW, before)
+
+
+async def discard_typed() -> None:
+    """Discards what was typed before a question, and what is typed until the keyboard is quiet for a moment.
+
+    Inside `single_keys`: a key that was meant for something else must not answer the question.
+    """
+    for _ in range(MOST_WAITS):
+        flush_typed()
+        if not await in_thread(lambda: select.select([0], [], [], QUIET)[0]):
+            return
+
+
+def flush_typed() -> None:
+    with suppress(termios.error):
+        termios.tcflush(0, termios.TCIFLUSH)
 
 
 def _without_surrogates(text: str) -> str:

@@ -8,17 +8,24 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from forge.agent.result import ENDINGS
+from forge.cli.terminal.columns import clip
 from forge.cli.terminal.diffs import colour_of, summarise_diff
+from forge.cli.terminal.drafts import Drafts
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.print_result import harmless
 from forge.core.events import (
     Event,
+    MessageReceived,
+    ReasoningDelta,
+    Retrying,
     RunFinished,
     RunStarted,
     TextDelta,
+    ToolArgumentsDelta,
     ToolCompleted,
     ToolFinished,
     ToolOutput,
@@ -30,14 +37,17 @@ from forge.core.executor import render_call
 from forge.core.messages import ToolCall, Usage
 from forge.core.registry import CONVERSATION
 from forge.core.result import ToolResult
+from forge.permissions.request import PermissionRequest
 
 MAIN = "main"  # the agent whose text is the answer
 TAIL = 4  # lines of live output on a terminal
+THOUGHTS = 2  # lines of reasoning on a terminal
 MOST_DRAWN = 5  # calls drawn at once
 MOST_LINES = 20  # lines of one call's live output where nothing can be drawn
 LONGEST_LINE = 2_000  # characters of a line of live output
 LONGEST_PIECE = LONGEST_LINE * MOST_LINES  # characters of live output that are read at a time
 LONGEST_ARGUMENTS = 10_000  # characters of arguments that are read in order to be shown
+LONGEST_MODEL = 40  # columns of its name in the status
 WHEEL = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 DIM, RED, GREEN, CYAN = "2", "31", "32", "36"
 
@@ -96,31 +106,53 @@ class _Call:
 class ForPeople:
     """Draws on a terminal; elsewhere writes plain lines."""
 
-    def __init__(self, out: Output, preview: Preview, animates: Callable[[str], bool] = lambda name: True) -> None:
-        """`animates` tells whether a spinner turns while the tool of this name runs."""
+    def __init__(
+        self, out: Output, preview: Preview, animates: Callable[[str], bool] = lambda name: True, *, model: str = ""
+    ) -> None:
+        """`animates` tells whether a spinner turns while the tool of this name runs; `model` is named in the status."""
         self.out = out
         self.tally = Tally()
+        self._model = model
+        self._runs = 0  # that ended
+        self._total = Usage()  # of all of them
+        self._total_cost: float | None = None
         self._preview = preview
         self._animates = animates
         self._calls: dict[tuple[str, str], _Call] = {}  # by agent and id
+        self._drafts = Drafts()
         self._thinking = 0.0  # when the wait for the model began; 0: there is none
         self._spoke = -1  # finished turns when the model last wrote text
         self._last = ""  # the kind written last: text or note
         self._drawn_at = 0.0
         self._turned = 0
+        self._questions: dict[str, PermissionRequest] = {}  # by call: those the person said yes to, as they were shown
 
     @property
     def is_moving(self) -> bool:
-        return self.out.live and bool(self._thinking or any(one.animated for one in self._calls.values()))
+        return self.out.live and bool(
+            self._thinking or self._drafts or any(one.animated for one in self._calls.values())
+        )
 
     def show(self, event: Event) -> None:
         self.tally.count(event)
         match event:
             case TextDelta(agent=agent) if agent == MAIN:
                 self._thinking = 0.0
+                self._drafts.forget(agent)
                 self._spoke = self.tally.turns
                 self._say(event.text)
+            case ReasoningDelta(agent=agent):
+                self._thinking = self._thinking or (time.monotonic() if agent == MAIN else 0.0)
+                self._drafts.take(event)
+            case ToolArgumentsDelta(call=call) if call.name not in CONVERSATION:
+                self._drafts.take(event)
+            case MessageReceived(text=text):
+                self._note(self._line(int(event.agent != MAIN), ">", CYAN, text))
+            case Retrying():
+                self._drafts.forget(event.agent)
+                self._note(self._line(int(event.agent != MAIN), "↻", CYAN, describe_retry(event)))
             case ToolStarted():
+                self._drafts.forget(event.agent)
                 self._begin(event)
             case ToolProgress() | ToolOutput() if _key(event) in self._calls:
                 self._update(event)
@@ -129,7 +161,8 @@ class ForPeople:
             case ToolCompleted():
                 self._note(*self._outcome(event, "in the background"))
             case TurnFinished(agent=agent) if agent == MAIN:
-                self.out.end_line()
+                self.out.end_text()
+                self._drafts.forget(agent)
                 self._thinking = time.monotonic()
             case RunStarted():
                 self._thinking, self._spoke = time.monotonic(), -1
@@ -143,7 +176,13 @@ class ForPeople:
     def clear(self) -> None:
         self.out.erase()
         self.out.end_line()
+        if self._last and self.out.live and not self.out.after_blank:
+            self.out.note("")
         self._last = "note"
+
+    def remember_question(self, request: PermissionRequest) -> None:
+        """Remembers what the person has seen: the outcome of the call does not show it again."""
+        self._questions[request.call.id] = request
 
     def note(self, *lines: str) -> None:
         self._note(*(self.out.paint(harmless(line), DIM) for line in lines))
@@ -151,12 +190,32 @@ class ForPeople:
     def finish(self, ending: Ending) -> None:
         """Prints the reason for a missing answer, and the usage of the run."""
         self._calls.clear()
+        self._drafts.forget()
+        self._questions.clear()
         self._thinking = 0.0
         self.out.erase()
-        self.out.end_line()
+        self.out.end_text()
         problem = [self.out.paint(harmless(line), RED) for line in ending.words.splitlines()]
-        used, self.tally = self.tally.words(ending), Tally()
-        self._note(*problem, self.out.paint(used, DIM))
+        status = self._status(ending)
+        self.tally = Tally()
+        self._note(*problem, self.out.paint(status, DIM))
+
+    def _status(self, ending: Ending) -> str:
+        """Returns the usage of a run; on a terminal also the model and, after several runs, the sum of them."""
+        self._runs += 1
+        self._total = self._total.plus(self.tally.usage)
+        if ending.cost is not None:
+            self._total_cost = (self._total_cost or 0.0) + ending.cost
+        used = self.tally.words(ending)
+        if not self.out.live:
+            return used
+        provider, _, name = harmless(self._model).partition(":")
+        model = f"{provider}:{name.rpartition('/')[2]}" if name.startswith("/") else self._model  # of a file, its name
+        parts = [clip(harmless(model), LONGEST_MODEL), used] if model else [used]
+        if self._runs > 1 and self._total.total:
+            cost = f", cost {self._total_cost:.4f}" if self._total_cost is not None else ""
+            parts.append(f"in all {self._total.total:,} tokens{cost}")
+        return " · ".join(parts)
 
     def _begin(self, event: ToolStarted) -> None:
         if event.call.name in CONVERSATION:  # their text is the answer
@@ -200,9 +259,9 @@ class ForPeople:
         if (
             event.result.data.get("delivered") is False and event.agent == MAIN
         ):  # a message to the person at the terminal
-            self.out.end_line()
+            self.out.end_text()
             self._say(event.result.for_user)
-            self.out.end_line()
+            self.out.end_text()
         if self._calls:
             self._draw()
 
@@ -210,7 +269,10 @@ class ForPeople:
         """Returns one line with the call and its outcome, and a few lines of the result."""
         result, depth = event.result, int(event.agent != MAIN)
         mark, colour = ("✗", RED) if result.is_error else ("…", CYAN) if result.pending else ("✓", GREEN)
+        question = self._questions.pop(event.call.id, None)
         what = result.title or (describe_call(event.call) if self.out.live or depth else event.call.name)
+        if question is not None and any(what == f"$ {part.target}" for part in question.parts):
+            what = event.call.name
         lines = [self._line(depth, mark, colour, what, when)]
         if result.is_error or not (
             depth or is_shown or result.silent
@@ -218,6 +280,8 @@ class ForPeople:
             fit = harmless if result.is_error else partial(self.out.fit, indent=2 * depth + 2)
             changed = summarise_diff(result)
             body = changed or _error_lines(result) or self._preview(event.call.name, result)
+            if changed and question is not None and question.preview.strip() == result.for_user.strip():
+                body = []
             body = [one for one in body if changed or one.strip(" [](){},")]
             lines += [f"{'  ' * depth}  {self.out.paint(fit(one), _colour(one) if changed else DIM)}" for one in body]
         return lines
@@ -233,11 +297,16 @@ class ForPeople:
             lines += [self._line(one.depth + 1, "·", DIM, one.progress)] if one.progress else []
             shown = [_visible_part(line) for line in one.tail if line.strip()][-TAIL:]
             lines += [self._line(one.depth + 1, "│", DIM, line) for line in shown]
+        for agent, draft in islice(self._drafts.calls(), MOST_DRAWN):
+            depth = int(agent != MAIN)
+            lines.append(self._line(depth, wheel, CYAN, f"writing {draft.name}", f"{draft.size:,} characters"))
+            lines += [self._line(depth + 1, "│", DIM, line) for line in draft.tail(TAIL)]
         more = len(self._calls) - MOST_DRAWN
         lines += [self.out.paint(f"… and {more} more", DIM)] if more > 0 else []
-        if self._thinking:
+        if self._thinking and not self._drafts:
             passed = time.monotonic() - self._thinking
             lines.append(self._line(0, wheel, CYAN, "thinking", format_seconds(passed) if passed >= 1 else ""))
+            lines += [self._line(1, "│", DIM, line) for line in self._drafts.thoughts(MAIN, THOUGHTS)]
         self._turn_to("note")
         self.out.draw(lines)
         self._drawn_at = time.monotonic()
@@ -247,9 +316,9 @@ class ForPeople:
         self._thinking = 0.0
         handed_over = event.reason in ENDINGS.values()
         if handed_over or (event.reason == "answer" and self._spoke < self.tally.turns - 1):
-            self.out.end_line()
+            self.out.end_text()
             self._say(event.text)
-        self.out.end_line()
+        self.out.end_text()
 
     def _say(self, text: str) -> None:
         if text:
@@ -295,6 +364,12 @@ def _colour(line: str) -> str:
 def _visible_part(line: str) -> str:
     """Returns what remains of a line that a progress bar has overwritten."""
     return line.rstrip("\r").rpartition("\r")[2][:LONGEST_LINE]
+
+
+def describe_retry(event: Retrying) -> str:
+    """Renders a retry: `trying again in 2.5 s: asking openai …: HTTP 429: …`."""
+    when = f" in {format_seconds(event.seconds)}" if event.seconds else ""
+    return f"trying again{when}: {event.reason}"
 
 
 def describe_call(call: ToolCall) -> str:

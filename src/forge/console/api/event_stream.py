@@ -33,7 +33,7 @@ class Stream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if self._open >= MOST_STREAMS or self.hub.closing:
-            words = "the console is ending" if self.hub.closing else f"there are {MOST_STREAMS} streams already"
+            words = "the console is stopping" if self.hub.closing else f"{MOST_STREAMS} pages are connected already"
             way = "Start it again." if self.hub.closing else "Close some tabs."
             refused = json_response({"error": {"what": words, "why": "rate_limited", "next": way}}, 503)
             await refused(scope, receive, send)

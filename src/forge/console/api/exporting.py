@@ -52,7 +52,7 @@ def _render_entry(entry: EventEntry, main: str) -> list[str]:
     who = "" if entry.run == main else f" ({_line(str(event.get('agent', '')))})"
     match event.get("event"):
         case "run_started":
-            return [f"## Asked{who}", "", *_quote(str(event.get("prompt", ""))), ""]
+            return [f"## Prompt{who}", "", *_quote(str(event.get("prompt", ""))), ""]
         case "text_delta":
             return [*_quote(str(event.get("text", ""))), ""]
         case "tool_call_start":
@@ -64,13 +64,13 @@ def _render_entry(entry: EventEntry, main: str) -> list[str]:
         case "tool_call_end":
             result = event.get("result") or {}
             if event.get("waits"):
-                return ["It waits.", ""]
+                return ["Waiting for an answer.", ""]
             return [*_fence(str(result.get("for_user") or result.get("for_llm") or "")), ""]
         case "run_finished":
             ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
             return [ended, "", *_quote(str(event.get("text") or event.get("error") or "")), ""]
         case "export_ends":
-            return [f"The rest is left out: what comes after event {entry.number} is too much for one file.", ""]
+            return [f"The export ends here: the events after {entry.number} do not fit in one file.", ""]
     return []
 
 

@@ -12,6 +12,7 @@ from forge.console.api.requests import ApiError, ApiRequest
 from forge.console.api.run_versions import version_change
 from forge.console.console_state import ConsoleState
 from forge.console.event_entries import WAITS, read_arguments
+from forge.console.rule_effects import decision_changes, may_loosen
 from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
@@ -36,10 +37,10 @@ def show_policy(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     return {
         "layers": [_layer(console, name, rules) for name, rules in console.policy.layers],
         "defaults": [
-            {"text": "allow read", "why": "reading in the workspace is allowed where no rule says otherwise"},
-            {"text": "ask write", "why": "whatever changes something asks where no rule says otherwise"},
-            {"text": "ask execute", "why": "programs ask where no rule says otherwise"},
-            {"text": "ask network", "why": "requests ask where no rule says otherwise"},
+            {"text": "allow read", "why": "reading is allowed by default"},
+            {"text": "ask write", "why": "writing asks by default"},
+            {"text": "ask execute", "why": "running programs asks by default"},
+            {"text": "ask network", "why": "network requests ask by default"},
         ],
         "egress": {
             "mode": egress.mode if egress is not None else "open",
@@ -158,15 +159,21 @@ def add_rule(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     """Shows the difference first; `was` names the file's version, and only that version is written."""
     file = RuleFile.of(console)
     if file.why_not or file.path is None:
-        raise ToolError(f"no rule can be written here: {file.why_not}", ErrorKind.CONFIG, "forge init writes a file.")
+        raise ToolError(
+            f"no rule can be added here: {file.why_not}", ErrorKind.CONFIG, "`forge init` creates a forge.yaml."
+        )
     change = file.with_rule(asked.body_text("rule", most=LONGEST_RULE))
     told = {"rule": change.rule, "file": str(file.path), "diff": change.diff, "was": change.was}
     told |= version_change(console)
+    loosens = may_loosen(console, change.rule)
     if asked.body.get("write") is not True:
-        return {**told, "written": False}
+        return {**told, "written": False, "loosens": loosens, **decision_changes(console, change.rule)}
     if asked.body_text("was", most=100) != change.was:
-        words = f"{file.path.name} is another one by now"
-        raise ApiError(ToolError(words, ErrorKind.USER, "Look at the difference again."), 409, **told)
+        words = f"{file.path.name} was changed meanwhile"
+        raise ApiError(ToolError(words, ErrorKind.USER, "Look at the new difference."), 409, **told)
+    if loosens and asked.body_flag("confirm") is not True:
+        words = f"the rule `{change.rule}` was to be added, and it loosens the policy"
+        raise ApiError(ToolError(words, ErrorKind.USER, "Look at what it changes, and confirm it."), 409, **told)
     file.write(change)
     console.reload_policy()
     console.hub.tell("policy")

@@ -1,4 +1,4 @@
-"""The project page: its facts, its memory, the workers on its runs."""
+"""The project page: its facts, and the workers on its runs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from forge.console.api.copies import command_options
 from forge.console.api.requests import ApiRequest
 from forge.console.api.run_versions import abandoned_shape
 from forge.console.api.schedules import schedules_of
@@ -14,13 +15,9 @@ from forge.console.api.sessions import session_infos
 from forge.console.console_state import ConsoleState
 from forge.console.demo import NAME as DEMO
 from forge.console.event_entries import newest_number
-from forge.core.execution.threads import in_thread
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.tables import runs
-from forge.project.assemble.memory import memory_of
 from forge.project.version import version
-
-LONGEST_QUERY = 1_000
 
 
 def show_me(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
@@ -41,6 +38,7 @@ def show_me(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
         "trusted": console.project.options.config is not None,
         "notes": list(console.notes),
         "demo": DEMO,
+        "options": command_options(console),
         "now": console.runs.store.now(),
     }
 
@@ -53,7 +51,7 @@ def show_overview(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
         count = len(schedules.list())
     return {
         "counts": {**dict.fromkeys(statuses, 0), **store.counts()},
-        "waiting": len(store.questions()) + len(words),
+        "waiting": store.count_questions() + len(words),
         "tools": len(console.registry),
         "schedules": count,
         "workers": sum(one.state == "working" for one in list_workers(store.database)),
@@ -89,25 +87,3 @@ def show_workers(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
         if status == "queued":
             queues[name]["oldest"] = max(0.0, now - oldest)
     return {"workers": workers, "queues": [queues[name] for name in sorted(queues)]}
-
-
-async def search_memory(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
-    configuration = console.configuration
-    query = request.text("q").strip()[:LONGEST_QUERY]
-    limit = request.number("limit", 10, 1, 100)
-    memory = await in_thread(lambda: memory_of(configuration, console.workspace, writes=console.scope.writes))
-    with closing(memory):
-        found = await memory.search(query, limit) if query else None
-        return {
-            "enabled": bool(configuration.memory and configuration.memory.enabled),
-            "notes": await in_thread(memory.names),
-            "stats": await in_thread(memory.stats),
-            "results": [hit._asdict() for hit in found.hits] if found is not None else [],
-            "remarks": found.remarks if found is not None else [],
-        }
-
-
-def show_note(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
-    name = request.text("name")
-    with closing(memory_of(console.configuration, console.workspace, writes=console.scope.writes)) as memory:
-        return {"name": name, "text": memory.read(name)}

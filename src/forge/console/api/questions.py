@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
 from forge.console.api.requests import ApiError, ApiRequest
 from forge.console.api.run_versions import why_not_continued
-from forge.console.api.tools import preview_tool_call
+from forge.console.api.tools import preview_effects, preview_tool_call
 from forge.console.console_state import ConsoleState
 from forge.console.response_shapes import question_shape, run_shape, waiting_text
-from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Next, ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.result import ToolResult
-from forge.durable.store.rows import Question, RunInfo
+from forge.durable.store.rows import RunInfo
 from forge.permissions.answers import Answer
-from forge.pipeline.dry_run import describe_effects
 from forge.workspace.state.store import StoreError
 
 BY = "console"
 MOST = 500
 LONGEST_FEEDBACK = 20_000
-AROUND_A_PREVIEW = ("forge.pipeline.redact", "forge.pipeline.track_files")
 
 
 def list_questions(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     known: dict[str, RunInfo] = {}
     store = console.runs.store
     waiting = [run for run in store.list(status="waiting", limit=1_000) if any(w.kind == "question" for w in run.waits)]
+    found = store.questions(limit=MOST, after=request.text("after"))
     return {
-        "questions": [question_shape(console, one, known) for one in store.questions()[:MOST]],
+        "questions": [question_shape(console, one, known) for one in found],
+        "total": store.count_questions(),
         "words": [waiting_text(console, run, known) for run in waiting[::-1][:MOST]],
     }
 
@@ -48,10 +43,12 @@ def answer_question(console: ConsoleState, request: ApiRequest) -> dict[str, Any
     question = console.runs.store.question(request.path["id"])
     kind = request.body_text("kind", most=20)
     if kind not in ("once", "always", "no"):
-        raise ToolError("an answer is once, always or no", ErrorKind.VALIDATION, "Send one of the three as kind.")
+        raise ToolError("the answer must be once, always or no", ErrorKind.VALIDATION, "Send one of them as kind.")
     arguments = request.body_object("arguments", needed=False)
     if kind == "no" and arguments is not None:
-        raise ToolError("a no has no arguments", ErrorKind.VALIDATION, "Leave them out, or say once.")
+        raise ToolError(
+            "a denied call takes no arguments", ErrorKind.VALIDATION, "Leave out the arguments, or send kind once."
+        )
     feedback = request.body_text("feedback", needed=False, most=LONGEST_FEEDBACK)
     try:
         console.runs.give(question, Answer(kind, feedback, arguments, by=BY), BY)  # type: ignore[arg-type]
@@ -76,17 +73,6 @@ async def check_answer(console: ConsoleState, request: ApiRequest) -> dict[str, 
     if told["problems"] or told["decision"] == "deny":
         return {**told, "preview": ""}
     run = await run_in_threadpool(console.runs.store.get, question.run)
-    return {**told, "preview": await _preview_call(console, question, arguments, run.session or run.id)}
-
-
-async def _preview_call(console: ConsoleState, question: Question, arguments: Mapping[str, Any], session: str) -> str:
-    """Renders the preview as the gate would, with the files that the run has read, and without earlier steps."""
-    around = [step for step in console.agents[0].steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
-
-    async def look(ctx: ToolContext, proceed: Next) -> ToolResult:
-        return await describe_effects(ctx)
-
-    executor = ToolExecutor(console.registry, [*around, look], secrets=console.secrets)
     call = ToolCall(question.tool, arguments, question.call)
-    result = await executor.execute(call, replace(console.scope, session_id=session))
-    return result.for_user or str(result.data.get("problem", ""))
+    diff, problem = await preview_effects(console, call, run.session or run.id)
+    return {**told, "preview": diff or problem}

@@ -39,15 +39,15 @@ STATUS = {
 }
 
 NEXT = {  # where whoever raised an error does not say it
-    ErrorKind.VALIDATION: "Change what is sent, and try again.",
-    ErrorKind.SYSTEM: "Try again in a moment; `forge doctor` looks for what is wrong.",
-    ErrorKind.PERMISSION: "The page of the policy shows the rules, and what a call would need.",
-    ErrorKind.SECURITY: "This cannot be allowed here: do it another way.",
-    ErrorKind.CONFIG: "Change the configuration, and start the console again.",
-    ErrorKind.RATE_LIMITED: "Wait a moment, and try again.",
+    ErrorKind.VALIDATION: "Correct the request and try again.",
+    ErrorKind.SYSTEM: "Try again in a moment. `forge doctor` finds common problems.",
+    ErrorKind.PERMISSION: "The Policy page shows the rules and explains decisions.",
+    ErrorKind.SECURITY: "This cannot be allowed here. Choose another way.",
+    ErrorKind.CONFIG: "Change the configuration and start the console again.",
+    ErrorKind.RATE_LIMITED: "Wait a moment and try again.",
     ErrorKind.TIMEOUT: "Try again in a moment.",
 }
-LOOK_AGAIN = "Load the page again: it shows what is there now."
+LOOK_AGAIN = "Reload the page to see the current state."
 
 Answering = Callable[[ConsoleState, "ApiRequest"], Any]
 
@@ -100,7 +100,7 @@ class ApiRequest:
         value = self.query.get(name, otherwise)
         if len(value) > LONGEST_QUERY:
             words = f"{name} is longer than {LONGEST_QUERY:,} characters"
-            raise ToolError(words, ErrorKind.VALIDATION, "Ask for less at once.")
+            raise ToolError(words, ErrorKind.VALIDATION, "Send a shorter value.")
         return value
 
     def number(self, name: str, otherwise: int, least: int, most: int) -> int:
@@ -118,10 +118,17 @@ class ApiRequest:
         if value is None and not needed:
             return ""
         if not isinstance(value, str) or (needed and not value.strip()):
-            way = f'Send {{"{name}": "…"}}, and what else the request needs.'
-            raise ToolError(f"the request must say {name}, as a text", ErrorKind.VALIDATION, way)
+            way = f'Send {{"{name}": "…"}} in the JSON body.'
+            raise ToolError(f"the request needs the text {name}", ErrorKind.VALIDATION, way)
         if len(value) > most:
-            raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Say it shorter.")
+            raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Shorten it.")
+        return value
+
+    def body_flag(self, name: str) -> bool | None:
+        """Returns a yes or no of the body, or None if it is not there."""
+        value = self.body.get(name)
+        if value is not None and not isinstance(value, bool):
+            raise ToolError(f"{name} must be true or false", ErrorKind.VALIDATION, "Send one of the two, or neither.")
         return value
 
     def body_object(self, name: str, *, needed: bool = True) -> dict[str, Any] | None:
@@ -131,7 +138,7 @@ class ApiRequest:
             return None
         if not isinstance(value, dict):
             way = f'Send {{"{name}": {{}}}} at least.'
-            raise ToolError(f"the request must have {name}, as an object", ErrorKind.VALIDATION, way)
+            raise ToolError(f"the request needs the object {name}", ErrorKind.VALIDATION, way)
         return value
 
 
@@ -151,12 +158,17 @@ def make_endpoint(console: ConsoleState, answer: Answering) -> Callable[[Request
         except ToolError as error:
             return _error(STATUS[error.kind], error)
         except PolicyError as error:
-            way = "A rule is allow, ask or deny, a permission, and what it is about: allow write notes/**"
+            way = "Write allow, ask or deny, then a permission, then a target: allow write notes/**"
             return _error(400, ToolError(str(error), ErrorKind.VALIDATION, way))
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
-            words = console.secrets.mask_all(f"this should not happen: {type(error).__name__}: {text_of(error)}"[:500])
-            return _error(500, ToolError(words, ErrorKind.SYSTEM, "The log of `forge console --debug` says where."))
+            words = console.secrets.mask_all(f"internal error: {type(error).__name__}: {text_of(error)}"[:500])
+            return _error(
+                500,
+                ToolError(
+                    words, ErrorKind.SYSTEM, "Start `forge console --debug`, try again, and report what it logs."
+                ),
+            )
 
     return endpoint
 
@@ -174,7 +186,7 @@ async def _body(request: Request) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        way = "Send {} at least, without NaN, infinite numbers and halves of characters: nothing could keep them."
+        way = "Send at least {}. NaN, infinite numbers and unpaired surrogates are not allowed."
         raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, way)
     return found
 

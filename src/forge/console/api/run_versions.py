@@ -49,8 +49,8 @@ def why_not_continued(console: ConsoleState, run: RunInfo) -> str:
     if run.is_over or run.version == console.version or console.runs.is_attended(run):
         return ""
     return (
-        f"The answer is kept, and {run.id} goes on when a worker of its version ({run.version}) is up, or when it is "
-        f"given to this one: forge runs migrate {run.id}"
+        f"The answer is saved. {run.id} continues when a worker of its version ({run.version}) runs. "
+        f"To continue it with this version: forge runs migrate {run.id}"
     )
 
 
@@ -71,9 +71,9 @@ def version_change(console: ConsoleState) -> dict[str, Any]:
     count = console.runs.store.database.read(lambda connection: connection.execute(query).scalar_one())
     if count:
         note = (
-            f"This makes another version of the project. {_count_runs(count)} that are not over belong to the present"
-            " one: this console goes on with them until it ends. After its next start they are given to the new"
-            " version from its first page, or with `forge runs migrate --all`."
+            f"This makes a new version of the project. The current version has {_count_runs(count)} that did not end"
+            " yet. This console continues them until it stops. After the next start, move them to the new version"
+            " on the overview page, or with `forge runs migrate --all`."
         )
         told |= {"runs": count, "note": note}
     return told

@@ -71,8 +71,8 @@ def _conditions(request: ApiRequest) -> list[sa.ColumnElement[bool]]:
         try:
             moment = float(created)
         except ValueError:
-            way = "Give what was `next` in the page before."
-            raise ToolError("before is no cursor of this list", ErrorKind.VALIDATION, way) from None
+            way = "Send the `next` of the page before."
+            raise ToolError("before is not a cursor of this list", ErrorKind.VALIDATION, way) from None
         made.append(sa.or_(c.created < moment, sa.and_(c.created == moment, c.id < name)))
     return made
 
@@ -142,7 +142,7 @@ def begin_run(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
 def begin(console: ConsoleState, prompt: str, session: str = "") -> RunInfo:
     """Starts a run of the project's agent, in a new or an existing session. Raises `ToolError`."""
     if not console.has_model:
-        raise ToolError("there is no model to chat with", ErrorKind.CONFIG, console.model_problem)
+        raise ToolError("no model is set, so no run can start", ErrorKind.CONFIG, console.model_problem)
     run_id = new_run_id()
     history = _history(console, session) if session else []
     return console.runs.submit(
@@ -197,7 +197,7 @@ def resume_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     run = console.runs.get(request.path["id"])
     if run.version != console.version:
         words = f"run {run.id} belongs to version {run.version} of the project, and this is {console.version}"
-        raise ToolError(words, ErrorKind.USER, f"Give it to this one: forge runs migrate {run.id}")
+        raise ToolError(words, ErrorKind.USER, f"Move it to this version: forge runs migrate {run.id}")
     say = request.body_text("say", needed=False)
     return _run_state(console, console.runs.resume(run.id, say or None))
 

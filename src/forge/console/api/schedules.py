@@ -17,10 +17,11 @@ from forge.core.execution.threads import in_thread
 from forge.durable.client import new_run_id
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import runs
-from forge.project.assemble.schedule_store import open_schedule_store
+from forge.project.assemble.schedule_store import missing_names, open_schedule_store
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.scheduled_runs import list_scheduled
 from forge.project.runs.scheduled_tasks import scheduled_prompt
+from forge.schedules.check_schedule import check_no_secret
 from forge.schedules.cron import Cron
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status
@@ -28,6 +29,9 @@ from forge.schedules.store import ScheduleStore
 
 LOOK = 0.3  # seconds between two looks at a schedule's run
 MOST = 10  # runs of a history
+UPCOMING = 3  # times that a preview shows
+
+_TEXTS = ("cron", "task", "id", "timezone", "skill", "channel", "channel_target")
 
 
 def list_schedules(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
@@ -35,6 +39,43 @@ def list_schedules(console: ConsoleState, request: ApiRequest) -> dict[str, Any]
         found = store.list()
         fires = console.worker is not None and console.has_model
         return {"schedules": [_schedule(console, store, one) for one in found], "runner": fires}
+
+
+def add_schedule(console: ConsoleState, request: ApiRequest) -> StatusAnswer | dict[str, Any]:
+    """Shows the schedule first; with `write` it is stored, by the same checks as `forge schedule add`.
+
+    A schedule that exists is changed only with `replaces`.
+    """
+    texts = {name: request.body_text(name, needed=name in ("cron", "task")) for name in _TEXTS}
+    flags = {name: request.body_flag(name) for name in ("one_shot", "enabled")}
+    check_no_secret(texts, console.secrets)
+    empty = "" if request.body_flag("replaces") else None  # None keeps the old value
+    definition: Any = {**{name: value.strip() or empty for name, value in texts.items()}, **flags}
+    with closing(schedules_of(console)) as store:
+        old, draft = store.draft(**definition)
+        rule = Cron.parse(draft.cron, draft.timezone)
+        told: dict[str, Any] = {
+            "replaces": None if old is None else old.to_dict(),
+            "notes": missing_names(draft, console.configuration, console.project.skills.catalog.skills),
+        }
+        if request.body.get("write") is not True:
+            upcoming = _upcoming_times(rule, draft, console.runs.store.now())
+            shown = {**draft.to_dict(), "explained": rule.explain(), "upcoming": upcoming}
+            return {**told, "schedule": shown, "written": False}
+        if old is not None and request.body_flag("replaces") is not True:
+            words = f"a schedule was to be added, and {old.id} exists already"
+            raise ToolError(words, ErrorKind.USER, "Choose another id, or change the existing schedule.")
+        changed = store.set(by=Source.PERSON, **definition)
+        console.hub.tell("schedules")
+        return StatusAnswer(201, {**told, "schedule": _schedule(console, store, changed), "written": True})
+
+
+def remove_schedule(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    with closing(schedules_of(console)) as store:
+        _check_not_declared(store.get(request.path["id"]), "Remove it there.")
+        gone = store.delete(request.path["id"], Source.PERSON)
+    console.hub.tell("schedules")
+    return {"removed": gone.id}
 
 
 def pause_schedule(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
@@ -49,7 +90,7 @@ async def run_schedule(console: ConsoleState, request: ApiRequest) -> StatusAnsw
     """Runs the schedule now. A person answers its questions here; its end is stored with the schedule."""
     name = str(request.path["id"])
     if not console.has_model:
-        raise ToolError("there is no model to run a schedule with", ErrorKind.CONFIG, console.model_problem)
+        raise ToolError("no model is set, so no schedule can run", ErrorKind.CONFIG, console.model_problem)
 
     def check() -> None:
         with closing(schedules_of(console)) as store:
@@ -107,9 +148,7 @@ async def _as_run(console: ConsoleState, schedule: Schedule) -> Outcome:
 def _switch(console: ConsoleState, name: str, *, on: bool) -> dict[str, Any]:
     with closing(schedules_of(console)) as store:
         found = store.get(name)
-        if found.source is Source.CONFIG or found.origin:
-            words = f"{name} is declared in {found.origin or 'the configuration'}"
-            raise ToolError(words, ErrorKind.USER, f"Set `enabled: {str(on).lower()}` there.")
+        _check_not_declared(found, f"Set `enabled: {str(on).lower()}` there.")
         changed = store.set(
             id=found.id,
             cron=found.cron,
@@ -124,6 +163,22 @@ def _switch(console: ConsoleState, name: str, *, on: bool) -> dict[str, Any]:
         )
         console.hub.tell("schedules")
         return {"schedule": _schedule(console, store, replace(changed, origin=found.origin))}
+
+
+def _check_not_declared(found: Schedule, way: str) -> None:
+    if found.source is Source.CONFIG or found.origin:
+        words = f"{found.id} is declared in {found.origin or 'the configuration'}"
+        raise ToolError(words, ErrorKind.USER, way)
+
+
+def _upcoming_times(rule: Cron, one: Schedule, now: float) -> list[float]:
+    """Returns the next times of a schedule: one for a one-shot, none for a paused schedule."""
+    found: list[float] = []
+    following = rule.next_after(now) if one.enabled else None
+    while following is not None and len(found) < (1 if one.one_shot else UPCOMING):
+        found.append(following)
+        following = rule.next_after(following)
+    return found
 
 
 def _schedule(console: ConsoleState, store: ScheduleStore, one: Schedule) -> dict[str, Any]:

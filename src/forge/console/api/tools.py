@@ -3,28 +3,46 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from forge.agent.tokens import estimate
+from forge.console.api.copies import copy_call_as
 from forge.console.api.requests import ApiRequest, StatusAnswer
 from forge.console.api.runs import call_tool as call_as_run
 from forge.console.console_state import ConsoleState
 from forge.core.arguments.checks import near
 from forge.core.arguments.example import example_arguments
+from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.spec import ToolSpec
+from forge.core.executor import Next, ToolExecutor
+from forge.core.extras import install_command
+from forge.core.messages import ToolCall
+from forge.core.result import ToolResult
 from forge.core.tool import Tool
+from forge.pipeline.dry_run import describe_effects
 from forge.project.preview_call import preview_call
-from forge.project.trust import FoundConfig
+
+AROUND_A_PREVIEW = ("forge.pipeline.redact", "forge.pipeline.track_files")
 
 
 def list_tools(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     tools = [_facts(tool) for _, tool in sorted(console.registry.items())]
-    return {"tools": tools, "problems": [console.secrets.mask_all(one) for one in console.problems]}
+    lacking = sorted(console.registry.unavailable, key=lambda spec: spec.name)
+    return {
+        "tools": tools,
+        "unavailable": [
+            {
+                "name": one.name,
+                "description": one.description,
+                "extra": one.extra,
+                "install": install_command(one.extra),
+            }
+            for one in lacking
+        ],
+        "problems": [console.secrets.mask_all(one) for one in console.problems],
+    }
 
 
 def show_tool(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
@@ -43,7 +61,7 @@ def show_tool(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
         "example": example,
         "definition": spec.to_function(),
         "pin": _pin(tool),
-        "copy": _copies(console, spec, example),
+        "copy": copy_call_as(console, spec, example),
     }
 
 
@@ -59,7 +77,7 @@ def check_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
 
 
 def copy_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
-    return _copies(console, _find_tool(console, asked.path["name"]).spec, asked.body_object("arguments") or {})
+    return copy_call_as(console, _find_tool(console, asked.path["name"]).spec, asked.body_object("arguments") or {})
 
 
 def explain_call(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
@@ -97,6 +115,19 @@ def preview_tool_call(
     return {**told, "arguments": parsed, "decision": str(seen.decision), "wants": wants}
 
 
+async def preview_effects(console: ConsoleState, call: ToolCall, session: str = "") -> tuple[str, str]:
+    """Returns the change that a call would make, and why it would fail, as the gate shows them. Nothing runs."""
+    around = [step for step in console.agents[0].steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
+
+    async def look(ctx: ToolContext, proceed: Next) -> ToolResult:
+        return await describe_effects(ctx)
+
+    executor = ToolExecutor(console.registry, [*around, look], secrets=console.secrets)
+    scope = replace(console.scope, session_id=session) if session else console.scope
+    result = await executor.execute(call, scope)
+    return result.for_user, str(result.data.get("problem", ""))
+
+
 def _error_text(error: ToolError) -> str:
     return "\n".join(filter(None, (error.message, error.suggestion)))
 
@@ -106,7 +137,7 @@ def _find_tool(console: ConsoleState, name: str) -> Tool:
     if tool.spec.name in console.registry:
         return tool
     hints = " or ".join(near(name, list(console.registry)))
-    way = f"Did you mean {hints}?" if hints else "The list shows all there are."
+    way = f"Did you mean {hints}?" if hints else "The Tools page lists all tools."
     raise ToolError(f"there is no tool {name[:80]!r}", ErrorKind.NOT_FOUND, way)
 
 
@@ -144,33 +175,3 @@ def _pin(tool: Tool) -> dict[str, Any] | None:
         "by": pin.by if pin is not None else "",
         "server": tool.spec.origin,
     }
-
-
-def _copies(console: ConsoleState, spec: ToolSpec, arguments: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the same call of the same project for other programs; arguments cannot end their quotes."""
-    text = json.dumps(arguments, ensure_ascii=False)
-    request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": spec.name, "arguments": arguments}}
-    config = console.project.options.config
-    words = ["forge", "tool", "call", spec.name, text, "--workspace", str(console.workspace)]
-    if config is not None and not isinstance(config, FoundConfig):  # one that is found is found again
-        words += ["--config", str(Path(config).absolute())]
-    return {
-        "cli": shlex.join(words),
-        "python": _python(console, spec, arguments),
-        "mcp": json.dumps(request, ensure_ascii=False, indent=2),
-    }
-
-
-def _python(console: ConsoleState, spec: ToolSpec, arguments: Mapping[str, Any]) -> str:
-    """Uses the project's own tools, sources and rules: a registry of built-in tools would lack most tools."""
-    config = console.project.options.config
-    named = f", config={str(Path(config).absolute())!r}" if config is not None else ""
-    return (
-        "import asyncio\n\n"
-        "from forge import load_project\n\n"
-        f"agent = load_project({str(console.workspace)!r}{named}).agent(with_model=False)\n\n\n"
-        "async def main() -> None:\n"
-        "    async with agent:\n"
-        f"        print((await agent.call({spec.name!r}, {dict(arguments)!r})).for_llm)\n\n\n"
-        "asyncio.run(main())\n"
-    )

@@ -13,4 +13,4 @@ from forge.cli.group import LazyGroup
     modules={"explain": "forge.cli.commands.policy.explain", "test": "forge.cli.commands.policy.test"},
 )
 def command() -> None:
-    """See what the policy decides, and test it with examples."""
+    """Explain what the policy decides, and test it with examples."""

@@ -10,6 +10,7 @@ import click
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.running.tool_names import complete_name, find_tool, project_tools
+from forge.core.tool import UnavailableTool
 
 _STRICTNESS = ("allow", "ask", "deny")
 
@@ -19,13 +20,13 @@ _STRICTNESS = ("allow", "ask", "deny")
 @click.argument("arguments", metavar="[JSON]", required=False)
 @with_options
 def command(options: Options, name: str, arguments: str | None) -> None:
-    """Say which rule decides about a call, and why.
+    """Show which rule decides about a call, and why.
 
     \b
     forge policy explain bash '{"command": "git push"}'
 
     With --json: {tool, decision, rulings: [{permission, target, optional, decision, reason, rule, layer}]}. The
-    strictest decides; what is optional is asked for while the tool runs, if at all.
+    strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs them.
     """
     with refusals():
         rulings = _rulings(options, name, arguments)
@@ -52,6 +53,7 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
     tool = find_tool(name, project_tools(options, name))
     scope = project_scope(options.workspace, configuration, options.session)
     policy = project_policy(configuration, options.policy)
+    tool = tool.original if isinstance(tool, UnavailableTool) else tool  # its rules count all the same
     parsed = tool.parse(arguments) if arguments is not None else {}
     return [
         {

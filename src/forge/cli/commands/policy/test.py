@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,17 +14,15 @@ from forge.cli.refusal import refusals
 if TYPE_CHECKING:  # the rules and the tools, which showing the help does without
     from forge.project.policy_examples import Verdict
 
-_COLOURS = {"allow": "green", "ask": "yellow", "deny": "red"}
-
 
 @click.command("test")
 @click.argument("file")
 @with_options
 def command(options: Options, file: str) -> int:
-    """Say whether the policy decides as a file of examples expects. Nothing is called, and no server is started.
+    """Test the policy with a file of examples. No tool is called, and no server is started.
 
-    FILE is YAML: a list of {tool, arguments, expect: allow | ask | deny}, with `agent`, `channel` and `user` where who
-    calls matters, and a `note` to be shown where it differs:
+    FILE is YAML: a list of {tool, arguments, expect: allow | ask | deny}. Add `agent`, `channel` or `user` if the
+    caller matters, and a `note` to show if the decision differs:
 
     \b
     - {tool: file_read, arguments: {path: src/a.py}, expect: allow}
@@ -39,7 +35,7 @@ def command(options: Options, file: str) -> int:
 
     \b
     With --json: {"ok": …, "examples": [{place, tool, arguments, expect, decision, ok, reason, rule, layer, note}]}.
-    Exit codes: 0 all as expected     1 something differs     2 the file, an example, the configuration or the rules
+    Exit codes: 0 all as expected     1 some differ           2 the file, an example, the configuration or the rules
                 cannot be used
     """
     with refusals():
@@ -59,18 +55,11 @@ def command(options: Options, file: str) -> int:
 
 
 def _print_table(wrong: Sequence[Verdict]) -> None:
-    if not wrong:
-        return
-    rows = [("EXAMPLE", "CALL", "EXPECTED", "GOT", "BECAUSE"), *map(_row, wrong)]
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    edge = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
-    for number, row in enumerate(rows):
-        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
-        if number:
-            cells[3] = click.style(cells[3], fg=_COLOURS.get(row[3]))
-        line = "  ".join((*cells, row[4]))
-        overlong = edge and len(click.unstyle(line)) > edge
-        click.echo(f"{'  '.join(cells).rstrip()}\n    {row[4]}" if overlong else line)
+    if wrong:
+        from forge.cli.terminal.tables import table_lines  # only if something differs
+
+        for line in table_lines([("EXAMPLE", "CALL", "EXPECTED", "GOT", "BECAUSE"), *map(_row, wrong)]):
+            click.echo(line)
 
 
 def _row(one: Verdict) -> tuple[str, ...]:

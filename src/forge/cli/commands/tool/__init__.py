@@ -18,4 +18,4 @@ from forge.cli.group import LazyGroup
     },
 )
 def command() -> None:
-    """List tools, look at one, call one, write one."""
+    """List, describe, call and create tools."""

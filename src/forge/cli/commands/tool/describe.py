@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from typing import Any
 
 import click
 
@@ -11,7 +12,9 @@ from forge.cli.commands.tool.list_tools import facts
 from forge.cli.options import Options, with_options
 from forge.cli.running.tool_names import complete_name, describe_permissions, find_tool, project_tools
 from forge.core.arguments.example import example_arguments
+from forge.core.extras import install_command
 from forge.core.spec import ToolSpec
+from forge.core.tool import UnavailableTool
 
 
 @click.command("describe")
@@ -23,23 +26,26 @@ def command(options: Options, name: str) -> None:
     \b
     forge tool describe math_calculate
 
-    With --json: what `forge tool list` has, and parameters, returns (the schema of its data), optional_permissions,
-    example (the arguments of a call).
+    With --json: what `forge tool list` has, and parameters, returns (the schema of the returned value),
+    optional_permissions, example (the arguments of a call).
     """
-    spec = find_tool(name, project_tools(options, name)).spec
+    tool = find_tool(name, project_tools(options, name))
+    spec = tool.spec
     if options.json:
-        more = {
+        more: dict[str, Any] = {
             "parameters": spec.parameters,
             "returns": spec.returns,
             "optional_permissions": sorted(map(str, spec.optional_permissions)),
             "example": example_arguments(spec.parameters),
         }
+        if isinstance(tool, UnavailableTool):
+            more |= {"extra": spec.extra, "install": install_command(spec.extra)}
         click.echo(json.dumps({**facts(spec), **more}, ensure_ascii=False))
         return
-    click.echo(_page(spec))
+    click.echo(_page(spec, install_command(spec.extra) if isinstance(tool, UnavailableTool) else ""))
 
 
-def _page(spec: ToolSpec) -> str:
+def _page(spec: ToolSpec, install: str = "") -> str:
     arguments = json.dumps(example_arguments(spec.parameters), ensure_ascii=False)
     timeout = f"{spec.timeout:g} s" if spec.timeout is not None else "none"
     entries = {
@@ -50,8 +56,11 @@ def _page(spec: ToolSpec) -> str:
         "time limit": timeout,
         "example": f"forge tool call {spec.name} {shlex.quote(arguments)}",
     }
+    if install:
+        entries = {"unavailable": install, **entries}
+    width = max(12, max(map(len, entries)) + 2)
     lines = [click.style(spec.name, bold=True), spec.description, ""]
-    lines += [f"{label + ':':<12}{value}" for label, value in entries.items()]
+    lines += [f"{label + ':':<{width}}{value}" for label, value in entries.items()]
     lines += ["parameters:", json.dumps(spec.parameters, indent=2, ensure_ascii=False)]
     if spec.returns is not None:
         lines += ["returns:", json.dumps(spec.returns, indent=2, ensure_ascii=False)]

@@ -9,6 +9,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.running.tool_names import NO_PERMISSION, describe_permissions, project_tools
+from forge.core.extras import install_command
 from forge.core.spec import Category, Permission, ToolSpec
 
 
@@ -18,7 +19,7 @@ from forge.core.spec import Category, Permission, ToolSpec
 @click.option(
     "--permission",
     type=click.Choice([*map(str, Permission), NO_PERMISSION]),
-    help="Only tools that need this, or nothing.",
+    help="Only tools that need this permission, or none.",
 )
 def command(options: Options, category: str | None, permission: str | None) -> None:
     """List the tools, sorted by name.
@@ -26,16 +27,26 @@ def command(options: Options, category: str | None, permission: str | None) -> N
     \b
     forge tool list --permission write
 
-    With --json: {"tools": [{name, category, description, permissions, aliases, origin}]}.
+    A tool that needs an extra of Forge which is not installed is listed as unavailable, with the command that installs
+    the extra. No model sees it.
+
+    With --json: {"tools": [{name, category, description, permissions, aliases, origin}], "unavailable": [the same with
+    extra, install]}.
     """
-    specs = [tool.spec for _, tool in sorted(project_tools(options).items())]
+    registry = project_tools(options)
+    specs = [tool.spec for _, tool in sorted(registry.items())]
     chosen = [spec for spec in specs if _is_selected(spec, category, permission)]
+    lacking = sorted(registry.unavailable, key=lambda spec: spec.name)
+    unavailable = [spec for spec in lacking if _is_selected(spec, category, permission)]
     if options.json:
         import json  # slow to load: only for programs
 
-        click.echo(json.dumps({"tools": [facts(spec) for spec in chosen]}, ensure_ascii=False))
+        listed = {"tools": [facts(spec) for spec in chosen], "unavailable": [*map(_unavailable_facts, unavailable)]}
+        click.echo(json.dumps(listed, ensure_ascii=False))
         return
     click.echo("\n".join(_table(chosen)) if chosen else "No tool matches.")
+    for line in _unavailable_lines(unavailable):
+        click.echo(line)
 
 
 def facts(spec: ToolSpec) -> dict[str, Any]:
@@ -48,6 +59,17 @@ def facts(spec: ToolSpec) -> dict[str, Any]:
         "aliases": list(spec.aliases),
         "origin": spec.origin,
     }
+
+
+def _unavailable_facts(spec: ToolSpec) -> dict[str, Any]:
+    return {**facts(spec), "extra": spec.extra, "install": install_command(spec.extra)}
+
+
+def _unavailable_lines(specs: list[ToolSpec]) -> list[str]:
+    """Returns a line for each unavailable tool. No line is clipped, so that its command can be copied."""
+    width = max((len(spec.name) for spec in specs), default=0)
+    lines = [f"{spec.name:<{width}}  unavailable: {install_command(spec.extra)}" for spec in specs]
+    return ["", *lines] if lines else []
 
 
 def origin(spec: ToolSpec) -> str:
@@ -65,17 +87,15 @@ def _is_selected(spec: ToolSpec, category: str | None, permission: str | None) -
 
 
 def _table(specs: list[ToolSpec]) -> list[str]:
-    """Aligns columns; a terminal's width clips the descriptions."""
+    """Aligns columns; on a terminal the descriptions are shortened to its width."""
     rows = [("NAME", "ORIGIN", "NEEDS", "DESCRIPTION")]
     rows += [
         (spec.name, origin(spec), describe_permissions(spec), spec.description.partition("\n")[0]) for spec in specs
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
     if not sys.stdout.isatty():
-        return lines
-    import shutil  # slow to load: only on a terminal
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        return ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
+    from forge.cli.terminal.tables import table_lines  # slow to load: only on a terminal
 
-    width = shutil.get_terminal_size().columns
-    clipped = [line if len(line) <= width else f"{line[: width - 1]}…" for line in lines]
-    return [click.style(clipped[0], bold=True), *clipped[1:]]
+    head, *lines = table_lines(rows)
+    return [click.style(head, bold=True), *lines]

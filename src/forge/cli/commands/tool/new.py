@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.core.spec import is_name
+
+if TYPE_CHECKING:  # showing the help does without
+    from forge.core.context import Scope
+    from forge.project.config import Configuration
 
 _HEADER = """\
 Tool: {name}
@@ -59,25 +64,22 @@ console.log(JSON.stringify(execute(JSON.parse(readFileSync(0, "utf8")))));
 """
 
 _TEST = '''\
-"""{path}, called as an agent calls it."""
+"""Tests of {path}, called as an agent calls it."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
 
-from forge import Scope, ToolCall, ToolResult, rules
-from forge.pipeline import standard_executor
-from forge.sources.scripts import scripts
+from forge import ToolResult, scripts
+from forge.testing import bench
 
 PROJECT = Path(__file__).parents[1]
 
 
 def call(**arguments: object) -> ToolResult:
-    executor = standard_executor(scripts("tools", root=PROJECT).load(), policy=rules("allow execute"))
-    result = asyncio.run(executor.execute(ToolCall("{name}", arguments), Scope(workspace=PROJECT)))
+    result = bench(scripts("tools", root=PROJECT).load(), workspace=PROJECT).call("{name}", arguments)
     if result.failure is not None and result.failure.kind == "config_error":
-        pytest.skip(result.for_llm)  # nothing here can run it
+        pytest.skip(result.for_llm)  # no program on this machine can run it
     return result
 
 
@@ -99,31 +101,59 @@ def test_it_says_what_is_missing() -> None:
 )
 @with_options
 def command(options: Options, name: str, lang: str) -> int:
-    """Write a tool of your own: a script in tools/, with a header that says what it takes, and a test for it.
+    """Create a tool: a script in tools/ with a header that describes its input, and a test.
 
     \b
     forge tool new weather --lang py
 
+    The command prints the rule that allows the tool, if the rules of the project do not allow it yet. With --json:
+    {script, test, call, decision, rule}.
+
     \b
-    Exit codes: 0 it is written     2 the name cannot be used, or a file is there already
+    Exit codes: 0 both files are written     2 the name cannot be used, or a file exists already
     """
     from forge.project.assemble.workspace import project_scope
     from forge.project.config import load_configuration  # showing the help does without
     from forge.project.write_new import write_new
 
     with refusals():
-        root = project_scope(options.workspace, load_configuration(options.config), options.session).workspace
-        _check(name, root)
+        configuration = load_configuration(options.config)
+        scope = project_scope(options.workspace, configuration, options.session)
+        _check(name, scope.workspace)
         files = _files(name, lang)
-        write_new(root, files)
+        write_new(scope.workspace, files)
+        decision = _decide(configuration, options.policy, name, scope)
     script, test = files
-    call = f"""forge tool call {name} '{{"text": "hello"}}'"""
+    call, rule = f"forge tool call {name} text=hello", f"allow execute {script}"
     if options.json:
-        click.echo(json.dumps({"script": script, "test": test, "call": call}))
+        click.echo(json.dumps({"script": script, "test": test, "call": call, "decision": decision, "rule": rule}))
         return 0
     click.echo(f"Wrote {script} and {test}.")
-    click.echo(f"Now write what it does, and say so in its header. Try it:\n  {call}\n  pytest {test}")
+    click.echo(f"Now write its code, and describe it in its header. Try it:\n  {call}\n  python -m pytest {test}")
+    if decision != "allow":
+        _print_rule(decision, rule, has_file=(scope.workspace / "forge.yaml").exists())
     return 0
+
+
+def _decide(configuration: Configuration, policy: str | None, name: str, scope: Scope) -> str:
+    """Returns what the project's rules decide about a call of the new tool: allow, ask or deny."""
+    from forge.project.assemble.policy import project_policy
+    from forge.project.preview_call import preview_call
+    from forge.sources.scripts import scripts
+
+    (made,) = [one for one in scripts(root=scope.workspace).load() if one.spec.name == name]
+    rules = project_policy(configuration, policy)
+    return str(preview_call(configuration, rules, made, {"text": "hello", "times": 1}, scope).decision)
+
+
+def _print_rule(decision: str, rule: str, *, has_file: bool) -> None:
+    """Prints the line for forge.yaml that allows the tool."""
+    before = "Forge asks you before each call of the tool." if decision == "ask" else "A rule denies the tool."
+    if has_file:
+        how, lines = "add this line at the end of permissions.rules in forge.yaml", f"    - {rule}"
+    else:
+        how, lines = "write this into forge.yaml", f"  permissions:\n    rules:\n      - {rule}"
+    click.echo(f"{before} To allow every call, {how}, then run `forge trust`:\n{lines}")
 
 
 def _check(name: str, root: Path) -> None:

@@ -10,7 +10,7 @@ const gone = new Set();
 export class Refusal extends Error {
     constructor(status, told) {
         const error = told?.error ?? {};
-        super(error.what || (status ? `the server answered ${status}` : "the console cannot be reached"));
+        super(error.what || (status ? `the server answered ${status}` : "the console does not respond"));
         this.status = status;
         this.next = error.next ?? "";
         this.why = error.why ?? "";
@@ -58,7 +58,7 @@ async function asked(path, options) {
         answer = await fetch(path, { credentials: "same-origin", cache: "no-store", ...options, headers });
     } catch (error) {
         if (error.name === "AbortError") throw error;
-        throw new Refusal(0, { error: { what: "the console cannot be reached", next: "Is it still running?" } });
+        throw new Refusal(0, { error: { what: "the console does not respond", next: "Check that forge console is still running." } });
     }
     const told = await answer
         .text()

@@ -37,6 +37,7 @@ export class Fold {
                 agent,
                 items: [],
                 calls: new Map(),
+                drafts: new Map(), // calls that are being written
                 open: new Set(),
                 thinking: null,
                 spans: [],
@@ -101,6 +102,9 @@ const ADDING = {
         branch.isOver = false;
         if (event.prompt) fold.push(branch, { kind: "prompt", n: entry.n, at: event.ts, text: event.prompt });
     },
+    message_received(fold, branch, entry, event) {
+        fold.push(branch, { kind: "prompt", n: entry.n, at: event.ts, text: event.text });
+    },
     text_delta(fold, branch, entry, event) {
         const last = branch.items.at(-1);
         if (last?.kind === "text" && !last.isClosed) {
@@ -108,8 +112,31 @@ const ADDING = {
             fold.touch(last);
         } else if (event.text) fold.push(branch, { kind: "text", n: entry.n, at: event.ts, text: event.text });
     },
+    reasoning_delta(fold, branch, entry, event) {
+        const last = branch.items.at(-1);
+        if (last?.kind === "reasoning" && !last.isClosed) {
+            last.text += event.text;
+            fold.touch(last);
+        } else if (event.text) fold.push(branch, { kind: "reasoning", n: entry.n, at: event.ts, text: event.text });
+    },
+    tool_arguments_delta(fold, branch, entry, event) {
+        if (branch.calls.has(event.call.id)) return;
+        const known = branch.drafts.get(event.call.id);
+        const item = known ?? { kind: "draft", n: entry.n, at: event.ts, name: event.call.name, text: "" };
+        item.text += event.text;
+        if (item.text.length > MOST_OUTPUT) item.text = item.text.slice(-MOST_OUTPUT / 2);
+        if (known) return fold.touch(known);
+        branch.drafts.set(event.call.id, item);
+        return fold.push(branch, item);
+    },
+    retrying(fold, branch, entry, event) {
+        dropDrafts(fold, branch);
+        const { reason, seconds, attempt, status } = event;
+        fold.push(branch, { kind: "retry", n: entry.n, at: event.ts, reason, seconds, attempt, status });
+    },
     tool_call_start(fold, branch, entry, event) {
         think(branch, event.ts);
+        dropDrafts(fold, branch);
         const known = branch.calls.get(event.call.id);
         if (known && known.state === "waiting") return resumed(fold, known, event);
         const item = {
@@ -196,6 +223,7 @@ const ADDING = {
     },
     turn_finished(fold, branch, entry, event) {
         think(branch, event.ts);
+        dropDrafts(fold, branch);
         branch.thinking = branch.open.size ? null : event.ts;
         branch.turns = Math.max(branch.turns, event.turn ?? 0);
         for (const [name, value] of Object.entries(event.usage ?? {}))
@@ -217,6 +245,16 @@ const ADDING = {
 
 function unknown(fold, branch, entry, event) {
     fold.push(branch, { kind: "event", n: entry.n, at: event.ts, event });
+}
+
+/** The calls that were being written begin now, or are written again. */
+function dropDrafts(fold, branch) {
+    for (const item of branch.drafts.values()) {
+        item.isClosed = true;
+        item.text = "";
+        fold.touch(item);
+    }
+    branch.drafts.clear();
 }
 
 function resumed(fold, item, event) {

@@ -1,4 +1,4 @@
-// Keys for those who would rather not reach for a mouse. They can be turned off.
+// Keyboard shortcuts. They can be turned off.
 
 import { h } from "./dom.js";
 import { dialog } from "./parts/controls.js";
@@ -18,7 +18,7 @@ export function bindKeys(scope, keys) {
 }
 
 export function listenToKeys(keys) {
-    everywhere.push(...keys, ["?", "these keys", showKeys]);
+    everywhere.push(...keys, ["?", "keyboard shortcuts", showKeys]);
     addEventListener("keydown", noteWriting, { capture: true });
     addEventListener("keydown", (event) => {
         if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented || isWriting(event.target)) return;
@@ -34,9 +34,9 @@ export function listenToKeys(keys) {
 export function legend(keys) {
     return h(
         "p",
-        { class: "legend", "aria-label": "Keys" },
+        { class: "legend", "aria-label": "Keyboard shortcuts" },
         keys.filter(([, words]) => words).map(([key, words]) => h("span", {}, h("kbd", {}, key), ` ${words}`)),
-        h("span", {}, h("kbd", {}, "?"), " all keys"),
+        h("span", {}, h("kbd", {}, "?"), " all shortcuts"),
     );
 }
 
@@ -44,7 +44,7 @@ export function showKeys() {
     const keys = [...here, ...everywhere].filter(([, words]) => words);
     const turn = (event) => localStorage.setItem(KEPT, event.target.checked ? "on" : "off");
     dialog(
-        "Keys",
+        "Keyboard shortcuts",
         h(
             "dl",
             { class: "key-list" },
@@ -54,7 +54,7 @@ export function showKeys() {
             "label",
             { class: "check" },
             h("input", { type: "checkbox", checked: keysAreOn(), onchange: turn }),
-            " Use these keys",
+            " Use keyboard shortcuts",
         ),
     );
 }

@@ -1,4 +1,4 @@
-// The page as a whole: where one can go, whether the server is there, what waits.
+// The frame of every page: navigation, connection and the number of open questions.
 
 import { get, learnMe, me, onExpired } from "./api.js";
 import { fill, h } from "./dom.js";
@@ -11,6 +11,7 @@ import { openPolicy } from "./pages/policy.js";
 import { openRuns, openSessions } from "./pages/runs.js";
 import { openSchedules } from "./pages/schedules.js";
 import { openTools } from "./pages/tools.js";
+import { openTrends } from "./pages/trends.js";
 import { openWorkers } from "./pages/workers.js";
 import { icon } from "./parts/marks.js";
 import { noticePlace, say } from "./parts/notices.js";
@@ -28,6 +29,7 @@ const PAGES = [
     ["schedules", "Schedules", "schedules", openSchedules, "5"],
     ["memory", "Memory", "memory", openMemory, "6"],
     ["workers", "Workers", "workers", openWorkers, "7"],
+    ["trends", "Trends", "trends", openTrends, "8"],
 ];
 
 const main = h("main", { id: "main", tabindex: "-1" });
@@ -68,14 +70,15 @@ function build() {
     );
     const named = (words) => {
         theme.lastElementChild.textContent = words;
-        theme.setAttribute("aria-label", `Light or dark: ${words}`);
+        theme.setAttribute("aria-label", words);
+        theme.title = words;
     };
     named(themeWords());
     const keys = h(
         "button",
         { type: "button", class: "icon-link keys-link", onclick: showKeys },
         h("kbd", {}, "?"),
-        h("span", {}, "Keys"),
+        h("span", {}, "Shortcuts"),
     );
     const skip = h("button", { type: "button", class: "skip", onclick: () => main.focus() }, "Skip to content");
     const items = PAGES.map(([path, words, drawing]) => {
@@ -109,19 +112,26 @@ function opened(path, wasElsewhere) {
         if (name === path || (name === "runs" && path === "sessions")) link.setAttribute("aria-current", "page");
         else link.removeAttribute("aria-current");
     }
+    showInStrip(links.get(path === "sessions" ? "runs" : path));
     if (!wasElsewhere) return;
     document.querySelector("dialog[open]")?.close();
     scrollTo(0, 0);
     (main.querySelector("h1") ?? main).focus({ preventScroll: true });
 }
 
+/** On a narrow screen the names of the pages are a strip: the current one is in sight. */
+function showInStrip(link) {
+    const strip = link?.closest("nav");
+    strip?.scrollTo({ left: link.offsetLeft - strip.offsetLeft - (strip.clientWidth - link.offsetWidth) / 2 });
+}
+
 /** In the page, in the tab's title and in its icon. */
 function showWaiting(now) {
-    if (now > waiting) say(`${now} ${now === 1 ? "thing waits" : "things wait"} for you`);
+    if (now > waiting) say(`${now} ${now === 1 ? "question is" : "questions are"} open`);
     waiting = now;
     waitingBadge.hidden = !now;
     waitingBadge.textContent = now ? String(now) : "";
-    waitingBadge.setAttribute("aria-label", `${now} waiting`);
+    waitingBadge.setAttribute("aria-label", `${now} open`);
     document.title = `${now ? `(${now}) ` : ""}${me.project ? `${me.project} · ` : ""}Forge`;
     document.querySelector("link[rel=icon]").href = now ? "/static/icon-waiting.svg" : "/static/icon.svg";
 }
@@ -136,7 +146,7 @@ function showConnection(isThere) {
     doubt = setTimeout(() => {
         if (stream.isConnected) return;
         connection.hidden = false;
-        connection.textContent = "The console cannot be reached. What is shown may be old; trying again…";
+        connection.textContent = "The console does not respond. The page may be out of date. Reconnecting…";
     }, 1_000);
 }
 

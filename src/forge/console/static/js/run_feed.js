@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { listen } from "./stream.js";
 
 const PAGE = 5_000;
-const PIECES = new Set(["text_delta", "tool_output_chunk"]);
+const PIECES = new Set(["text_delta", "reasoning_delta", "tool_arguments_delta", "tool_output_chunk"]);
 
 /**
  * `base`: the address of the run or session. `isOurs(run)`: whether an entry of that run belongs here. `loaded()` after

@@ -1,9 +1,9 @@
-// Light, dark, or as the system says.
+// The theme: light, dark, or that of the system.
 
 const KEPT = "forge-theme";
 const NEXT = { system: "light", light: "dark", dark: "system" };
 
-export const themeWords = () => ({ system: "As the system", light: "Light", dark: "Dark" })[kept()];
+export const themeWords = () => `Theme: ${kept()}`;
 
 export function nextTheme() {
     const next = NEXT[kept()];

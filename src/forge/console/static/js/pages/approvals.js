@@ -1,4 +1,4 @@
-// Everything that waits for a person.
+// Open questions of all runs.
 
 import { get, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -14,31 +14,36 @@ import { redraw } from "../redraw.js";
 import { address, note } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
+import { batchBar, isSelectable } from "./batch_answers.js";
 
 const MOST_ROWS = 300;
 const KEYS = [
     ["j", "next"],
     ["k", "previous"],
+    ["x", "select"],
     ["y", "allow once"],
-    ["a", "always"],
-    ["n", "no"],
+    ["a", "allow always"],
+    ["n", "deny"],
     ["e", "edit"],
 ];
 
 export function openApprovals(place, { parts }, scope) {
     const heading = h("h1", { tabindex: "-1" }, "Approvals");
-    const rows = h("ul", { class: "rows", "aria-label": "What waits" });
+    const rows = h("ul", { class: "rows", "aria-label": "Open questions" });
     const detail = h("div", { class: "detail" });
-    const split = h("div", { class: "split" }, rows, detail);
+    const batch = batchBar({ answered: () => look(), changed: () => show() });
+    const split = h("div", { class: "split" }, h("div", { class: "list-side" }, batch.element, rows), detail);
     const keys = legend(KEYS);
     fill(place, h("header", { class: "page-head" }, heading), split, keys);
     let waiting = [];
+    let unread = 0; // open questions that are not among them
     let chosen = parts[0] ?? "";
     let card = null;
 
     async function look() {
         try {
             const told = await get("/api/questions", {}, scope.signal);
+            unread = told.total - told.questions.length;
             waiting = [...told.questions.map(asRow), ...told.words.map(wordsRow)].sort(
                 (one, other) => one.since - other.since,
             );
@@ -76,19 +81,22 @@ export function openApprovals(place, { parts }, scope) {
             fill(detail);
             place.append(
                 empty(
-                    "Nothing waits for you.",
-                    "What an agent may not do without asking appears here, from any run of this project.",
+                    "No open questions.",
+                    "When an agent needs your approval or asks a question, it appears here.",
                 ),
             );
         }
         const shown = waiting.filter((one, index) => index < MOST_ROWS || one.id === chosen);
+        batch.update(waiting, chosen);
         redraw(
             rows,
-            shown.map((one) => rowOf(one, one.id === chosen, () => choose(one.id))),
-            shown.length < waiting.length
-                ? h("li", { class: "quiet" }, `and ${waiting.length - shown.length} more`)
+            shown.map((one) => rowOf(one, one.id === chosen, () => choose(one.id), batch)),
+            shown.length < waiting.length + unread
+                ? h("li", { class: "quiet" }, `${waiting.length + unread - shown.length} more are not listed.`)
                 : null,
         );
+        for (const pick of rows.querySelectorAll("input[data-key=pick]"))
+            pick.checked = batch.has(pick.parentElement.dataset.key); // no attribute, so `redraw` does not see it
         const one = waiting.find((other) => other.id === chosen);
         if (one && card?.id !== one.id) {
             card = one.words
@@ -108,7 +116,7 @@ export function openApprovals(place, { parts }, scope) {
         notify(`${now.tool}: ${outcomeWords(now)}`);
         if (!waiting.length) heading.focus();
         show();
-        say(`${outcomeWords(now)}. ${waiting.length ? `${waiting.length} more` : "Nothing more waits."}`);
+        say(`${outcomeWords(now)}. ${waiting.length ? `${waiting.length} more open` : "That was the last one."}`);
     }
 
     function choose(id) {
@@ -129,7 +137,8 @@ export function openApprovals(place, { parts }, scope) {
     bindKeys(scope, [
         ["j", "next", () => step(1)],
         ["k", "previous", () => step(-1)],
-        ...KEYS.slice(2).map(([key, words]) => [key, words, press(key)]),
+        ["x", "select", () => waiting.find((one) => one.id === chosen && isSelectable(one)) && batch.toggle(chosen)],
+        ...KEYS.slice(3).map(([key, words]) => [key, words, press(key)]),
     ]);
     const again = soon(look, 60, scope);
     scope.add(
@@ -143,15 +152,26 @@ export function openApprovals(place, { parts }, scope) {
 const asRow = (question) => ({ id: question.id, question, since: question.asked });
 const wordsRow = (words) => ({ id: `words ${words.run} ${words.since}`, words, since: words.since });
 
-function rowOf({ id, question, words, since: from }, isChosen, choose) {
+function rowOf(row, isChosen, choose, batch) {
+    const { id, question, words, since: from } = row;
     const about = question ? question.question || question.parts[0]?.target || "" : words.text;
     const line = question
         ? [h("code", {}, question.tool), " ", brief(about, 90)]
-        : [badge("asks"), " ", brief(about, 90)];
+        : [badge("question"), " ", brief(about, 90)];
     const { agent, prompt } = question ?? words;
+    const pick = isSelectable(row)
+        ? h("input", {
+              type: "checkbox",
+              "data-key": "pick",
+              checked: batch.has(id),
+              "aria-label": `Select ${question.tool} ${brief(about, 60)}`,
+              onchange: ({ target }) => batch.toggle(id, target.checked),
+          })
+        : null;
     return h(
         "li",
-        { "data-key": id },
+        { "data-key": id, class: "pick-row" },
+        pick,
         h(
             "button",
             {
@@ -170,7 +190,7 @@ function rowOf({ id, question, words, since: from }, isChosen, choose) {
 function wordsCard({ words }, answered) {
     const send = async (text) => {
         await post(`/api/runs/${part(words.run)}/answer`, { text });
-        notify("Answered.");
+        notify("The answer is sent.");
         answered();
     };
     const whose = h(
@@ -183,7 +203,7 @@ function wordsCard({ words }, answered) {
     const element = h(
         "article",
         { class: "question", tabindex: "-1" },
-        h("header", {}, h("h2", {}, "The agent asks"), whose),
+        h("header", {}, h("h2", {}, "The agent asks a question"), whose),
         textBox(words.text, { lines: 60, label: "Question" }),
         composer({ label: "Your answer", words: "Answer", placeholder: "Your answer", send }),
     );

@@ -1,14 +1,19 @@
-// What the project's agents keep: notes, and a search with its scores.
+// The project's notes, and a search in them.
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { amount, bytes, count } from "../format.js";
 import { bindKeys } from "../keys.js";
-import { settled } from "../pace.js";
+import { settled, soon } from "../pace.js";
+import { button } from "../parts/controls.js";
+import { copyMenu, forgeCommand, jsonText, linkTo } from "../parts/copy_menu.js";
 import { badge, empty } from "../parts/marks.js";
 import { report, say } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
-import { note } from "../router.js";
+import { redraw } from "../redraw.js";
+import { address, note } from "../router.js";
+import { listen } from "../stream.js";
+import { noteDialog } from "./note_form.js";
 
 const MOST_NOTES = 1_000;
 
@@ -23,67 +28,103 @@ export function openMemory(place, { query }, scope) {
     const results = h("div", {});
     const names = h("div", {});
     const shown = h("div", {});
+    const adding = button("Add a note…", () => noteDialog((name) => open(name).then(look)));
+    let chosen = query.get("note") ?? "";
     fill(
         place,
-        h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Memory"), facts),
+        h(
+            "header",
+            { class: "page-head" },
+            h("h1", { tabindex: "-1" }, "Memory"),
+            facts,
+            h("div", { class: "actions" }, adding),
+        ),
         h("div", { class: "filters", role: "search" }, search),
         results,
         h("div", { class: "split" }, names, shown),
     );
+    adding.hidden = true;
 
     async function look() {
         const q = search.value.trim();
-        note(["memory"], { q });
+        note(["memory"], { q, note: chosen });
         try {
             const told = await get("/api/memory", { q, limit: 20 }, scope.signal);
             if (q !== search.value.trim()) return null; // the next search was answered sooner
+            adding.hidden = !told.can_write;
             if (!told.enabled) {
                 search.disabled = true;
                 return fill(
                     results,
-                    empty("This project has no memory.", "Turn it on in forge.yaml: memory: {enabled: true}."),
+                    empty("The memory is off.", "Turn it on in forge.yaml: memory: {enabled: true}. Then start the console again."),
                 );
             }
-            const { stats } = told;
-            fill(
-                facts,
-                [
-                    count(stats.notes ?? told.notes.length, "note"),
-                    `${amount(stats.chunks)} pieces`,
-                    stats.embedder && stats.embedder !== "none" ? stats.embedder : "words only, no embedder",
-                    stats.index_bytes ? bytes(stats.index_bytes) : "",
-                ]
-                    .filter(Boolean)
-                    .join(" · "),
-            );
-            fill(
+            setFacts(told);
+            redraw(
                 results,
                 [...(told.remarks ?? [])].map((one) => h("p", { class: "hint-line" }, one)),
-                q ? resultList(told.results, open) : null,
+                q ? resultList(q, told.results, open) : null,
             );
             if (q) say(count(told.results.length, "result"));
-            const one = (name) =>
-                h("li", {}, h("button", { type: "button", class: "row-button", onclick: () => open(name) }, name));
-            return fill(
-                names,
-                told.notes.length
-                    ? [
-                          h("ul", { class: "rows", "aria-label": "Notes" }, told.notes.slice(0, MOST_NOTES).map(one)),
-                          told.notes.length > MOST_NOTES
-                              ? h("p", { class: "quiet" }, `and ${amount(told.notes.length - MOST_NOTES)} more`)
-                              : null,
-                      ]
-                    : empty("There are no notes yet."),
-            );
+            return redraw(names, noteNames(told.notes));
         } catch (error) {
             return report(error);
         }
     }
 
+    function setFacts({ stats, notes }) {
+        const words = [
+            count(stats.notes ?? notes.length, "note"),
+            count(stats.chunks ?? 0, "indexed section"),
+            stats.embedder && stats.embedder !== "none" ? `Embedder: ${stats.embedder}` : "Keyword search only",
+            stats.index_bytes ? `Index: ${bytes(stats.index_bytes)}` : "",
+        ];
+        fill(facts, words.filter(Boolean).join(" · "));
+    }
+
+    function noteNames(all) {
+        const one = (name) =>
+            h(
+                "li",
+                { "data-key": name },
+                h(
+                    "button",
+                    {
+                        type: "button",
+                        class: "row-button",
+                        "data-key": "open",
+                        "aria-current": String(name === chosen),
+                        onclick: () => open(name),
+                    },
+                    name,
+                ),
+            );
+        if (!all.length) return empty("No notes yet.", "Add one here. Agents add notes with the tool memory_write.");
+        return [
+            h("ul", { class: "rows", "aria-label": "Notes" }, all.slice(0, MOST_NOTES).map(one)),
+            all.length > MOST_NOTES
+                ? h("p", { class: "quiet" }, `${amount(all.length - MOST_NOTES)} more notes are not listed. Search for them.`)
+                : null,
+        ];
+    }
+
     async function open(name) {
         try {
             const told = await get("/api/memory/note", { name }, scope.signal);
-            fill(shown, h("h2", {}, told.name), textBox(told.text, { isOutput: true, lines: 200, label: told.name }));
+            chosen = name;
+            note(["memory"], { q: search.value.trim(), note: chosen });
+            for (const one of names.querySelectorAll(".row-button"))
+                one.setAttribute("aria-current", String(one.textContent === name));
+            const choices = [
+                ["Link", () => linkTo(address(["memory"], { note: name }))],
+                ["Markdown", told.text],
+                ["forge command", () => forgeCommand("memory", "show", name)],
+            ];
+            fill(
+                shown,
+                h("header", { class: "note-head" }, h("h2", {}, told.name), copyMenu(choices)),
+                textBox(told.text, { isOutput: true, lines: 200, label: told.name }),
+            );
             shown.scrollIntoView({ block: "nearest" });
         } catch (error) {
             report(error);
@@ -92,11 +133,13 @@ export function openMemory(place, { query }, scope) {
 
     search.addEventListener("input", settled(look, 250, scope));
     bindKeys(scope, [["/", "search", () => search.focus()]]);
-    return look();
+    const again = soon(look, 300, scope);
+    scope.add(listen("changed", ({ what }) => what.includes("memory") && scope.isOpen() && again()));
+    return look().then(() => chosen && open(chosen));
 }
 
-function resultList(results, open) {
-    if (!results.length) return empty("Nothing was found.");
+function resultList(query, results, open) {
+    if (!results.length) return empty("No notes match.", "Try other words.");
     const best = Math.max(...results.map((one) => one.score), 0.000001);
     const one = ({ text, source, line_start: first, line_end: last, score }) =>
         h(
@@ -105,17 +148,22 @@ function resultList(results, open) {
             h(
                 "p",
                 {},
-                h("meter", { min: "0", max: "1", value: String(Math.max(0, score / best)), "aria-label": "score" }),
+                h("meter", { min: "0", max: "1", value: String(Math.max(0, score / best)), "aria-label": "Score" }),
                 " ",
                 badge(score.toFixed(3)),
                 " ",
                 h(
                     "button",
                     { type: "button", class: "link", onclick: () => open(source) },
-                    `${source}:${first}–${last}`,
+                    `${source}, lines ${first} to ${last}`,
                 ),
             ),
             textBox(text, { isOutput: true, lines: 8, label: "Excerpt" }),
         );
-    return h("ol", { class: "plain" }, results.map(one));
+    const choices = [
+        ["Link", () => linkTo(address(["memory"], { q: query }))],
+        ["forge command", () => forgeCommand("memory", "search", query)],
+        ["JSON", () => jsonText(results)],
+    ];
+    return [copyMenu(choices), h("ol", { class: "plain" }, results.map(one))];
 }

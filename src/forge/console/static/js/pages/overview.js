@@ -1,4 +1,4 @@
-// Where one starts: what waits, what runs, what was.
+// The first page: open questions, figures and the latest runs.
 
 import { get, me, post } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -50,27 +50,27 @@ export function openOverview(place, at, scope) {
     return look();
 }
 
-/** Runs that nobody goes on with: they were begun by another version of the project. */
+/** Runs of another version of the project, which no worker continues. */
 function takeThem({ runs, versions, version }, again) {
     const give = async () => {
         const { migrated } = await post("/api/runs/migrate", {});
-        notify(`${migrated.length} ${migrated.length === 1 ? "run belongs" : "runs belong"} to this version now.`);
+        notify(`${migrated.length} ${migrated.length === 1 ? "run was" : "runs were"} moved to this version.`);
         again();
     };
-    const words = `${runs} ${runs === 1 ? "run waits" : "runs wait"} for a worker of version ${versions.join(", ")}, and none is up. `;
-    return h("p", { class: "hint-line" }, words, button("Give them to this version", give, { title: version }));
+    const words = `${runs} ${runs === 1 ? "run needs" : "runs need"} a worker of version ${versions.join(", ")}, and no such worker is running. `;
+    return h("p", { class: "hint-line" }, words, button("Move them to this version", give, { title: version }));
 }
 
 function tiles({ counts, waiting, tools, schedules, workers, sessions }) {
     const tile = (number, words, where, query) =>
         h(
             "a",
-            { class: `tile${words === "waiting for you" && number ? " waits" : ""}`, href: address([where], query) },
+            { class: `tile${words === "to approve or answer" && number ? " waits" : ""}`, href: address([where], query) },
             h("strong", {}, String(number)),
             h("span", {}, words),
         );
     return [
-        tile(waiting, "waiting for you", "approvals"),
+        tile(waiting, "to approve or answer", "approvals"),
         tile(counts.running + counts.queued, "running", "runs", { status: "queued,running" }),
         tile(counts.finished, "finished", "runs", { status: "finished" }),
         tile(counts.failed + counts.cancelled, "failed or stopped", "runs", { status: "failed,cancelled" }),
@@ -86,7 +86,7 @@ function begin() {
     return h(
         "div",
         {},
-        empty("Nothing has run here yet."),
+        empty("No runs yet."),
         h(
             "ul",
             { class: "steps" },
@@ -95,16 +95,16 @@ function begin() {
                       "li",
                       {},
                       to("The demo session", "sessions", me.demo),
-                      " shows how a run reads: texts, calls, questions and how long each took.",
+                      " is an example of a run: texts, calls, questions and their times.",
                   )
                 : null,
             h(
                 "li",
                 {},
                 to("Tools", "tools"),
-                ": try any of them from a form. It goes through the same policy as an agent’s calls.",
+                ": call any tool from a form. The same policy applies as for an agent.",
             ),
-            h("li", {}, to("Policy", "policy"), ": which rules hold, and what would happen to a call."),
+            h("li", {}, to("Policy", "policy"), ": see the rules, and what they decide about a call."),
         ),
     );
 }

@@ -1,27 +1,31 @@
-// Which rules hold, what would happen to a call, and what was refused.
+// The rules in force, a preview of the decision about a call, and refused calls.
 
 import { Refusal, get, me, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago } from "../format.js";
 import { argumentsEditor } from "../parts/arguments.js";
 import { soon } from "../pace.js";
-import { button, dialog, field } from "../parts/controls.js";
-import { differenceBox } from "../parts/diff.js";
+import { button, field } from "../parts/controls.js";
+import { copyMenu, forgeCommand, jsonText, linkTo } from "../parts/copy_menu.js";
 import { badge, empty } from "../parts/marks.js";
-import { notify, report } from "../parts/notices.js";
+import { report } from "../parts/notices.js";
 import { wantsTable } from "../parts/wants.js";
 import { redraw } from "../redraw.js";
-import { address } from "../router.js";
+import { address, note } from "../router.js";
 import { listen } from "../stream.js";
 import { briefArguments } from "../text.js";
+import { ruleDialog } from "./rule_form.js";
 
 const MOST_DENIALS = 200;
+const EGRESS = { open: "all hosts", allowlist: "allowed hosts only", "deny-all": "no hosts" };
 
-export function openPolicy(place, at, scope) {
+export function openPolicy(place, { query }, scope) {
     const rules = h("div", {});
     const denials = h("div", {});
+    const chosen = query.get("rule") ?? "";
     let policy = null;
-    const adding = button("Add a rule…", () => ruleDialog("", policy));
+    let isFirst = true;
+    const adding = button("Add a rule…", async () => ruleDialog("", policy ?? (await get("/api/policy"))));
     fill(
         place,
         h(
@@ -33,13 +37,13 @@ export function openPolicy(place, at, scope) {
         h(
             "div",
             { class: "split even" },
-            h("div", {}, h("h2", {}, "Rules in force"), rules),
+            h("div", {}, h("h2", {}, "Effective rules"), rules),
             h(
                 "div",
                 {},
-                h("h2", {}, "What would happen?"),
-                explainer(scope),
-                h("h2", {}, "Refused in the last day"),
+                h("h2", {}, "Explain a call"),
+                explainer(scope, query),
+                h("h2", {}, "Denied calls, last 24 hours"),
                 denials,
             ),
         ),
@@ -49,7 +53,9 @@ export function openPolicy(place, at, scope) {
         try {
             policy = await get("/api/policy", {}, scope.signal);
             const told = await get("/api/denials", { since: 86_400 }, scope.signal);
-            redraw(rules, rulesView(policy));
+            redraw(rules, rulesView(policy, chosen));
+            if (isFirst && chosen) rules.querySelector("tr[aria-current]")?.scrollIntoView({ block: "center" });
+            isFirst = false;
             redraw(denials, denialsView(told, policy));
         } catch (error) {
             report(error);
@@ -62,10 +68,15 @@ export function openPolicy(place, at, scope) {
     return look();
 }
 
-function rulesView({ layers, defaults, egress, sandbox, can_write: canWrite, why_not: whyNot }) {
+function rulesView({ layers, defaults, egress, sandbox, can_write: canWrite, why_not: whyNot }, chosen) {
     const list = (rows) => h("table", { class: "rules" }, h("tbody", {}, rows));
     const row = (one) =>
-        h("tr", {}, h("td", {}, ruleText(one.text)), h("td", { class: "quiet" }, one.where ?? one.why));
+        h(
+            "tr",
+            { "aria-current": one.text === chosen ? "true" : null },
+            h("td", {}, h("a", { class: "rule-link", href: address(["policy"], { rule: one.text }) }, ruleText(one.text))),
+            h("td", { class: "quiet" }, one.where ?? one.why),
+        );
     const names = (title, some) =>
         some.length
             ? h(
@@ -79,30 +90,31 @@ function rulesView({ layers, defaults, egress, sandbox, can_write: canWrite, why
         h(
             "p",
             { class: "quiet" },
-            "A layer can only narrow what the one above it allows; in a layer the last rule that fits counts.",
+            "The strictest layer comes first. In a layer, the last matching rule decides. ",
+            "A later layer cannot undo a deny.",
         ),
         layers.map((layer) =>
             h(
                 "section",
                 { class: "layer" },
-                h("h3", {}, `Layer: ${layer.name}`, h("span", { class: "quiet" }, ` ${layer.where}`)),
-                layer.rules.length ? list(layer.rules.map(row)) : h("p", { class: "quiet" }, "No rules."),
+                h("h3", {}, `Layer: ${layer.name}`, h("span", { class: "quiet" }, layer.where ? ` (${layer.where})` : "")),
+                layer.rules.length ? list(layer.rules.map(row)) : h("p", { class: "quiet" }, "This layer has no rules."),
             ),
         ),
-        h("section", { class: "layer" }, h("h3", {}, "Where no rule fits"), list(defaults.map(row))),
+        h("section", { class: "layer" }, h("h3", {}, "Defaults"), list(defaults.map(row))),
         h(
             "section",
             { class: "layer" },
-            h("h3", {}, "Network", h("span", { class: "quiet" }, ` ${egress.where}`)),
-            h("p", {}, badge(egress.mode)),
-            names("Allowed", egress.domains),
-            names("Private, allowed", egress.private),
+            h("h3", {}, "Network", h("span", { class: "quiet" }, ` (${egress.where})`)),
+            h("p", {}, badge(EGRESS[egress.mode] ?? egress.mode)),
+            names("Allowed hosts", egress.domains),
+            names("Allowed private addresses", egress.private),
         ),
         h(
             "section",
             { class: "layer" },
-            h("h3", {}, "Sandbox", h("span", { class: "quiet" }, ` ${sandbox.where}`)),
-            h("p", {}, badge(sandbox.tier || "none", sandbox.tier ? "" : "bad"), ` wanted: ${sandbox.wanted}`),
+            h("h3", {}, "Sandbox", h("span", { class: "quiet" }, ` (${sandbox.where})`)),
+            h("p", {}, badge(sandbox.tier || "none", sandbox.tier ? "" : "bad"), ` configured: ${sandbox.wanted}`),
             h(
                 "ul",
                 { class: "quiet" },
@@ -118,13 +130,14 @@ function ruleText(text) {
     return h("code", { class: "rule" }, says ? h("span", { class: `badge decision ${says}` }, says) : null, rest);
 }
 
-function explainer(scope) {
+function explainer(scope, query) {
     const names = h("input", {
         type: "text",
         list: "tool-names",
         class: "code",
         placeholder: "bash",
         autocomplete: "off",
+        value: query.get("tool") ?? "",
     });
     const options = h("datalist", { id: "tool-names" });
     const agents = h(
@@ -135,6 +148,7 @@ function explainer(scope) {
     const place = h("div", {});
     const found = h("div", { "aria-live": "polite" });
     let editor = null;
+    let start = readArguments(query);
     get("/api/tools", {}, scope.signal)
         .then(({ tools }) =>
             fill(
@@ -150,8 +164,9 @@ function explainer(scope) {
         if (!name) return fill(place);
         try {
             const tool = await get(`/api/tools/${part(name)}`, {}, scope.signal);
-            editor = argumentsEditor(tool.parameters, {});
-            editor.element.addEventListener("input", () => fill(found)); // it was said of something else
+            editor = argumentsEditor(tool.parameters, start);
+            start = {};
+            editor.element.addEventListener("input", () => fill(found)); // the explanation is of other arguments
             return fill(place, editor.element);
         } catch (error) {
             return fill(
@@ -169,12 +184,22 @@ function explainer(scope) {
             arguments: editor.value(),
             agent: agents.value,
         });
+        const tool = names.value.trim();
+        const given = editor.value();
+        note(["policy"], { tool, arguments: JSON.stringify(given) });
+        const choices = [
+            ["Link", () => linkTo(address(["policy"], { tool, arguments: JSON.stringify(given) }))],
+            ["forge command", () => forgeCommand("policy", "explain", tool, JSON.stringify(given))],
+            ["JSON", () => jsonText(told)],
+        ];
         fill(
             found,
             told.problems.map((one) => h("p", { class: "bad" }, one)),
             told.decision ? wantsTable(told) : null,
+            copyMenu(choices),
         );
     };
+    if (names.value) choose().then(explain).catch(report);
     return h(
         "div",
         { class: "panel-box" },
@@ -192,8 +217,8 @@ function explainer(scope) {
 }
 
 function denialsView({ denials, unreadable }, policy) {
-    if (!denials.length) return empty("Nothing was refused.");
-    const by = { rule: "by a rule", person: "by a person", guard: "by a guard" };
+    if (!denials.length) return empty("No call was denied.");
+    const by = { rule: "denied by a rule", person: "denied by a person", guard: "denied by a safety check" };
     const one = (denial) =>
         h(
             "li",
@@ -215,50 +240,35 @@ function denialsView({ denials, unreadable }, policy) {
                 " · ",
                 ago(denial.at),
                 " ",
-                denial.run ? h("a", { href: address(["runs", denial.run]) }, "run") : null,
+                denial.run ? h("a", { href: address(["runs", denial.run], { step: denial.call }) }, "Show in the run") : null,
                 " ",
                 denial.suggestion && policy.can_write
-                    ? button("Allow just this…", () => ruleDialog(denial.suggestion, policy), { kind: "small" })
+                    ? button("Allow exactly this…", () => ruleDialog(denial.suggestion, policy), { kind: "small" })
                     : null,
+                " ",
+                copyMenu([
+                    [
+                        "forge command",
+                        () => forgeCommand("policy", "explain", denial.tool, JSON.stringify(denial.arguments)),
+                    ],
+                    ["Suggested rule", denial.suggestion],
+                    ["JSON", () => jsonText(denial)],
+                ].filter(([, text]) => text)),
             ),
         );
     return h(
         "div",
         {},
-        unreadable ? h("p", { class: "quiet" }, `${unreadable} lines of the log cannot be read.`) : null,
+        unreadable ? h("p", { class: "quiet" }, `${unreadable} lines of the event log could not be read.`) : null,
         h("ul", { class: "denials" }, denials.slice(0, MOST_DENIALS).map(one)),
-        denials.length > MOST_DENIALS ? h("p", { class: "quiet" }, `and ${denials.length - MOST_DENIALS} more`) : null,
+        denials.length > MOST_DENIALS ? h("p", { class: "quiet" }, `${denials.length - MOST_DENIALS} more are not listed.`) : null,
     );
 }
 
-/** A rule, what it would change in the file, and only then the writing of it. */
-function ruleDialog(rule, policy) {
-    if (!policy?.can_write) return notify("Rules cannot be added here.", policy?.why_not);
-    const input = h("input", { type: "text", class: "code", value: rule, placeholder: "allow execute git fetch *" });
-    input.spellcheck = false;
-    const shown = h("div", { "aria-live": "polite" });
-    const preview = async () => {
-        const told = await post("/api/policy/rule", { rule: input.value.trim(), write: false });
-        const write = async () => {
-            await post("/api/policy/rule", { rule: told.rule, write: true, was: told.was });
-            close();
-            notify("The rule is written.", told.note || told.file);
-        };
-        fill(
-            shown,
-            h("p", { class: "quiet" }, told.file),
-            differenceBox(told.diff),
-            told.note ? h("p", { class: "hint-line" }, told.note) : null,
-            h("div", { class: "actions" }, button("Write it", write, { kind: "primary" })),
-        );
-    };
-    input.addEventListener("input", () => fill(shown));
-    const close = dialog(
-        "A rule for this project",
-        field("Rule", input, "allow, ask or deny; a permission; what it is about"),
-        h("div", { class: "actions" }, button("Show the change", preview)),
-        shown,
-    );
-    if (rule) preview().catch(report);
-    return null;
+function readArguments(query) {
+    try {
+        return JSON.parse(query.get("arguments") || "{}");
+    } catch {
+        return {};
+    }
 }

@@ -6,13 +6,23 @@ import { report, showMissing } from "../parts/notices.js";
 import { listen } from "../stream.js";
 import { OVER, runView } from "./run_view.js";
 
-export function openRun(place, id, scope) {
+export function openRun(place, id, query, scope) {
     const base = `/api/runs/${part(id)}`;
     const family = new Set([id]);
     let run = null;
     let isLoaded = false;
     const isOurs = (one) => family.has(one) || one.startsWith(`${id}-`);
-    const view = runView({ place, base, id, scope, hasFiles: true, isOurs, questionOf });
+    const view = runView({
+        place,
+        base,
+        id,
+        where: ["runs", id],
+        step: query.get("step") ?? "",
+        scope,
+        hasFiles: true,
+        isOurs,
+        questionOf,
+    });
 
     function questionOf(item) {
         return run?.questions.findLast((one) => one.run === item.run && one.call === item.id) ?? null;
@@ -49,12 +59,14 @@ export function openRun(place, id, scope) {
 }
 
 /** A conversation at a terminal: there is a log of it, and nothing to stop. */
-export function openSession(place, name, scope) {
+export function openSession(place, name, query, scope) {
     const base = `/api/sessions/${part(name)}`;
     const view = runView({
         place,
         base,
         id: `session:${name}`,
+        where: ["sessions", name],
+        step: query.get("step") ?? "",
         scope,
         hasFiles: false,
         isOurs: () => false,

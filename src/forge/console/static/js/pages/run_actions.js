@@ -1,14 +1,15 @@
-// What can be done about a run, and what else there is of it.
+// The actions of a run, its messages and its files.
 
-import { get, linked, part, post } from "../api.js";
+import { get, linked, me, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago, bytes, count, moment } from "../format.js";
 import { button, composer, dialog } from "../parts/controls.js";
+import { copyMenu, forgeCommand, jsonText, linkTo } from "../parts/copy_menu.js";
 import { jsonBox } from "../parts/diff.js";
 import { badge } from "../parts/marks.js";
 import { notify } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
-import { go } from "../router.js";
+import { address, go } from "../router.js";
 
 export function runActions(run, base, startReplay, takeBack) {
     const download = (as, words) => h("a", { class: "button", href: linked(`${base}/export`, { as }), download: "" }, words);
@@ -17,18 +18,46 @@ export function runActions(run, base, startReplay, takeBack) {
             ? button(
                   "Stop",
                   async () =>
-                      notify((await post(`${base}/cancel`)).run.cancelling ? "It is told to stop." : "Stopped."),
+                      notify((await post(`${base}/cancel`)).run.cancelling ? "The run is stopping." : "The run is stopped."),
                   { kind: "danger", key: "stop" },
               )
             : null,
         run.can.includes("resume") ? button("Resume", () => post(`${base}/resume`), { kind: "primary", key: "resume" }) : null,
         run.undoable ? button(`Undo… (${run.undoable})`, takeBack, { key: "undo" }) : null,
-        button("Replay", startReplay, { title: "Step by step", key: "replay" }),
+        button("Replay", startReplay, { title: "Replay the run step by step", key: "replay" }),
         download("ndjson", "NDJSON"),
         download("markdown", "Markdown"),
+        copyMenu(copiesOf(run, base)),
     ];
 }
 
+function copiesOf(run, base) {
+    const python = () =>
+        `from forge import Runs\n\nwith Runs(${JSON.stringify(me.database)}) as runs:\n    print(runs.result(${JSON.stringify(run.id)}).text)\n`;
+    const markdown = async () => {
+        const answer = await fetch(linked(`${base}/export`, { as: "markdown" }));
+        if (!answer.ok) throw new Error(`the run was not exported: the console answered ${answer.status}`);
+        return answer.text();
+    };
+    return [
+        ["Link", () => linkTo(address(["runs", run.id]))],
+        ["forge command", () => forgeCommand("runs", "show", run.id)],
+        ["Python", python],
+        ["Prompt", run.prompt],
+        ["JSON", () => jsonText(withoutLong(run))],
+        ["Markdown", markdown],
+    ];
+}
+
+export const sessionCopies = ({ name }) => [
+    ["Link", () => linkTo(address(["sessions", name]))],
+    ["forge command: show", () => forgeCommand("session", "show", name)],
+    ["forge command: continue", () => forgeCommand("run", "--session", name)],
+    ["JSON", async () => jsonText((await get(`/api/sessions/${part(name)}/messages`)).messages)],
+];
+
+const MOST_MESSAGES = 300;
+const ROLES = { system: "Instructions", user: "User", assistant: "Model", tool: "Tool result" };
 const shown = new WeakMap(); // foot → what it is for
 
 /** Where one writes to the run. Left alone while it stays the same, for somebody may be writing; a draft is kept. */
@@ -58,7 +87,7 @@ export function showFoot(foot, run, base, sent) {
             : null,
         composer({
             label: kind === "answer" ? "Your answer" : "What to do next",
-            placeholder: kind === "answer" ? "Your answer" : "Say what to do next",
+            placeholder: kind === "answer" ? "Your answer" : "Continue with a new message",
             send,
             words: kind === "answer" ? "Answer" : "Send",
         }),
@@ -83,37 +112,46 @@ export async function undo(base) {
             " ",
             one.files.map((file) => [
                 h("code", { class: "value" }, file.path),
-                file.lost ? badge("too large to take back", "bad") : null,
+                file.lost ? badge("too large to undo", "bad") : null,
                 " ",
             ]),
             h("span", { class: "quiet" }, ago(one.at)),
             " ",
-            one.undone ? badge("taken back") : button("Take back", () => take({ call: one.call }), { kind: "small" }),
+            one.undone ? badge("undone") : button("Undo this change", () => take({ call: one.call }), { kind: "small" }),
         );
     const close = dialog(
-        "Changes of files",
-        h("p", { class: "quiet" }, "The newest first. What would change is shown before it does."),
+        "File changes",
+        h("p", { class: "quiet" }, "Newest first. You see the change before it is made."),
         h("ul", { class: "changes" }, changes.map(row)),
-        changes.length ? null : h("p", {}, "There are none."),
+        changes.length ? null : h("p", {}, "This run changed no files."),
     );
 }
 
-export function messages(base) {
-    const box = h("div", { class: "messages" }, h("p", { class: "quiet" }, "…"));
+/** The messages of a conversation. `repeat(number, role)` gives a button for a message, or null. */
+export function messages(base, repeat = () => null) {
+    const box = h("div", { class: "messages" }, h("p", { class: "quiet" }, "Loading…"));
     get(`${base}/messages`)
         .then(({ messages: found, left_out: left }) => {
-            const one = ({ role, text, tool_calls: calls, call_id: id }) =>
+            const hidden = Math.max(0, found.length - MOST_MESSAGES);
+            const one = ({ role, text, tool_calls: calls, call_id: id }, index) =>
                 h(
                     "div",
                     { class: `message ${role}` },
-                    h("span", { class: "who" }, role, id ? h("span", { class: "quiet" }, ` ${id}`) : null),
+                    h(
+                        "p",
+                        { class: "who" },
+                        `${left + hidden + index + 1}. ${ROLES[role] ?? role}`,
+                        id ? h("span", { class: "quiet" }, ` ${id}`) : null,
+                        " ",
+                        repeat(left + hidden + index, role),
+                    ),
                     text ? textBox(text, { lines: 16, label: role }) : null,
                     calls?.length ? jsonBox(calls, { lines: 16 }) : null,
                 );
             fill(
                 box,
-                left ? h("p", { class: "quiet" }, `${count(left, "older message")} left out`) : null,
-                found.slice(-300).map(one),
+                left + hidden ? h("p", { class: "quiet" }, `${count(left + hidden, "older message")} not shown`) : null,
+                found.slice(-MOST_MESSAGES).map(one),
             );
         })
         .catch((error) => fill(box, h("p", { class: "bad" }, error.message)));

@@ -1,27 +1,32 @@
-// A run as it is looked at: what happened, how long it took, once more step by step.
+// The page of one run: its steps, its waterfall, and a replay.
 
+import { me } from "../api.js";
 import { fill, h, setText } from "../dom.js";
 import { Fold } from "../fold.js";
 import { ago, cost, count, duration, short } from "../format.js";
-import { bindKeys, legend } from "../keys.js";
+import { legend } from "../keys.js";
 import { settle } from "../parts/chunks.js";
 import { soon } from "../pace.js";
 import { button, tabs } from "../parts/controls.js";
+import { copyMenu } from "../parts/copy_menu.js";
 import { jsonBox } from "../parts/diff.js";
 import { itemList } from "../parts/items.js";
 import { badge, runState } from "../parts/marks.js";
 import { notify, say } from "../parts/notices.js";
 import { replayBar } from "../parts/replay.js";
-import { timelineView } from "../parts/timeline.js";
+import { waterfallPanel } from "../parts/waterfall.js";
 import { redraw } from "../redraw.js";
-import { address } from "../router.js";
+import { address, note } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { brief } from "../text.js";
-import { fileList, messages, runActions, showFoot, undo, withoutLong } from "./run_actions.js";
+import { forkDialog, rerunDialog } from "./rerun_form.js";
+import { fileList, messages, runActions, sessionCopies, showFoot, undo, withoutLong } from "./run_actions.js";
+import { bindRunKeys } from "./run_keys.js";
 
 export const OVER = new Set(["finished", "failed", "cancelled"]);
 
-export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, isLive = true }) {
+/** `where`: the parts of its address; `step`: the call to show first. */
+export function runView({ place, base, id, where, step, scope, hasFiles, isOurs, questionOf, isLive = true }) {
     const view = { answered: () => {} };
     const source = {
         base,
@@ -29,11 +34,15 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         questionOf,
         cards: new Map(),
         answered: () => view.answered(),
+        linkOf: (item) => address(where, { step: item.id }),
+        chosen: (item) => note(where, { step: item.id }),
+        repeat: (item) => (canRepeat() && item.branch === fold.trunk ? () => rerunDialog(base, { call: item.id }) : null),
         list: (branch) => itemList(branch, source),
     };
     let fold = new Fold(id);
     let list = source.list(fold.trunk);
     let run = null;
+    let session = null;
     let replay = null;
     let isFollowing = false;
 
@@ -41,13 +50,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
     const stateLine = h("span", {});
     const numbers = h("span", { class: "numbers quiet" });
     const actions = h("div", { class: "actions" });
-    const times = timelineView((item) => reveal(item));
-    const timesPanel = h(
-        "details",
-        { class: "panel", ontoggle: () => drawTimes() },
-        h("summary", {}, "Time line"),
-        times.element,
-    );
+    const times = waterfallPanel({ fold: () => fold, linkOf: source.linkOf, chosen: (item) => followStep(item) });
     const morePanel = h(
         "details",
         { class: "panel", ontoggle: () => showMore() },
@@ -57,11 +60,11 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
     const replayPlace = h("div", {});
     const itemsPlace = h(
         "div",
-        { class: "items-place", role: "log", "aria-live": "off", "aria-label": "What happened" },
+        { class: "items-place", role: "log", "aria-live": "off", "aria-label": "Steps" },
         list.element,
     );
     const foot = h("div", { class: "foot" });
-    const toEnd = h("button", { type: "button", class: "to-end", hidden: true, onclick: () => follow() }, "↓ Newest");
+    const toEnd = h("button", { type: "button", class: "to-end", hidden: true, onclick: () => follow() }, "↓ Go to the end");
     fill(
         place,
         h(
@@ -71,10 +74,10 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
             h("div", { class: "run-line" }, stateLine, numbers),
             actions,
         ),
-        timesPanel,
+        times.element,
         morePanel,
         replayPlace,
-        h("h2", { class: "unseen" }, "What happened"),
+        h("h2", { class: "unseen" }, "Steps"),
         itemsPlace,
         foot,
         toEnd,
@@ -114,9 +117,20 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         showNumbers();
     }
 
-    const drawTimesSoon = soon(drawTimes, 300, scope);
-    function drawTimes() {
-        if (timesPanel.open && scope.isOpen()) times.update(fold, Date.now() / 1_000);
+    const drawTimesSoon = soon(times.draw, 500, scope);
+    const canRepeat = () => run?.kind === "chat" && !run.parent && Boolean(me.model);
+
+    function followStep(item) {
+        source.chosen(item);
+        reveal(item);
+    }
+
+    /** The step that the address names. */
+    function showStep() {
+        const found = [...fold.branches.values()].map((branch) => branch.calls.get(step)).find(Boolean);
+        if (!found) return notify("This run has no such step.", "The step may belong to another run, or may not have started yet.");
+        times.choose(found);
+        return reveal(found);
     }
 
     function reveal(item) {
@@ -148,16 +162,21 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
     }
 
     view.load = async (isRunning) => {
-        isFollowing = isRunning;
+        isFollowing = isRunning && !step;
+        if (isRunning) times.setLive();
         await feed.load();
         if (!scope.isOpen()) return;
         draw();
+        times.draw();
         settle();
-        if (isRunning) toBottom();
+        if (step) showStep();
+        else if (isRunning) toBottom();
     };
     view.show = (now) => {
         const wasOver = run && OVER.has(run.status);
+        const isFirst = !run;
         run = now;
+        if (isFirst) showMore();
         fold.know(run.children);
         setText(title, brief(run.prompt || run.id, 200));
         title.title = run.prompt.slice(0, 2_000);
@@ -166,7 +185,8 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
             runState(run),
             " ",
             badge(run.agent, "agent"),
-            run.parent ? [" below ", h("a", { href: address(["runs", run.parent]) }, run.parent)] : null,
+            run.parent ? [" sub-agent of ", h("a", { href: address(["runs", run.parent]) }, run.parent)] : null,
+            run.rerun_of ? [" re-run of ", h("a", { href: address(["runs", run.rerun_of]) }, run.rerun_of)] : null,
             " · ",
             ago(run.created),
         );
@@ -180,7 +200,9 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         if (wasOver === false && OVER.has(run.status)) say(`The run is ${run.status}.`);
         if (!OVER.has(run.status)) isFollowing ||= isAtEnd();
     };
-    view.showSession = (session) => {
+    view.showSession = (told) => {
+        session = told;
+        showMore();
         setText(title, brief(session.title || session.name, 200));
         fill(
             stateLine,
@@ -188,7 +210,7 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
             ` ${session.name} · `,
             ago(session.updated),
         );
-        fill(actions, button("Replay", startReplay, { key: "replay" }));
+        fill(actions, button("Replay", startReplay, { key: "replay" }), session.is_demo ? null : copyMenu(sessionCopies(session)));
         if (session.runs?.length)
             fill(
                 foot,
@@ -244,14 +266,23 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
         toEnd.hidden = true;
     }
 
+    /** A button that begins again at a message: a new run, or a copy of a conversation. */
+    function repeatMessage(number, role) {
+        if (!["assistant", "user"].includes(role)) return null;
+        const open = isLive
+            ? canRepeat() && (() => rerunDialog(base, { message: number }))
+            : session && !session.is_demo && (() => forkDialog(session.name, number + 1, Boolean(me.model)));
+        return open ? button(isLive ? "Re-run from here…" : "Fork after this…", open, { kind: "small" }) : null;
+    }
+
     async function showMore() {
-        if (!morePanel.open) return;
+        if (!morePanel.open || !(run || session)) return;
         const views = [
-            ["Messages", () => messages(base)],
-            ["Details", () => (run ? jsonBox(withoutLong(run)) : h("p", { class: "quiet" }, "Nothing more."))],
+            ["Messages", () => messages(base, repeatMessage)],
+            ["Details", () => (run ? jsonBox(withoutLong(run)) : h("p", { class: "quiet" }, "There are no more details."))],
         ];
         if (run?.files.length) views.push([`Files (${run.files.length})`, () => fileList(run.files)]);
-        fill(morePanel.lastElementChild, tabs(views, "More of this run"));
+        fill(morePanel.lastElementChild, tabs(views, "More about this run"));
     }
 
     const onScroll = () => {
@@ -262,27 +293,12 @@ export function runView({ place, base, id, scope, hasFiles, isOurs, questionOf, 
     scope.add(() => removeEventListener("scroll", onScroll));
     const keys = [
         ["r", "replay", startReplay],
-        ["t", "time line", () => (timesPanel.open = !timesPanel.open)],
-        ["G", "newest", follow],
-        [",", "step back", () => replay?.step(-1)],
-        [".", "step on", () => replay?.step(1)],
+        ["t", "waterfall", times.toggle],
+        ["G", "go to the end", follow],
+        [",", "replay: step back", () => replay?.step(-1)],
+        [".", "replay: step forward", () => replay?.step(1)],
     ];
-    const press = (key) => () => {
-        const open = [...source.cards.values()].filter((card) => card.question.status === "open");
-        const card =
-            open.find((one) => one.element.contains(document.activeElement)) ?? (open.length === 1 ? open[0] : null);
-        if (card) card.keys.find(([one]) => one === key)?.[2]();
-        else if (open.length) notify("Several things wait here.", "Go into one of them first, or to Approvals.");
-    };
-    bindKeys(scope, [
-        ...keys,
-        ...[
-            ["y", "allow once"],
-            ["a", "always"],
-            ["n", "no"],
-            ["e", "edit"],
-        ].map(([key, words]) => [key, words, press(key)]),
-    ]);
+    bindRunKeys(scope, keys, source.cards);
     place.append(legend(keys.slice(0, 3)));
     return view;
 }

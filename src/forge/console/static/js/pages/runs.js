@@ -1,4 +1,4 @@
-// All runs, newest first, and the conversations that were held at a terminal.
+// All runs, newest first, and conversations at a terminal.
 
 import { get, me, post } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -21,18 +21,18 @@ const STATUSES = [
     ["queued,running", "running"],
     ["waiting", "waiting"],
     ["finished", "finished"],
-    ["failed,cancelled", "failed"],
+    ["failed,cancelled", "failed or stopped"],
 ];
 const PAGE = 100;
 const MOST_AT_ONCE = 200;
 
 export function openRuns(place, at, scope) {
-    if (at.parts[0]) return openRun(place, at.parts[0], scope);
+    if (at.parts[0]) return openRun(place, at.parts[0], at.query, scope);
     return listRuns(place, at, scope);
 }
 
 export function openSessions(place, at, scope) {
-    if (at.parts[0]) return openSession(place, at.parts[0], scope);
+    if (at.parts[0]) return openSession(place, at.parts[0], at.query, scope);
     return go(["runs"], { show: "sessions" });
 }
 
@@ -46,20 +46,20 @@ function listRuns(place, { query }, scope) {
         "aria-label": "Search runs",
         value: wanted.text,
     });
-    const agents = h("select", { "aria-label": "Agent" }, h("option", { value: "" }, "any agent"));
+    const agents = h("select", { "aria-label": "Agent" }, h("option", { value: "" }, "All agents"));
     const kinds = h(
         "select",
         { "aria-label": "Kind" },
         [
-            ["", "chats and calls"],
-            ["chat", "chats"],
-            ["call", "tool calls"],
+            ["", "agent runs and tool calls"],
+            ["chat", "agent runs"],
+            ["call", "single tool calls"],
         ].map(([value, words]) => h("option", { value }, words)),
     );
     kinds.value = wanted.kind;
     const statuses = h("div", { class: "segments", role: "group", "aria-label": "Status" });
     const list = chunkedList({ build: (item) => runRow(item), estimate: 46, name: "run-rows" });
-    const more = button("Older", () => load(true));
+    const more = button("Older runs", () => load(true));
     const found = h("div", {}, list.element, more);
     const talk = me.model ? newChat() : noModel();
     fill(
@@ -113,7 +113,7 @@ function listRuns(place, { query }, scope) {
         found.querySelector(".empty")?.remove();
         if (items.size) return;
         const isAny = wanted.text || wanted.status || wanted.agent || wanted.kind;
-        found.prepend(isAny ? empty("No run is like that.") : firstSteps());
+        found.prepend(isAny ? empty("No runs match.", "Change the search or the filters.") : firstSteps());
     }
 
     async function sessions() {
@@ -134,7 +134,7 @@ function listRuns(place, { query }, scope) {
         known = names.join("\n");
         fill(
             agents,
-            h("option", { value: "" }, "any agent"),
+            h("option", { value: "" }, "All agents"),
             names.map((name) => h("option", { value: name }, name)),
         );
         agents.value = wanted.agent;
@@ -182,7 +182,7 @@ function listRuns(place, { query }, scope) {
         ["j", "next", () => step(1)],
         ["k", "previous", () => step(-1)],
         ["/", "search", () => search.focus()],
-        ["c", "new chat", () => place.querySelector(".composer textarea")?.focus()],
+        ["c", "new run", () => place.querySelector(".composer textarea")?.focus()],
     ]);
     drawStatuses();
     return load();
@@ -192,7 +192,7 @@ export function newChat() {
     const send = async (prompt) => go(["runs", (await post("/api/runs", { prompt })).run.id]);
     return composer({
         label: "What should the agent do?",
-        placeholder: "What should the agent do?",
+        placeholder: "Describe a task for the agent",
         words: "Run",
         send,
     });
@@ -204,14 +204,14 @@ export function noModel() {
         ? h(
               "details",
               {},
-              h("summary", {}, "Which there are"),
+              h("summary", {}, "How to set a model"),
               textBox(more.join("\n"), { isOutput: true, lines: 60, label: "Models" }),
           )
         : null;
     return h(
         "div",
         { class: "hint-line" },
-        h("p", {}, h("strong", {}, "No model, so no chat. "), "Everything else works. ", first),
+        h("p", {}, h("strong", {}, "No model is set, so agents cannot run here. "), "Everything else works. ", first),
         ways,
     );
 }
@@ -219,10 +219,10 @@ export function noModel() {
 function firstSteps() {
     const demo = me.demo ? h("a", { href: address(["sessions", me.demo]) }, "the demo session") : null;
     return empty("No runs yet.", [
-        demo ? ["Look at ", demo, " to see how one reads, "] : "",
-        "call a tool from its form under ",
+        demo ? ["Open ", demo, " for an example, "] : "",
+        "call a tool under ",
         h("a", { href: address(["tools"]) }, "Tools"),
-        me.model ? ", or write above what the agent should do." : ".",
+        me.model ? ", or write a task above." : ".",
     ]);
 }
 

@@ -1,10 +1,11 @@
-// What agents do by the clock.
+// Tasks that agents run at set times.
 
 import { get, part, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { ago, duration, instant, moment } from "../format.js";
 import { soon } from "../pace.js";
-import { button } from "../parts/controls.js";
+import { button, dialog } from "../parts/controls.js";
+import { copyMenu, forgeCommand, jsonText, linkTo } from "../parts/copy_menu.js";
 import { badge, empty, state } from "../parts/marks.js";
 import { notify, report } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
@@ -12,12 +13,32 @@ import { redraw } from "../redraw.js";
 import { address } from "../router.js";
 import { listen } from "../stream.js";
 import { brief } from "../text.js";
+import { scheduleDialog } from "./schedule_form.js";
 
-const STATES = { ok: "finished", success: "finished", error: "failed", timeout: "failed" };
+const STATES = {
+    ok: "finished",
+    success: "finished",
+    completed: "finished",
+    error: "failed",
+    timeout: "failed",
+    lost: "failed",
+    skipped: "cancelled",
+};
 
-export function openSchedules(place, at, scope) {
+export function openSchedules(place, { parts }, scope) {
     const found = h("div", {});
-    fill(place, h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Schedules")), found);
+    let wanted = parts[0] ?? "";
+    fill(
+        place,
+        h(
+            "header",
+            { class: "page-head" },
+            h("h1", { tabindex: "-1" }, "Schedules"),
+            h("p", { class: "quiet" }, "A schedule runs a task with this project’s agent at set times."),
+            h("div", { class: "actions" }, button("Add a schedule…", () => scheduleDialog())),
+        ),
+        found,
+    );
 
     async function look() {
         try {
@@ -28,23 +49,31 @@ export function openSchedules(place, at, scope) {
                     ? h(
                           "p",
                           { class: "hint-line" },
-                          "This console does not run what is due: a worker or `forge serve` does.",
+                          "This console does not run schedules, because it has no model or no worker. Start forge worker, or forge schedule run.",
                       )
                     : null,
                 schedules.length
                     ? h(
                           "div",
                           { class: "stack" },
-                          schedules.map((one) => scheduleBox(one, look)),
+                          schedules.map((one) => scheduleBox(one, look, one.id === parts[0])),
                       )
                     : empty(
-                          "Nothing is scheduled.",
-                          "An agent makes schedules with the tool schedule_set; forge.yaml declares them under schedules.",
+                          "No schedules yet.",
+                          "Add one here, or declare it in forge.yaml under schedules. Agents add schedules with the tool schedule_set.",
                       ),
             );
+            if (wanted) reveal(wanted);
+            wanted = "";
         } catch (error) {
             report(error);
         }
+    }
+
+    function reveal(id) {
+        const box = found.querySelector(`[data-key="${CSS.escape(id)}"]`);
+        box?.scrollIntoView({ block: "center" });
+        if (!box) notify(`There is no schedule ${id}.`);
     }
 
     const again = soon(look, 300, scope);
@@ -52,7 +81,7 @@ export function openSchedules(place, at, scope) {
     return look();
 }
 
-function scheduleBox(one, look) {
+function scheduleBox(one, look, isChosen) {
     const base = `/api/schedules/${part(one.id)}`;
     const does = (words, path, told, key) =>
         button(
@@ -64,21 +93,27 @@ function scheduleBox(one, look) {
             },
             { key },
         );
+    const isDeclared = Boolean(one.origin) || one.source === "config";
     return h(
         "section",
-        { class: "panel-box schedule", "aria-label": one.id, "data-key": one.id },
+        {
+            class: `panel-box schedule${isChosen ? " chosen" : ""}`,
+            "aria-label": one.id,
+            "data-key": one.id,
+        },
         h(
             "header",
             {},
-            h("h2", {}, one.id),
+            h("h2", {}, h("a", { href: address(["schedules", one.id]) }, one.id)),
             one.running ? state("running") : one.enabled ? null : badge("paused"),
             h(
                 "div",
                 { class: "actions" },
-                does("Run now", "run", "It is started.", "run"),
-                one.enabled
-                    ? does("Pause", "pause", `${one.id} is paused.`, "pause")
-                    : does("Go on", "resume", `${one.id} goes on.`, "pause"),
+                does("Run now", "run", `${one.id} is started.`, "run"),
+                switches(one, does),
+                isDeclared ? null : button("Edit…", () => scheduleDialog(one), { key: "edit" }),
+                isDeclared ? null : button("Remove…", () => removeDialog(one, base, look), { key: "remove" }),
+                copyMenu(copies(one)),
             ),
         ),
         h(
@@ -94,20 +129,53 @@ function scheduleBox(one, look) {
         h(
             "p",
             { class: "quiet" },
-            "Next ",
-            one.enabled && one.next ? [ago(instant(one.next)), ` (${moment(instant(one.next))})`] : "–",
-            " · last ",
+            "Next run: ",
+            one.enabled && one.next ? [ago(instant(one.next)), ` (${moment(instant(one.next))})`] : "none",
+            " · Last run: ",
             one.last ? ago(instant(one.last)) : "never",
-            one.origin ? ` · from ${one.origin}` : "",
+            isDeclared ? ` · Declared in ${one.origin || "the configuration"}; change it there.` : "",
         ),
         one.history.length
-            ? h(
-                  "details",
-                  {},
-                  h("summary", {}, `Last ${one.history.length}`),
-                  history(one.history),
-              )
+            ? h("details", {}, h("summary", {}, `Last ${one.history.length} runs`), history(one.history))
             : null,
+    );
+}
+
+const switches = (one, does) =>
+    one.enabled
+        ? does("Pause", "pause", `${one.id} is paused.`, "pause")
+        : does("Resume", "resume", `${one.id} is resumed.`, "pause");
+
+function copies(one) {
+    const options = [
+        ["--id", one.id],
+        ["--timezone", one.timezone],
+        ["--skill", one.skill],
+        ["--channel", one.channel],
+        ["--target", one.channel_target],
+    ];
+    const words = options.filter(([, value]) => value).flat();
+    const { id, cron, task, timezone, skill, channel, one_shot: once } = one;
+    const entry = Object.entries({ id, cron, task, timezone, skill, channel, one_shot: once });
+    return [
+        ["Link", () => linkTo(address(["schedules", one.id]))],
+        ["forge command", () => forgeCommand("schedule", "add", cron, task, ...words, ...(once ? ["--one-shot"] : []))],
+        ["JSON for forge.yaml", () => jsonText(Object.fromEntries(entry.filter(([, value]) => value)))],
+    ];
+}
+
+function removeDialog(one, base, look) {
+    const remove = async () => {
+        await post(`${base}/remove`);
+        close();
+        notify(`${one.id} is removed.`);
+        await look();
+    };
+    const close = dialog(
+        `Remove ${one.id}?`,
+        h("p", {}, h("code", { class: "value" }, one.cron), ` ${brief(one.task, 200)}`),
+        h("p", { class: "quiet" }, "It will not run again. Its past runs stay under Runs."),
+        h("div", { class: "actions" }, button("Remove schedule", remove, { kind: "danger" }), button("Cancel", () => close())),
     );
 }
 
@@ -136,7 +204,7 @@ function history(rows) {
             h(
                 "tr",
                 {},
-                ["How", "When", "Took", "What came of it"].map((name) => h("th", { scope: "col" }, name)),
+                ["Status", "Started", "Duration", "Result"].map((name) => h("th", { scope: "col" }, name)),
             ),
         ),
         h("tbody", {}, rows.map(row)),

@@ -7,6 +7,7 @@ import { amount, moment } from "../format.js";
 import { argumentsEditor } from "../parts/arguments.js";
 import { settled, soon } from "../pace.js";
 import { button, copyButton, tabs } from "../parts/controls.js";
+import { callMarkdown, copyMenu, jsonText, linkTo } from "../parts/copy_menu.js";
 import { differenceBox, jsonBox } from "../parts/diff.js";
 import { itemList } from "../parts/items.js";
 import { badge, runState } from "../parts/marks.js";
@@ -14,12 +15,13 @@ import { report, showMissing } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
 import { wantsTable } from "../parts/wants.js";
 import { redraw } from "../redraw.js";
-import { address, makeScope } from "../router.js";
+import { address, makeScope, note } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { listen } from "../stream.js";
 import { permissionBadges, pinBadge } from "./tools.js";
 
 const MOST_CALLS = 10; // shown at once; all of them are under Runs
+const LONGEST_LINK = 1_500; // characters of arguments in the address
 
 export function openTool(place, { parts, query }, scope) {
     const base = `/api/tools/${part(parts[0])}`;
@@ -56,8 +58,8 @@ function show(place, tool, base, query, scope) {
     };
     const buttons = [
         button("Call", call, { kind: "primary" }),
-        button("What would happen?", check),
-        tool.example && Object.keys(tool.example).length ? button("Example", example) : null,
+        button("Check", check, { title: "See what the policy decides, without calling the tool" }),
+        tool.example && Object.keys(tool.example).length ? button("Fill in an example", example) : null,
     ];
     const copies = () => post(`${base}/copy`, { arguments: editor.value() });
     const command = h(
@@ -68,19 +70,28 @@ function show(place, tool, base, query, scope) {
     const writeCommand = async () => {
         try {
             const { cli } = await copies();
+            const text = JSON.stringify(editor.value());
+            note(["tools", tool.name], { arguments: text === "{}" || text.length > LONGEST_LINK ? "" : text });
             fill(command, textBox(cli, { lines: 4, label: "On the command line" }));
         } catch {
-            fill(command); // what is written so far is no call
+            fill(command); // the arguments are not complete yet
         }
     };
     const showCommand = settled(writeCommand, 250, scope);
     editor.element.addEventListener("input", () => {
-        fill(foreseen); // it was said of something else
+        fill(foreseen); // it was about other arguments
         showCommand();
     });
-    const copy = ["cli", "python", "mcp"].map((name) =>
-        copyButton(async () => (await copies())[name], { cli: "CLI", python: "Python", mcp: "MCP" }[name]),
-    );
+    const copyAs = (name) => async () => (await copies())[name];
+    const copy = copyMenu([
+        ["Link with these arguments", () => linkTo(address(["tools", tool.name], { arguments: JSON.stringify(editor.value()) }))],
+        ["forge command", copyAs("cli")],
+        ["Python", copyAs("python")],
+        ["MCP request", copyAs("mcp")],
+        tool.copy?.curl ? ["curl", copyAs("curl")] : null,
+        ["JSON", () => jsonText({ name: tool.name, arguments: editor.value() })],
+        ["Markdown", () => callMarkdown({ name: tool.name, arguments: editor.value() })],
+    ]);
     fill(
         place,
         h(
@@ -99,11 +110,10 @@ function show(place, tool, base, query, scope) {
             { class: "split even" },
             h(
                 "section",
-                { class: "panel-box", "aria-label": "Call it" },
-                h("h2", {}, "Call it"),
+                { class: "panel-box", "aria-label": "Call this tool" },
+                h("h2", {}, "Call this tool"),
                 editor.element,
-                h("div", { class: "actions" }, buttons),
-                h("div", { class: "actions quiet" }, "Copy as", copy),
+                h("div", { class: "actions" }, buttons, copy),
                 command,
                 foreseen,
                 results,
@@ -128,7 +138,7 @@ function facts(tool) {
         permissionBadges(tool),
         badge(`${amount(tool.tokens)} tokens`),
         tool.groups.map((one) => badge(one, "quiet")),
-        tool.hidden ? badge("not offered to the model") : null,
+        tool.hidden ? badge("hidden from the model") : null,
         tool.ends_turn ? badge("ends the turn") : null,
     ];
 }
@@ -149,16 +159,19 @@ function pinSection(pin) {
     );
 }
 
+const COPIES = { cli: "forge command", python: "Python", mcp: "MCP request", curl: "curl" };
+const yesOrNo = (value) => (value ? "yes" : "no");
+
 function aboutViews(tool) {
     const rows = [
         ["Origin", tool.origin],
         ["Aliases", tool.aliases.join(", ")],
         ["Target", tool.target],
         ["Time limit", tool.timeout ? `${tool.timeout} s` : ""],
-        ["Rate", tool.rate ? JSON.stringify(tool.rate) : ""],
-        ["Runs beside others", String(tool.parallel)],
-        ["May be repeated", String(tool.repeatable)],
-        ["Changes nothing more the second time", String(tool.idempotent)],
+        ["Rate limit", tool.rate ? JSON.stringify(tool.rate) : ""],
+        ["Parallel-safe", yesOrNo(tool.parallel)],
+        ["Repeated calls allowed", yesOrNo(tool.repeatable)],
+        ["Idempotent", yesOrNo(tool.idempotent)],
     ];
     const table = () =>
         h(
@@ -167,15 +180,15 @@ function aboutViews(tool) {
             rows.filter(([, value]) => value).map(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]),
         );
     return [
-        ["Facts", table],
+        ["Properties", table],
         ["Parameters", () => jsonBox(tool.parameters, { lines: 60 })],
         [
-            "What the model is sent",
+            "Definition for the model",
             () =>
                 h(
                     "div",
                     {},
-                    h("p", { class: "quiet" }, `${amount(tool.tokens)} tokens in every request that offers it.`),
+                    h("p", { class: "quiet" }, `This definition uses ${amount(tool.tokens)} tokens of each request.`),
                     jsonBox(tool.definition, { lines: 60 }),
                 ),
         ],
@@ -189,8 +202,8 @@ function aboutViews(tool) {
                         h(
                             "section",
                             {},
-                            h("h3", {}, name, " ", copyButton(text)),
-                            textBox(text, { lines: 30, label: name }),
+                            h("h3", {}, COPIES[name] ?? name, " ", copyButton(text)),
+                            textBox(text, { lines: 30, label: COPIES[name] ?? name }),
                         ),
                     ),
                 ),

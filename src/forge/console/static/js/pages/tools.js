@@ -1,10 +1,11 @@
-// Every tool there is; each can be looked at and called.
+// All tools of the project.
 
 import { get } from "../api.js";
 import { fill, h } from "../dom.js";
 import { amount, count } from "../format.js";
 import { bindKeys } from "../keys.js";
 import { settled } from "../pace.js";
+import { copyButton } from "../parts/controls.js";
 import { badge, empty } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
 import { address, note } from "../router.js";
@@ -23,12 +24,14 @@ export function openTools(place, at, scope) {
     const total = h("p", { class: "quiet" });
     const problems = h("div", {});
     const found = h("div", { class: "tool-list" });
+    const lacking = h("div", {});
     fill(
         place,
         h("header", { class: "page-head" }, h("h1", { tabindex: "-1" }, "Tools"), total),
         problems,
         h("div", { class: "filters", role: "search" }, search, sources),
         found,
+        lacking,
     );
     let tools = [];
 
@@ -51,17 +54,17 @@ export function openTools(place, at, scope) {
                 ),
                 h("ul", { class: "tools" }, some.map(toolRow)),
             );
-        fill(found, shown.length ? [...groups].map(of) : empty("No tool is like that."));
+        fill(found, shown.length ? [...groups].map(of) : empty("No tools match.", "Change the search or the source."));
     };
 
     const look = () => {
-        note(["tools"], { text: search.value });
+        note(["tools"], { text: search.value, source: sources.value });
         draw();
     };
     search.addEventListener("input", settled(look, 60, scope));
-    sources.addEventListener("change", draw);
+    sources.addEventListener("change", look);
     const step = (by) => {
-        const links = [...found.querySelectorAll(".tool-row")];
+        const links = [...found.querySelectorAll("a.tool-row")];
         links[Math.max(0, Math.min(links.length - 1, links.indexOf(document.activeElement) + by))]?.focus();
     };
     bindKeys(scope, [
@@ -75,7 +78,7 @@ export function openTools(place, at, scope) {
             const names = [...new Set(tools.map((tool) => tool.source))];
             fill(
                 sources,
-                h("option", { value: "" }, "any source"),
+                h("option", { value: "" }, "All sources"),
                 names.map((name) => h("option", { value: name }, name)),
             );
             fill(
@@ -84,8 +87,10 @@ export function openTools(place, at, scope) {
             );
             fill(
                 total,
-                `${count(tools.length, "tool")}; their definitions cost ${amount(sum(tools.filter((tool) => !tool.hidden)))} tokens a request.`,
+                `${count(tools.length, "tool")}. Their definitions use ${amount(sum(tools.filter((tool) => !tool.hidden)))} tokens of each request.`,
             );
+            fill(lacking, unavailable(told.unavailable ?? []));
+            sources.value = names.includes(at.query.get("source")) ? at.query.get("source") : "";
             draw();
         })
         .catch(report);
@@ -96,6 +101,33 @@ const textOf = (tool) =>
     [tool.name, tool.description, tool.category, tool.origin, ...tool.aliases, ...tool.permissions, ...tool.groups]
         .join(" ")
         .toLowerCase();
+
+/** The tools whose extra is not installed, by the command that installs it. */
+function unavailable(tools) {
+    if (!tools.length) return [];
+    const groups = Map.groupBy(tools, (tool) => tool.install);
+    return h(
+        "section",
+        { class: "unavailable" },
+        h("h2", {}, "Not installed", h("span", { class: "quiet" }, ` ${count(tools.length, "tool")}`)),
+        h("p", { class: "quiet" }, "The model does not see these tools. Install the extra, then restart the console."),
+        [...groups].map(([install, some]) => [
+            h("p", { class: "install" }, h("code", {}, install), copyButton(install)),
+            h(
+                "ul",
+                { class: "tools" },
+                some.map((tool) =>
+                    h(
+                        "li",
+                        { class: "tool-row" },
+                        h("code", { class: "tool" }, tool.name),
+                        h("span", { class: "row-more quiet" }, brief(tool.description, 300)),
+                    ),
+                ),
+            ),
+        ]),
+    );
+}
 
 function toolRow(tool) {
     return h(
@@ -111,7 +143,7 @@ function toolRow(tool) {
                 { class: "badges" },
                 permissionBadges(tool),
                 tool.pin ? pinBadge(tool.pin) : null,
-                tool.hidden ? badge("not offered") : null,
+                tool.hidden ? badge("hidden from the model") : null,
             ),
             h("span", { class: "quiet tokens" }, String(tool.tokens)),
         ),
@@ -125,6 +157,6 @@ export function permissionBadges(tool) {
     ];
 }
 
-const PINS = { changed: "changed since approved", new: "not approved yet", unknown: "approval lost" };
+const PINS = { changed: "changed since approved", new: "not approved yet", unknown: "approval missing" };
 
 export const pinBadge = (pin) => badge(PINS[pin] ?? pin, pin === "pinned" ? "" : "bad");

@@ -1,4 +1,4 @@
-// Who works on runs, and what lies in the queues.
+// The workers that process runs, and the queues.
 
 import { get, me } from "../api.js";
 import { fill, h } from "../dom.js";
@@ -20,7 +20,7 @@ export function openWorkers(place, at, scope) {
             "header",
             { class: "page-head" },
             h("h1", { tabindex: "-1" }, "Workers"),
-            h("p", { class: "quiet" }, `Runs are kept in ${me.database ?? ""}`),
+            h("p", { class: "quiet" }, `Database of runs: ${me.database ?? ""}`),
         ),
         workers,
         h("h2", {}, "Queues"),
@@ -34,16 +34,16 @@ export function openWorkers(place, at, scope) {
                 workers,
                 told.workers.length
                     ? table(
-                          ["Worker", "State", "Runs", "Queues", "Version", "Since", "Last sign"],
+                          ["Worker", "State", "Runs", "Queues", "Version", "Started", "Last heartbeat"],
                           told.workers.map(workerRow),
                       )
-                    : empty("No worker is there.", "forge worker starts one; so does forge console."),
+                    : empty("No workers.", "Start one with forge worker. A console with a model has a worker of its own."),
             );
             redraw(
                 queues,
                 told.queues.length
-                    ? table(["Queue", "Queued", "Running", "Waiting", "Oldest"], told.queues.map(queueRow))
-                    : empty("The queues are empty."),
+                    ? table(["Queue", "Queued", "Running", "Waiting", "Longest wait"], told.queues.map(queueRow))
+                    : empty("No queues."),
             );
         } catch (error) {
             report(error);
@@ -102,7 +102,7 @@ function queueRow(one) {
         one.queued,
         one.running,
         one.waiting,
-        one.oldest === null ? "–" : `waits ${duration(one.oldest)}`,
+        one.oldest === null ? "–" : duration(one.oldest),
     ];
     return h(
         "tr",

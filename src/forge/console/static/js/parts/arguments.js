@@ -27,7 +27,7 @@ export function argumentsEditor(schema, start = {}) {
         read = () => {
             const found = parseExactly(area.value.trim() || "{}");
             if (typeof found !== "object" || found === null || Array.isArray(found))
-                throw new Error("arguments are a JSON object");
+                throw new Error("the arguments must be a JSON object");
             return found;
         };
         return area;

@@ -1,20 +1,22 @@
 // A call of a tool as a card: what it is, what it was given, what it says while it works, what came of it.
 
-import { get, linked } from "../api.js";
+import { get, linked, part, post } from "../api.js";
 import { fill, h, setClass, setText } from "../dom.js";
 import { bytes, duration } from "../format.js";
 import { redraw } from "../redraw.js";
 import { asText, brief, briefArguments } from "../text.js";
 import { button, copyButton, tabs } from "./controls.js";
 import { differenceBox, isDifference, jsonBox, valuesList } from "./diff.js";
+import { callMarkdown, copyMenu, jsonText, linkTo } from "./copy_menu.js";
 import { badge } from "./marks.js";
 import { questionCard } from "./question.js";
+import { appView } from "./mcp_app.js";
 import { report } from "./notices.js";
 import { textBox, textView } from "./text_view.js";
 
 const LARGEST_PICTURE = 8_000_000;
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
-const WORDS = { running: "runs", waiting: "waits", done: "done", failed: "failed", denied: "refused" };
+const WORDS = { running: "running", waiting: "waiting", done: "done", failed: "failed", denied: "denied" };
 
 /** `source` has questionOf(item), base (the address of its events), and list(branch), which shows a sub-agent. */
 export function callCard(item, source) {
@@ -36,6 +38,7 @@ export function callCard(item, source) {
 
     function toggle() {
         item.isOpen = !isOpen(item, source);
+        if (item.isOpen) source.chosen?.(item);
         update();
     }
 
@@ -77,7 +80,7 @@ function summaryOf(item) {
 
 function makeBody(item, source, body) {
     const places = {};
-    for (const name of ["given", "asked", "progress", "output", "below", "result"])
+    for (const name of ["given", "asked", "progress", "output", "below", "result", "actions"])
         body.append((places[name] = h("div", {})));
     const whole = (pick) => async () => asText(pick((await get(`${source.base}/events/${item.argumentsCut}`)).event));
     const isCut = item.argumentsCut !== null;
@@ -85,6 +88,7 @@ function makeBody(item, source, body) {
     let output = null;
     let shownResult = null;
     let shownQuestion = "";
+    let canRepeat = null;
     const lists = new Map();
 
     function update() {
@@ -108,6 +112,10 @@ function makeBody(item, source, body) {
             shownResult = item.result;
             fill(places.result, resultView(item, source));
         }
+        const repeat = item.result ? (source.repeat?.(item) ?? null) : null;
+        if (Boolean(repeat) === canRepeat) return;
+        canRepeat = Boolean(repeat);
+        fill(places.actions, actionsOf(item, source, repeat));
     }
 
     function showQuestion() {
@@ -158,16 +166,43 @@ function makeBody(item, source, body) {
     return { update, close };
 }
 
+function actionsOf(item, source, repeat) {
+    const copies = async (name) => (await post(`/api/tools/${part(item.name)}/copy`, { arguments: item.arguments }))[name];
+    const { name, arguments: given, id } = item;
+    const isObject = typeof given === "object" && given !== null && item.argumentsCut === null;
+    const other = isObject
+        ? [
+              ["forge command", () => copies("cli")],
+              ["Python", () => copies("python")],
+              ["MCP request", () => copies("mcp")],
+              ["http_request", "webhook_call"].includes(name) ? ["curl", () => copies("curl")] : null,
+              name === "bash" && typeof given.command === "string" ? ["Shell command", given.command] : null,
+          ]
+        : [];
+    const choices = [
+        source.linkOf ? ["Link to this step", () => linkTo(source.linkOf(item))] : null,
+        ...other,
+        ["JSON", () => jsonText({ call: { id, name, arguments: given }, result: item.result })],
+        ["Markdown", () => callMarkdown({ name, arguments: given, result: item.result })],
+    ];
+    return h(
+        "div",
+        { class: "actions" },
+        copyMenu(choices),
+        repeat ? button("Re-run from here…", repeat, { kind: "small" }) : null,
+    );
+}
+
 function askedLine(item) {
     const { permission, target, rule } = item.asked;
-    const words = { once: "allowed once", always: "allowed always", no: "refused" };
+    const words = { once: "allowed once", always: "allowed always", no: "denied" };
     const told = item.answered
         ? `${words[item.answered.answer] ?? item.answered.answer} by ${item.answered.by || "a person"} after ${duration(item.answered.at - item.asked.at)}`
-        : "no answer yet";
+        : "not answered yet";
     return h(
         "p",
         { class: "quiet asked" },
-        "Asked for ",
+        "Asked for permission: ",
         badge(permission || "run", "permission"),
         " ",
         h("code", {}, brief(target ?? "", 200)),
@@ -229,8 +264,9 @@ function resultView(item, source) {
     return [
         h("h3", {}, result.is_error ? "Error" : "Result"),
         result.is_error && result.suggestion ? h("p", { class: "quiet" }, result.suggestion) : null,
-        tabs(views, "Readings of the result"),
+        tabs(views, "Views of the result"),
         (result.attachments ?? []).map((one) => attachment(one, item, source)),
+        typeof result.data?.app === "string" ? appView(item) : null,
     ];
 }
 

@@ -131,12 +131,16 @@ export function dialog(title, ...content) {
     return close;
 }
 
+let hints = 0;
+
+/** An input with its label, and a hint that describes it. */
 export function field(label, input, hint = null) {
+    const id = hint ? `hint-${(hints += 1)}` : null;
+    if (id) input.setAttribute("aria-describedby", id);
     return h(
-        "label",
+        "div",
         { class: "field" },
-        h("span", { class: "field-name" }, label),
-        input,
-        hint ? h("span", { class: "quiet" }, hint) : null,
+        h("label", { class: "field" }, h("span", { class: "field-name" }, label), input),
+        hint ? h("span", { class: "quiet hint", id }, hint) : null,
     );
 }

@@ -40,7 +40,7 @@ export function givenValues(values, schema, options) {
         "div",
         {},
         Object.keys(given).length ? valuesList(given, options) : null,
-        h("p", { class: "quiet usual" }, "By default: ", words),
+        h("p", { class: "quiet usual" }, "Default values: ", words),
     );
 }
 
@@ -61,7 +61,7 @@ export function valuesList(values, { lines = 12, whole = null } = {}) {
         "dl",
         { class: "values" },
         entries.slice(0, MOST_ROWS).map(([name, value]) => row(name, value)),
-        entries.length > MOST_ROWS ? row(`and ${entries.length - MOST_ROWS} more`, more) : null,
+        entries.length > MOST_ROWS ? row(`${entries.length - MOST_ROWS} more`, more) : null,
     );
 }
 

@@ -99,7 +99,7 @@ export function numberField(schema, at, value, type) {
         value() {
             const text = input.value.trim();
             if (text === "") return undefined;
-            if (!Number.isFinite(Number(text))) throw new Error(`${at.name}: “${text}” is no number`);
+            if (!Number.isFinite(Number(text))) throw new Error(`${at.name}: “${text}” is not a number`);
             return numberFrom(text);
         },
         set,
@@ -165,6 +165,6 @@ function parsed(text, name) {
     try {
         return parseExactly(text);
     } catch (error) {
-        throw new Error(`${name || "the value"} is no JSON: ${error.message}`);
+        throw new Error(`${name || "the value"} is not JSON: ${error.message}`);
     }
 }

@@ -12,7 +12,7 @@ import { textBox, textView } from "./text_view.js";
 const LONGEST_PROSE = 20_000;
 const REASONS = {
     answer: "finished",
-    max_turns: "stopped at the limit of turns",
+    max_turns: "stopped at the turn limit",
     cancelled: "stopped",
     error: "failed",
 };
@@ -45,6 +45,10 @@ function itemView(item, source) {
                 textBox(item.text, { lines: 30, isOutput: true, label: "Prompt" }),
             ),
         };
+    if (item.kind === "reasoning") return foldedItem(item, () => "Reasoning");
+    if (item.kind === "draft")
+        return foldedItem(item, () => `Writing ${item.name} · ${amount(item.text.length)} characters`, unescaped);
+    if (item.kind === "retry") return { element: retryLine(item) };
     if (item.kind === "end") return { element: endLine(item) };
     const { event, ts, seq, session, agent, ...rest } = item.event;
     return { element: h("details", { class: "other" }, h("summary", {}, event), jsonBox(rest)) };
@@ -62,13 +66,36 @@ function textItem(item) {
         const end = endOfProse(item.text);
         redraw(place, prose(item.text.slice(0, end)));
         if (end === size) return;
-        const options = { isOutput: true, lines: 200, fromEnd: !item.isClosed, label: "The rest of a long text" };
+        const options = { isOutput: true, lines: 200, fromEnd: !item.isClosed, label: "Rest of a long text" };
         rest = textView(item.text.slice(end), options);
         rest.from = end;
         fill(after, rest.element);
     };
     update();
     return { element: h("div", { class: "said agent" }, place, after), update };
+}
+
+/** A text that is still being written and is not the answer; a draft disappears when its call begins. */
+function foldedItem(item, title, show = null) {
+    const summary = h("summary", {});
+    const view = textView("", { isOutput: true, lines: 12, fromEnd: true, label: item.name ?? "Reasoning" });
+    const element = h("details", { class: "other", open: show !== null }, summary, view.element);
+    const update = () => {
+        element.hidden = !item.text;
+        fill(summary, title());
+        view.update(show ? show(item.text) : item.text);
+    };
+    update();
+    return { element, update };
+}
+
+/** Arguments are JSON: its escapes stand for the characters of a file. */
+const unescaped = (text) => text.replaceAll("\\n", "\n").replaceAll('\\"', '"').replaceAll("\\t", "    ");
+
+function retryLine(item) {
+    const when = item.seconds ? ` in ${item.seconds.toFixed(1)} s` : "";
+    const reason = textBox(String(item.reason), { lines: 5, label: "Reason" });
+    return h("div", { class: "end" }, `Trying again${when} · ${timeOfDay(item.at)}`, reason);
 }
 
 /** What is longer goes on in a box, which does not grow for ever and pushes nothing away. */
@@ -102,7 +129,8 @@ function raw(element, text) {
 }
 
 function endLine(item) {
-    const tokens = item.usage ? `${amount(item.usage.input)} tokens in, ${amount(item.usage.output)} out` : "";
+    const cached = item.usage?.cached ? ` (${amount(item.usage.cached)} cached)` : "";
+    const tokens = item.usage ? `${amount(item.usage.input)} tokens in${cached}, ${amount(item.usage.output)} out` : "";
     const words = [
         REASONS[item.reason] ?? item.reason,
         count(item.turns ?? 0, "turn"),

@@ -11,18 +11,19 @@ const PATHS = {
     schedules: "M10 3a7 7 0 1 0 0 14 7 7 0 0 0 0-14zM10 6v4l3 2",
     memory: "M5 3h9l2 2v12H5zM8 7h5M8 10h5M8 13h3",
     workers: "M3 5h14v4H3zM3 11h14v4H3zM6 7h.01M6 13h.01",
+    trends: "M3 16.5h14M5 16v-4M9 16V7M13 16v-6M17 16V4",
     theme: "M10 3a7 7 0 1 0 0 14zM10 3a7 7 0 0 1 0 14",
 };
 
 const WORDS = {
     queued: "queued",
     running: "running",
-    waiting: "waits",
+    waiting: "waiting",
     finished: "finished",
     failed: "failed",
     cancelled: "stopped",
     done: "done",
-    denied: "refused",
+    denied: "denied",
 };
 
 export function icon(name) {
@@ -50,11 +51,11 @@ export function runState(run) {
 
 function waitWords(waits) {
     const kinds = new Set(waits.map((one) => one.kind));
-    if (kinds.has("approval")) return "waits for you";
-    if (kinds.has("question")) return "asks you";
-    if (kinds.has("run")) return "waits for a sub-agent";
-    if (kinds.has("time")) return "waits for a time";
-    return "waits";
+    if (kinds.has("approval")) return "needs approval";
+    if (kinds.has("question")) return "needs an answer";
+    if (kinds.has("run")) return "waiting for a sub-agent";
+    if (kinds.has("time")) return "waiting for a set time";
+    return "waiting";
 }
 
 export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);

@@ -36,7 +36,7 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
         try {
             const told = await post(`/api/questions/${part(question.id)}/answer`, { kind, ...more });
             taken(told.question);
-            if (told.note) notify("Your answer is taken.", told.note);
+            if (told.note) notify("The answer is saved.", told.note);
         } catch (error) {
             if (!(error instanceof Refusal) || error.status !== 409 || !error.told.question) throw error;
             taken(error.told.question);
@@ -63,10 +63,10 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
     };
     const yes = () => answer("once", form ? { arguments: form.value() ?? {} } : {});
     const choices = [
-        ["y", form ? "Send this" : question.result !== null ? "Let the model see it" : "Allow once", yes, "primary"],
+        ["y", form ? "Send answer" : question.result !== null ? "Show it to the model" : "Allow once", yes, "primary"],
     ];
     if (question.remember) choices.push(["a", "Always", () => answer("always"), ""]);
-    choices.push(["n", "No…", () => refuse(extra, answer, leave("n")), "danger"]);
+    choices.push(["n", "Deny…", () => refuse(extra, answer, leave("n")), "danger"]);
     if (question.editable && question.schema)
         choices.push(["e", "Edit…", () => edit(question, extra, answer, leave("e")), ""]);
 
@@ -88,10 +88,10 @@ export function questionCard(question, { answered = () => {}, isInRun = false, l
 }
 
 export function outcomeWords(question) {
-    if (!question.answer) return "It is over without an answer";
+    if (!question.answer) return "The run ended without an answer";
     const { kind, by } = question.answer;
-    const words = { once: "Allowed once", always: "Allowed always", no: "Refused" }[kind] ?? kind;
-    return `${words}${question.answer.arguments ? ", with other arguments" : ""}${by ? ` (by ${by})` : ""}`;
+    const words = { once: "Allowed once", always: "Allowed always", no: "Denied" }[kind] ?? kind;
+    return `${words}${question.answer.arguments ? ", with edited arguments" : ""}${by ? ` (by ${by})` : ""}`;
 }
 
 function outcome(question) {
@@ -108,10 +108,10 @@ function outcome(question) {
 function refuse(place, answer, leave) {
     const area = h("textarea", {
         rows: "2",
-        "aria-label": "What the agent should know",
-        placeholder: "What should it do instead? (optional)",
+        "aria-label": "Reason for the model",
+        placeholder: "Reason for the model (optional)",
     });
-    const send = button("Refuse", () => answer("no", area.value.trim() ? { feedback: area.value.trim() } : {}), {
+    const send = button("Deny", () => answer("no", area.value.trim() ? { feedback: area.value.trim() } : {}), {
         kind: "danger",
     });
     area.addEventListener("keydown", (event) => {
@@ -156,8 +156,8 @@ function edit(question, place, answer, leave) {
     editor.element.addEventListener("input", () => fill(found)); // it was said of something else
     const run = () => answer("once", { arguments: editor.value() });
     const choices = [
-        button("Check again", check),
-        button("Run with these", run, { kind: "primary" }),
+        button("Check", check),
+        button("Run with these arguments", run, { kind: "primary" }),
         button("Cancel", leave),
     ];
     fill(
@@ -165,7 +165,7 @@ function edit(question, place, answer, leave) {
         h(
             "section",
             { class: "edit" },
-            h("h3", {}, "Edit what runs"),
+            h("h3", {}, "Edit the arguments"),
             editor.element,
             found,
             h("div", { class: "actions" }, choices),

@@ -5,6 +5,7 @@ import { ago, since } from "../format.js";
 import { address } from "../router.js";
 import { brief } from "../text.js";
 import { differenceBox, givenValues } from "./diff.js";
+import { codeBlock, copyMenu, forgeCommand, jsonText, linkTo } from "./copy_menu.js";
 import { badge } from "./marks.js";
 import { textBox } from "./text_view.js";
 
@@ -26,43 +27,44 @@ export function questionFacts(question, { isInRun, level, form }) {
             ? h("ul", { class: "parts" }, parts.slice(0, MOST_PARTS).map(partLine))
             : null,
         parts.length > MOST_PARTS
-            ? section(`and ${parts.length - MOST_PARTS} more`, textBox(parts.slice(MOST_PARTS).map(partText).join("\n")))
+            ? section(`${parts.length - MOST_PARTS} more targets`, textBox(parts.slice(MOST_PARTS).map(partText).join("\n")))
             : null,
-        question.reason ? h("p", { class: "why" }, "Asked because: ", question.reason) : null,
+        question.reason ? h("p", { class: "why" }, "Reason: ", question.reason) : null,
         question.introduction
             ? section(
-                  "No person has approved this tool yet. It says of itself",
+                  "This tool is not approved yet. Its description",
                   textBox(question.introduction, { lines: 40 }),
               )
             : null,
         question.result !== null
-            ? section("The result", textBox(String(question.result), { lines: 60, label: "Result" }))
+            ? section("Result", textBox(String(question.result), { lines: 60, label: "Result" }))
             : null,
         question.preview
             ? section(
-                  question.personal ? "What changed since" : "It would change",
+                  question.personal ? "Changes since it was approved" : "Changes",
                   differenceBox(question.preview, { lines: 200 }),
               )
             : null,
         form ? section("Your answer", form.element) : null,
         section(
-            "With these arguments",
+            "Arguments",
             givenValues(question.arguments, question.schema, {
                 lines: question.preview && !question.personal ? 6 : 60,
             }),
         ),
         question.editable || question.form || question.result !== null
             ? null
-            : h("p", { class: "quiet" }, "It runs already: its arguments can no longer be changed."),
+            : h("p", { class: "quiet" }, "The tool is running already, so its arguments cannot be changed."),
         question.remember
             ? h(
                   "div",
                   { class: "remember" },
-                  h("span", { class: "quiet" }, "Always would remember, for this session and this tool: "),
+                  h("span", { class: "quiet" }, "“Always” adds this rule for this session: "),
                   rules(question.remember),
               )
             : null,
         asInTerminal(question.shown),
+        copyMenu(copiesOf(question)),
     ];
 }
 
@@ -72,13 +74,13 @@ const rules = (text) =>
         : text.split("\n").map((line) => h("code", { class: "value" }, line));
 
 function headline(question) {
-    if (question.result !== null) return " has run. May the model see this result?";
+    if (question.result !== null) return " has run. Show this result to the model?";
     if (question.question) return " asks";
     return question.parts.length ? " wants to" : " wants to run";
 }
 
 function whose(question) {
-    const waits = question.status === "open" ? ["waits ", since(question.asked)] : ["asked ", ago(question.asked)];
+    const waits = question.status === "open" ? ["waiting for ", since(question.asked)] : ["asked ", ago(question.asked)];
     const run = h(
         "a",
         { href: address(["runs", question.root || question.run]) },
@@ -107,6 +109,17 @@ function partLine({ permission, target }) {
 
 const partText = ({ permission, target }) => `${permission || "run"} ${target || ""}`;
 
+function copiesOf(question) {
+    const answer = (word) => () => forgeCommand("runs", "answer", question.run, "--question", question.id, word);
+    return [
+        ["Link", () => linkTo(address(["approvals", question.id]))],
+        ["forge command: approve", answer("--yes")],
+        ["forge command: deny", answer("--no")],
+        ["JSON", () => jsonText({ id: question.id, run: question.run, tool: question.tool, arguments: question.arguments })],
+        ["Markdown", () => `### ${question.tool}\n\n${codeBlock(question.shown)}\n`],
+    ];
+}
+
 /** It has everything written out already. */
 function asInTerminal(text) {
     const show = () => {
@@ -115,6 +128,6 @@ function asInTerminal(text) {
         shown.append(document.createTextNode(text));
         box.append(shown);
     };
-    const box = h("details", { ontoggle: show }, h("summary", {}, "As the terminal shows it"));
+    const box = h("details", { ontoggle: show }, h("summary", {}, "Plain text, as in the terminal"));
     return box;
 }

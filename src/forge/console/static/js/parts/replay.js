@@ -1,4 +1,4 @@
-// A run once more, step by step.
+// Replays a run step by step.
 
 import { h, setText } from "../dom.js";
 import { duration } from "../format.js";
@@ -48,7 +48,7 @@ export function replayBar({ count, label, seconds, show, close }) {
         { class: "replay", role: "group", "aria-label": "Replay" },
         button("‹", () => to(at - 1), { label: "Step back" }),
         playing,
-        button("›", () => to(at + 1), { label: "Step on" }),
+        button("›", () => to(at + 1), { label: "Step forward" }),
         slider,
         words,
         button("End replay", close),

@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { decision } from "./marks.js";
 
-const WORDS = { allow: "It would run.", ask: "It would ask a person.", deny: "It would be refused." };
+const WORDS = { allow: "The call would run.", ask: "The call would ask a person.", deny: "The call would be denied." };
 
 export function wantsTable({ decision: found, wants }) {
     return h(
@@ -20,12 +20,12 @@ export function wantsTable({ decision: found, wants }) {
                       h(
                           "tr",
                           {},
-                          ["Needs", "Target", "Says", "Because"].map((name) => h("th", { scope: "col" }, name)),
+                          ["Permission", "Target", "Decision", "Reason"].map((name) => h("th", { scope: "col" }, name)),
                       ),
                   ),
                   h("tbody", {}, wants.map(wantRow)),
               )
-            : h("p", { class: "quiet" }, "It needs no permission."),
+            : h("p", { class: "quiet" }, "The call needs no permission."),
     );
 }
 
@@ -33,7 +33,7 @@ function wantRow(want) {
     return h(
         "tr",
         {},
-        h("td", {}, want.permission || "run", want.optional ? h("span", { class: "quiet" }, " maybe") : null),
+        h("td", {}, want.permission || "run", want.optional ? h("span", { class: "quiet" }, " (optional)") : null),
         h("td", {}, h("code", { class: "value" }, want.target || "–")),
         h("td", {}, decision(want.decision)),
         h("td", { class: "quiet" }, want.reason || want.rule || want.layer),

@@ -1,0 +1,215 @@
+"""`forge mcp add`, `install` and `remove`: the servers of a project."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from forge.cli.commands.mcp_servers.show_plan import ask, config_of, describe_plan, print_added, print_plan
+from forge.cli.options import Options, with_named_options
+from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.print_result import harmless
+
+if TYPE_CHECKING:  # showing the help does without
+    from forge.project.servers.plan import ServerPlan, ServerSettings
+
+
+@click.command("add", context_settings={"ignore_unknown_options": False})
+@click.argument("name")
+@click.argument("words", nargs=-1, metavar="[-- COMMAND | URL]")
+@click.option("--from", "source", metavar="FILE|URL", help="A registry's document of the server (server.json).")
+@click.option(
+    "--registry", metavar="URL", default="", help="The registry. Default: FORGE_MCP_REGISTRY, or the official one."
+)
+@click.option("--as", "alias", metavar="NAME", default="", help="Another name for the server in forge.yaml.")
+@click.option("--set", "values", metavar="NAME=VALUE", multiple=True, help="A value that the document asks for.")
+@click.option("--kind", type=click.Choice(["npm", "pypi", "oci", "remote"]), help="Which offer of the document to use.")
+@click.option("--env", "environment", metavar="NAME[=VALUE]", multiple=True, help="A variable of the program.")
+@click.option("--network", is_flag=True, help="Give the program a network.")
+@click.option(
+    "--access", type=click.Choice(["write", "read", "none"]), default=None, help="Its access to the workspace."
+)
+@click.option("--root", "roots", metavar="PATH[:write]", multiple=True, help="A further directory of the program.")
+@click.option("--cwd", metavar="DIR", default="", help="Its working directory.")
+@click.option(
+    "--sandbox", type=click.Choice(["required", "bubblewrap", "landlock", "auto", "off"]), help="Its sandbox."
+)
+@click.option("--replace", is_flag=True, help="Replace a server of that name.")
+@click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
+@with_named_options
+def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, **said: Any) -> int:
+    """Add an MCP server to forge.yaml, installed and pinned.
+
+    A command that fetches a package when it starts (uvx, pipx run, npx, bunx) is installed first, outside the project:
+    with exact versions and hashes of all packages, without running their scripts. forge.mcp.lock beside forge.yaml
+    records them. The server then starts from this installation, in the sandbox.
+
+    The command shows what the server would turn on, and asks. If forge.yaml was trusted before, it stays trusted.
+
+    \b
+    Examples:
+      forge mcp add time -- uvx mcp-server-time
+      forge mcp add files -- npx -y @modelcontextprotocol/server-filesystem .
+      forge mcp add docs https://docs.example.com/mcp
+      forge mcp add io.github.example/weather --set city=Oslo       from the registry
+      forge mcp add weather --from server.json --dry-run --json
+
+    With --json: {written, needs_trust, servers: [{server, entry, turns_on, locked, notes, tools, error}]}.
+
+    \b
+    Exit codes: 0 added            1 you answered no
+                2 it cannot be     3 it needs an answer, but there is no terminal
+    """
+    from forge.project.servers.plan import ServerSettings
+
+    config = config_of(options)
+    settings = ServerSettings(
+        said["environment"],
+        said["network"],
+        said["access"] or "",
+        said["roots"],
+        said["sandbox"] or "",
+        said["cwd"],
+    )
+    with refusals():
+        plan = asyncio.run(_plan(name, words, settings, said, config))
+    return finish(options, config, [plan], dry_run=dry_run)
+
+
+@click.command("install")
+@click.argument("names", nargs=-1)
+@with_named_options
+def install(options: Options, names: tuple[str, ...]) -> None:
+    """Install the pinned servers of a project on this machine.
+
+    Installs exactly the packages that forge.mcp.lock records, and checks their hashes.
+
+    \b
+    forge mcp install
+    forge mcp install time
+    """
+    from forge.project.servers.change import install_servers
+
+    with refusals():
+        done = asyncio.run(install_servers(config_of(options), names))
+    if options.json:
+        click.echo(json.dumps({"installed": done}))
+        return
+    click.echo(f"Installed: {', '.join(map(harmless, done)) or 'nothing; no server is pinned'}.")
+
+
+@click.command("remove")
+@click.argument("name")
+@click.option("--dry-run", is_flag=True, help="Only say what it would remove.")
+@with_named_options
+def remove(options: Options, name: str, dry_run: bool) -> None:
+    """Remove an MCP server from forge.yaml, with its lock and its installation.
+
+    \b
+    forge mcp remove time
+    """
+    from forge.project.servers.change import read_servers, remove_server
+
+    config = config_of(options)
+    needs_trust = False
+    with refusals():
+        if not dry_run:
+            needs_trust = remove_server(config, name).needs_trust
+        elif name not in read_servers(config):
+            raise Refusal(f"{config} has no server {name!r}")
+    if options.json:
+        click.echo(json.dumps({"server": name, "removed": not dry_run, "needs_trust": needs_trust}))
+        return
+    click.echo(f"{'It would remove' if dry_run else 'Removed'} {harmless(name)}.")
+    if needs_trust:
+        click.echo("forge.yaml was not trusted as it was: run `forge trust` to use it.")
+
+
+def finish(
+    options: Options,
+    config: str,
+    plans: list[ServerPlan],
+    *,
+    dry_run: bool,
+    left_out: Mapping[str, str] | None = None,
+) -> int:
+    """Shows the plans, asks, and adds the servers. Returns the exit code."""
+    from forge.project.servers.change import add_servers
+
+    report = partial(print_added, options, left_out=left_out)
+    with refusals():
+        results = [describe_plan(plan) for plan in plans]
+        if not options.json:
+            for plan in plans:
+                print_plan(plan, config)
+        if dry_run:
+            report(results, written=False, needs_trust=False)
+            return 0
+        many = "these servers" if len(plans) > 1 else "this server"
+        if (code := ask(options, f"Add {many}?", "add --yes")) is not None:
+            if options.json:
+                report(results, written=False, needs_trust=False)
+            return code
+        changed = asyncio.run(add_servers(config, plans))
+    for plan, result in zip(plans, results, strict=True):
+        if not plan.entry.get("disabled"):
+            result |= _try_server(options, config, plan.name)
+    report(results, written=True, needs_trust=changed.needs_trust)
+    return 0
+
+
+async def _plan(
+    name: str, words: tuple[str, ...], settings: ServerSettings, said: dict[str, Any], config: str
+) -> ServerPlan:
+    from forge.project.servers.change import check_free
+    from forge.project.servers.images import pin_image
+    from forge.project.servers.plan import apply_settings, check_name, pin_entry, plan_command, safe_name
+    from forge.project.servers.registry import load_document, registry_url
+    from forge.project.servers.registry_document import plan_document
+
+    source = said["source"]
+    if bool(words) == bool(source or "/" in name):
+        raise Refusal(
+            f"forge mcp add {name} needs either a command or a document\n"
+            "Write `-- COMMAND` or a URL behind the name, or --from FILE, or the server's whole name in the registry."
+        )
+    called = check_name(said["alias"] or (name if words or source else safe_name(name)))
+    check_free(config, [called], replace=said["replace"])
+    if words:
+        return await plan_command(called, words, settings)
+    server = await load_document(source or name, registry_url(said["registry"]))
+    plan = plan_document(server, called, dict(map(_pair, said["values"])), said["kind"] or "")
+    if "command" not in plan.entry:
+        return plan
+    return await pin_image(await pin_entry(plan._replace(entry=apply_settings(plan.entry, settings))))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, assigned, value = text.partition("=")
+    if not name or not assigned:
+        raise Refusal(f"--set {text}: expected NAME=VALUE")
+    return name, value
+
+
+def _try_server(options: Options, config: str, name: str) -> dict[str, Any]:
+    """Starts the new server once, as a run would, and lists its tools."""
+    from forge.core.errors import DefinitionError, ToolError
+
+    try:
+        return {"tools": asyncio.run(_list_tools(options._replace(config=config), name)), "error": ""}
+    except (ToolError, DefinitionError) as error:
+        advice = getattr(error, "suggestion", "")
+        return {"tools": [], "error": f"{error}{f' {advice}' if advice else ''}"}
+
+
+async def _list_tools(options: Options, name: str) -> list[str]:
+    from forge.project.assemble.sources import project_server
+
+    server = project_server(options, name)
+    async with server:
+        return [tool.remote for tool in server.tools]

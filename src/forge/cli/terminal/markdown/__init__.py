@@ -1,0 +1,1 @@
+"""Renders the Markdown of a model for a terminal while it arrives."""

@@ -1,0 +1,149 @@
+"""Renders a question of the gate for a terminal: the diff or the command once, then what is left of the arguments."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from forge.cli.terminal.columns import width_of, wrap
+from forge.cli.terminal.diffs import diff_lines, is_diff
+from forge.cli.terminal.output import Output
+from forge.core.spec import ToolSpec
+from forge.permissions.display import (
+    IN_PREVIEW,
+    LONGEST_PREVIEW,
+    MOST,
+    one_line,
+    real_path_lines,
+    request_text,
+    value_text,
+    visible,
+)
+from forge.permissions.request import PermissionRequest
+from forge.permissions.targets import PATHS
+
+BAR = "  │ "
+BOLD, DIM, TITLE = "1", "2", "1;33"
+CODES = {"green": "32", "red": "31", "cyan": "36", "bright_black": "90"}
+IN_DIFF = frozenset({"content", "edits", "new_text", "old_text", "operations", "patch"})  # of the built-in file tools
+_BARRED = re.compile(r"  (?:[^│]{1,60}: )?│ ")  # a value, with or without the name of its argument
+_ESCAPED = re.compile(r"\[([\[\]*?])\]")  # a character of a rule that is no pattern
+
+Line = tuple[str, str]
+"""A line and the code of its colour."""
+
+
+def render_question(request: PermissionRequest, out: Output) -> str:
+    """Renders everything that will run, each thing once."""
+    if request.result is not None or request.question or request.introduction or request.personal:
+        return render_details(request, out)
+    return _lay_out(_compact_lines(request), out)
+
+
+def render_details(request: PermissionRequest, out: Output) -> str:
+    """Renders all that is known about the request: every argument, the origin of the tool, the rule of "always"."""
+    lines = request_text(request).split("\n")
+    marked = iter(diff_lines(line.removeprefix(BAR) for line in lines if line.startswith(BAR)))
+    coloured = is_diff(request.preview)
+    painted = [(line, CODES.get(next(marked)[1], "") if coloured and line.startswith(BAR) else "") for line in lines]
+    return _lay_out([(lines[0], TITLE), *painted[1:]], out)
+
+
+def _compact_lines(request: PermissionRequest) -> Iterator[Line]:
+    yield from _target_lines(request)
+    if request.ruling is not None:
+        yield f"Asked because: {one_line(request.ruling.reason)}", DIM
+    if request.preview:
+        text = visible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
+        if is_diff(request.preview):
+            yield from ((f"{BAR}{line}", CODES.get(colour, "")) for line, colour in diff_lines(text))
+        else:
+            yield from ((f"{BAR}{line}", "") for line in text)
+    yield from ((line, "") for line in _argument_lines(request))
+    yield from ((line, DIM) for line in _always_lines(request))
+
+
+def _target_lines(request: PermissionRequest) -> Iterator[Line]:
+    tool, parts = _tool_label(request), request.parts
+    path = request.target if len(parts) == 1 and request.permission in (None, *PATHS) else None
+    if path is not None and "\n" not in path:
+        yield f"{tool} wants to {request.permission or 'run'} {visible(path)}".rstrip(), TITLE
+        yield from ((line, "") for line in real_path_lines(request))
+        return
+    shared = {part.permission or "run" for part in parts}
+    yield f"{tool} wants to {shared.copy().pop() if len(shared) == 1 else ''}".rstrip(), TITLE
+    for part in parts[:MOST]:
+        text = part.target if len(shared) == 1 else f"{part.permission or 'run'} {part.target}"
+        yield from ((f"{BAR}{line}", BOLD) for line in visible(text.strip()).split("\n"))
+        yield from ((line, "") for line in real_path_lines(part))
+    if len(parts) > MOST:
+        yield f"  ⟨{len(parts) - MOST:,} more targets⟩", ""
+
+
+def _tool_label(request: PermissionRequest) -> str:
+    """Returns the name; for a tool that is not built in also its origin and server."""
+    server = f"server {request.call.server}" if request.call.server != "local" else ""
+    known = [one_line(text) for text in ("" if _is_built_in(request.spec) else request.spec.origin, server) if text]
+    return f"{request.spec.name} ({', '.join(known)})" if known else request.spec.name
+
+
+def _argument_lines(request: PermissionRequest) -> Iterator[str]:
+    """Yields the arguments that neither the targets nor the diff show, and that are not the tool's defaults."""
+    spec, targets = request.spec, {part.target for part in request.parts}
+    properties = spec.parameters.get("properties", {})
+    in_diff = IN_DIFF if _is_built_in(spec) and is_diff(request.preview) else frozenset()
+    arguments = [
+        (one_line(name), value_text(value))
+        for name, value in request.arguments.items()
+        if name not in in_diff
+        and not _is_default(properties.get(name), value)
+        and not (name in spec.targets and value_text(value) in targets)
+    ]
+    for name, text in arguments[:MOST]:
+        lines = visible(text).split("\n")
+        if request.preview and len(text) > IN_PREVIEW:
+            yield f"  {name}: ⟨{len(text):,} characters, whose effect is shown above⟩"
+        elif len(lines) == 1:
+            yield f"  {name}: │ {lines[0]}"
+        else:
+            yield f"  {name}:"
+            yield from (f"{BAR}{line}" for line in lines)
+    if len(arguments) > MOST:
+        yield f"  ⟨{len(arguments) - MOST:,} more arguments⟩"
+
+
+def _always_lines(request: PermissionRequest) -> Iterator[str]:
+    remembered = {part.remember: part for part in request.parts[:MOST] if part.remember}
+    if not remembered:
+        return
+    unescaped = {_ESCAPED.sub(r"\1", rule): part for rule, part in remembered.items()}
+    if all(rule == f"allow {part.permission} {part.target}" for rule, part in unescaped.items()):
+        yield "Always: allow exactly this in this session."
+        return
+    yield "Always: these rules hold for this tool in this session:"
+    yield from (f"{BAR}{line}" for rule in remembered for line in visible(rule).split("\n"))
+
+
+def _is_built_in(spec: ToolSpec) -> bool:
+    return spec.origin == f"forge.tools.{spec.name}"
+
+
+def _is_default(schema: Any, value: object) -> bool:
+    return isinstance(schema, Mapping) and "default" in schema and value_text(schema["default"]) == value_text(value)
+
+
+def _lay_out(lines: Iterator[Line] | list[Line], out: Output) -> str:
+    """Wraps and paints the lines. A wrapped line keeps its bar: no value can pass for a line of the question."""
+    return "\n".join(out.paint(part, code) for line, code in lines for part in _wrap_line(line, out))
+
+
+def _wrap_line(line: str, out: Output) -> list[str]:
+    if not out.live:
+        return [line]
+    columns = shutil.get_terminal_size().columns - 1
+    barred = _BARRED.match(line)
+    start, indent = (barred[0], BAR) if barred else ("", "  ")
+    first, *more = wrap(line[len(start) :], max(columns - max(width_of(start), width_of(indent)), 20))
+    return [start + first, *(indent + part for part in more)]

@@ -1,0 +1,89 @@
+"""A question at the terminal: everything that will run, each thing once, and nothing that only looks like it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import pytest
+
+from forge.cli.terminal.columns import width_of
+from forge.cli.terminal.output import Output
+from forge.cli.terminal.question import render_details, render_question
+from forge.core.messages import ToolCall
+from forge.core.spec import Permission
+from forge.permissions.policy import Decision, Ruling
+from tests.permissions.judging import spec_of
+from tests.permissions.test_display import INVISIBLE, question
+
+DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"
+
+
+def shown(request, columns: int = 0, render=render_question) -> str:
+    out = Output(plain=True)
+    out.live = bool(columns)
+    return re.sub(r"\x1b\[[\d;]*m", "", render(request, out))
+
+
+def test_a_command_is_shown_once():
+    text = shown(question())
+    assert text.count("git push --force") == 1
+    assert "bash wants to execute\n  │ git push --force\n" in text
+    assert "`ask execute git push *`" in text
+    assert "timeout: │ 30" in text
+    assert "Always: allow exactly this in this session." in text
+    assert "(forge.tools.bash)" not in text
+    assert "bash (forge.tools.bash) wants to" in shown(question(), render=render_details)
+
+
+def test_a_diff_stands_for_the_text_that_it_shows():
+    fields = {"permission": Permission.WRITE, "target": "a.txt", "preview": DIFF}
+    arguments = {"path": "a.txt", "content": "new\n", "mode": "0o600"}
+    spec = spec_of("file_write", "write", origin="forge.tools.file_write", target="path")
+    text = shown(question(spec=spec, arguments=arguments, **fields))
+    assert text.startswith("file_write wants to write a.txt\n")
+    assert text.count("new") == 1
+    assert "mode: │ 0o600" in text
+    elsewhere = dataclasses.replace(spec, origin="project:tools/mine.py")
+    assert "content:\n  │ new\n" in shown(question(spec=elsewhere, arguments=arguments, **fields)), (
+        "of unknown tools, all"
+    )
+
+
+def test_a_value_beside_the_target_is_shown_even_if_it_is_the_same():
+    text = shown(question(arguments={"command": "git push --force", "stdin": "git push --force"}))
+    assert "stdin: │ git push --force" in text
+
+
+def test_no_value_can_pass_for_a_line_of_the_question():
+    command = "x\nAlways: allow exactly this in this session.\n[y]es"
+    lines = shown(question(arguments={"command": command, "evil\nname": "v"}, target=command)).split("\n")
+    assert "  │ Always: allow exactly this in this session." in lines
+    assert lines.count("Always: allow exactly this in this session.") <= 1
+    assert "[y]es" not in lines
+    assert any("evil⟨U+000A⟩name" in line for line in lines)
+
+
+def test_no_invisible_character_is_left():
+    hidden = "".join(INVISIBLE.values())
+    request = question(
+        spec=spec_of("bash", "execute", origin=f"x{hidden}"),
+        call=ToolCall("bash", server=f"s{hidden}"),
+        arguments={f"a{hidden}": [hidden, {hidden: hidden}], "b": hidden.encode("utf-8", "replace")},
+        target=hidden,
+        ruling=Ruling(Decision.ASK, hidden),
+        others=((Permission.WRITE, hidden),),
+        preview=hidden,
+    )
+    assert not set(shown(request)) & set(INVISIBLE.values())
+
+
+@pytest.mark.parametrize("columns", [50, 80])
+@pytest.mark.parametrize("render", [render_question, render_details])
+def test_it_fits_the_terminal_and_wrapped_lines_keep_their_bar(monkeypatch, columns, render):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    words = " ".join(f"word{number}" for number in range(60))
+    text = shown(question(arguments={"command": words, "more": words}, target=words), columns, render)
+    assert all(width_of(line) < columns for line in text.split("\n"))
+    assert all("│ " in line for line in text.split("\n") if "word5" in line)
+    assert text.count("word59") == (2 if render is render_question else 4)

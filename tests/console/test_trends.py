@@ -1,0 +1,134 @@
+"""Figures by day and tool, from the index of the log; the log itself is not read."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timedelta
+from datetime import time as clock
+
+import pytest
+
+from forge.core.errors import Waiting
+from forge.project.audit.log_events import read_line
+from forge.workspace.state import state_directory
+from tests.console.conftest import call, running_console, script
+
+NOW = datetime.combine(date.today(), clock(12)).timestamp()
+DAY = 86_400
+
+
+def ended(tool: str, seconds: float, *, ago: float = 0.0, error: str = "", suggestion: str = "") -> dict:
+    result = {"is_error": bool(error), "error_type": error or None, "suggestion": suggestion}
+    common = {"event": "tool_call_end", "ts": NOW - ago, "seq": 1, "session": "s", "agent": "main"}
+    return {**common, "call": {"id": "1", "name": tool}, "seconds": seconds, "success": not error, "result": result}
+
+
+def finished(cost: float | None, *, ago: float = 0.0, reason: str = "answer") -> dict:
+    common = {"event": "run_finished", "ts": NOW - ago, "seq": 1, "session": "s", "agent": "main"}
+    return {**common, "reason": reason, "cost": cost, "usage": {"input": 100, "output": 10}, "error": None}
+
+
+EVENTS = [
+    *(ended("bash", seconds) for seconds in range(1, 101)),
+    ended("bash", 1, error="permission_error"),
+    ended("file_read", 0.5, ago=DAY),
+    ended("file_read", 0.5, ago=DAY, error="system_error"),
+    ended("file_read", 99.0, error="user_error", suggestion=Waiting("").suggestion),
+    ended("old", 1, ago=20 * DAY),
+    finished(0.25),
+    finished(0.5),
+    finished(None, ago=DAY, reason="error"),
+]
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    lines = [json.dumps(one) for one in EVENTS]
+    (state_directory(tmp_path) / "audit.ndjson").write_text("".join(f"{line}\n" for line in lines))
+    return tmp_path
+
+
+async def test_calls_errors_denials_times_and_costs_by_day(workspace):
+    async with running_console(workspace, works=False) as console:
+        told = await console.get("/api/trends", days=7)
+        assert told["days"][-1] == date.today().isoformat()
+        assert told["days"][0] == (date.today() - timedelta(days=6)).isoformat()
+        today, before = -1, -2
+        series = told["series"]
+        assert [series[name][today] for name in ("calls", "errors", "denied")] == [101, 0, 1]
+        assert [series[name][before] for name in ("calls", "errors", "denied")] == [2, 1, 0]
+        assert (series["p50"][today], series["p95"][today]) == (50, 95)
+        assert (series["cost"][today], series["cost"][before], series["runs"][today]) == (0.75, None, 2)
+        assert (series["failed"][before], series["input"][today], series["output"][today]) == (1, 200, 20)
+        assert [(one["tool"], one["calls"], one["errors"]) for one in told["tools"]] == [
+            ("bash", 101, 0),
+            ("file_read", 2, 1),
+        ]
+        assert [(one["tool"], one["counts"][today]) for one in told["denials"]] == [("bash", 1)]
+        assert told["notes"] == []
+
+        read = (await console.get("/api/trends", days=7, tool="file_read"))["series"]
+        assert (read["calls"][today], read["calls"][before], read["cost"][today]) == (0, 2, 0.75)
+        assert sum((await console.get("/api/trends", days=30))["series"]["calls"]) == 104
+        assert len((await console.get("/api/trends", days=9_999))["days"]) == 90
+        assert "days" in (await console.get("/api/trends", 400, days="many"))["error"]["what"]
+
+
+async def test_only_the_ends_of_runs_are_read_from_the_log(workspace, monkeypatch):
+    async with running_console(workspace, works=False) as console:
+        await console.get("/api/trends")
+        parsed: list[bytes] = []
+
+        def counted(line: bytes) -> object:
+            parsed.append(line)
+            return read_line(line)
+
+        monkeypatch.setattr("forge.project.audit.read_log.read_line", counted)
+        await console.get("/api/trends")
+        assert [json.loads(line)["event"] for line in parsed] == ["run_finished"] * 3
+
+
+async def test_a_call_that_waited_counts_once(tmp_path):
+    turns = call("file_write", path="a.txt", content="x"), "Done."
+    async with running_console(tmp_path, model=script(tmp_path, *turns)) as console:
+        run = (await console.post("/api/runs", {"prompt": "write"}, 201))["run"]["id"]
+        question = await console.question()
+        await console.post(f"/api/questions/{question['id']}/answer", {"kind": "once"})
+        await console.run_is(run, "finished")
+        (told,) = (await console.get("/api/trends"))["tools"]
+        assert (told["tool"], told["calls"], told["errors"], told["denied"]) == ("file_write", 1, 0, 0)
+
+
+async def test_a_run_that_was_resumed_counts_once(tmp_path):
+    """Its end reports the totals of the whole run each time."""
+    async with running_console(tmp_path, model=script(tmp_path, "First.", "Second.", "Third.")) as console:
+        run = (await console.post("/api/runs", {"prompt": "begin"}, 201))["run"]["id"]
+        await console.run_is(run, "finished")
+        for turns in (2, 3):
+            await console.post(f"/api/runs/{run}/resume", {"say": "And then?"})
+
+            async def is_over(turns: int = turns) -> dict | None:
+                found = await console.run_is(run, "finished")
+                return found if found["turns"] == turns else None
+
+            whole = await console.until(is_over)
+        log = (state_directory(tmp_path) / "audit.ndjson").read_text()
+        assert log.count('"run_finished"') == 3
+        series = (await console.get("/api/trends"))["series"]
+        assert (series["runs"][-1], series["input"][-1]) == (1, whole["usage"]["input"])
+        assert series["output"][-1] == whole["usage"]["output"] > 0
+
+
+async def test_the_tokens_of_a_stored_sub_agent_are_counted_with_its_parent(tmp_path):
+    child = {**finished(0.25), "agent": "main/general", "run": "a-1"}
+    lines = [json.dumps(one) for one in (child, {**finished(1.0), "run": "a"}, finished(2.0))]
+    (state_directory(tmp_path) / "audit.ndjson").write_text("".join(f"{line}\n" for line in lines))
+    async with running_console(tmp_path, works=False) as console:
+        series = (await console.get("/api/trends"))["series"]
+        assert (series["runs"][-1], series["cost"][-1], series["input"][-1]) == (2, 3.0, 200)
+
+
+async def test_without_a_log_there_are_no_figures(tmp_path):
+    async with running_console(tmp_path, works=False) as console:
+        told = await console.get("/api/trends")
+        assert (told["tools"], told["denials"], sum(told["series"]["calls"])) == ([], [], 0)
