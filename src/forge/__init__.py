@@ -16,15 +16,20 @@ _HOME = {
     "forge.agent.subagent": ("AgentType",),
     "forge.project.project": ("Project", "load_project"),
     "forge.core.activity": ("ActivityStream",),
-    "forge.core.context": ("Root", "Scope", "ToolContext"),
+    "forge.core.context": ("Root", "RunContext", "Scope", "ToolContext"),
     "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError", "Waiting"),
     "forge.core.events": (
         "Event",
+        "MessageReceived",
         "PermissionAnswered",
         "PermissionAsked",
+        "ReasoningDelta",
+        "Retrying",
         "RunFinished",
         "RunStarted",
+        "SessionTitled",
         "TextDelta",
+        "ToolArgumentsDelta",
         "ToolCompleted",
         "ToolFailed",
         "ToolFinished",
@@ -35,15 +40,18 @@ _HOME = {
     ),
     "forge.core.executor": ("Next", "Step", "ToolExecutor"),
     "forge.core.messages": ("Message", "ToolCall", "Usage", "unanswered_calls"),
-    "forge.core.provider": ("ModelRequest", "Provider", "ProviderError"),
+    "forge.core.provider": ("ModelRequest", "Provider", "ProviderError", "StreamPart"),
     "forge.core.registry": ("ToolRegistry", "ToolSource"),
     "forge.core.result": ("Attachment", "Failure", "ToolResult"),
     "forge.core.secrets": ("Secrets",),
     "forge.core.spec": ("Category", "Permission", "Rate", "ToolSpec"),
     "forge.core.tool": ("Tool", "tool", "toolset"),
+    "forge.core.client": ("CallClient", "ClientRoot", "MissingCapability"),
     "forge.channels.channel": ("Channel", "Channels"),
     "forge.durable.agent": ("DurableAgent", "DurableResult"),
     "forge.durable.client": ("Runs",),
+    "forge.exports.prompts": ("Prompt", "prompt"),
+    "forge.exports.resources": ("Resource", "resource"),
     "forge.memory.memory": ("Memory",),
     "forge.memory.tools": ("memory_tools",),
     "forge.schedules.runner": ("Runner",),
@@ -70,9 +78,12 @@ _HOME = {
     "forge.pipeline.dry_run": ("dry_run",),
     "forge.pipeline.record": ("record", "replay"),
     "forge.models.anthropic": ("Anthropic",),
+    "forge.models.bedrock": ("Bedrock",),
     "forge.models.fallback": ("fallback",),
+    "forge.models.gemini": ("Gemini",),
     "forge.models.names": ("provider_for",),
     "forge.models.openai": ("OpenAI",),
+    "forge.models.openai_responses": ("OpenAIResponses",),
     "forge.models.scripted": ("Scripted", "scripted"),
     "forge.models.text_calls": ("text_calls",),
     "forge.sources.mcp": ("mcp",),
@@ -84,7 +95,7 @@ _HOME = {
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
-_EXTRAS = {"forge.durable.": "dbos"}  # names of these modules need a package that a base install does not have
+_EXTRAS = {"forge.durable.": "durable"}  # names of these modules need an extra that a base install does not have
 
 
 def __getattr__(name: str) -> Any:
@@ -107,9 +118,9 @@ def _names() -> list[str]:
 
     Looked up each time: a package may be installed meanwhile, and `import forge` does without.
     """
-    from importlib.util import find_spec
+    from forge.core.extras import is_installed
 
-    missing = tuple(prefix for prefix, package in _EXTRAS.items() if find_spec(package) is None)
+    missing = tuple(prefix for prefix, extra in _EXTRAS.items() if not is_installed(extra))
     return sorted(name for name, module in _WHERE.items() if not module.startswith(missing))
 
 
@@ -150,8 +161,20 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.core.activity import (
         ActivityStream as ActivityStream,
     )
+    from forge.core.client import (
+        CallClient as CallClient,
+    )
+    from forge.core.client import (
+        ClientRoot as ClientRoot,
+    )
+    from forge.core.client import (
+        MissingCapability as MissingCapability,
+    )
     from forge.core.context import (
         Root as Root,
+    )
+    from forge.core.context import (
+        RunContext as RunContext,
     )
     from forge.core.context import (
         Scope as Scope,
@@ -178,10 +201,19 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
         Event as Event,
     )
     from forge.core.events import (
+        MessageReceived as MessageReceived,
+    )
+    from forge.core.events import (
         PermissionAnswered as PermissionAnswered,
     )
     from forge.core.events import (
         PermissionAsked as PermissionAsked,
+    )
+    from forge.core.events import (
+        ReasoningDelta as ReasoningDelta,
+    )
+    from forge.core.events import (
+        Retrying as Retrying,
     )
     from forge.core.events import (
         RunFinished as RunFinished,
@@ -190,7 +222,13 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
         RunStarted as RunStarted,
     )
     from forge.core.events import (
+        SessionTitled as SessionTitled,
+    )
+    from forge.core.events import (
         TextDelta as TextDelta,
+    )
+    from forge.core.events import (
+        ToolArgumentsDelta as ToolArgumentsDelta,
     )
     from forge.core.events import (
         ToolCompleted as ToolCompleted,
@@ -243,6 +281,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.core.provider import (
         ProviderError as ProviderError,
     )
+    from forge.core.provider import (
+        StreamPart as StreamPart,
+    )
     from forge.core.registry import (
         ToolRegistry as ToolRegistry,
     )
@@ -291,6 +332,18 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.durable.client import (
         Runs as Runs,
     )
+    from forge.exports.prompts import (
+        Prompt as Prompt,
+    )
+    from forge.exports.prompts import (
+        prompt as prompt,
+    )
+    from forge.exports.resources import (
+        Resource as Resource,
+    )
+    from forge.exports.resources import (
+        resource as resource,
+    )
     from forge.memory.memory import (
         Memory as Memory,
     )
@@ -300,14 +353,23 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.models.anthropic import (
         Anthropic as Anthropic,
     )
+    from forge.models.bedrock import (
+        Bedrock as Bedrock,
+    )
     from forge.models.fallback import (
         fallback as fallback,
+    )
+    from forge.models.gemini import (
+        Gemini as Gemini,
     )
     from forge.models.names import (
         provider_for as provider_for,
     )
     from forge.models.openai import (
         OpenAI as OpenAI,
+    )
+    from forge.models.openai_responses import (
+        OpenAIResponses as OpenAIResponses,
     )
     from forge.models.scripted import (
         Scripted as Scripted,

@@ -11,13 +11,29 @@ from forge.core.result import Attachment
 
 
 class Channel(Protocol):
-    """Delivers text and files. Raises `ToolError` if delivery fails; `to` names a chat or room if there are several."""
+    """Delivers text and files to people: any object with `send`. It raises `ToolError` if delivery fails.
+
+    Example:
+        >>> class Printer:
+        ...     async def send(self, text, attachments=(), *, to=""):
+        ...         print(f"to {to or 'all'}: {text}")
+        >>> asyncio.run(Channels({"team": Printer()})["team"].send("Done."))
+        to all: Done.
+    """
 
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None: ...
 
 
 class Channels(Mapping[str, Channel]):
-    """A project's channels, by name."""
+    """A project's channels, by name.
+
+    Args:
+        channels: the channels by name.
+
+    Example:
+        >>> len(Channels({}))
+        0
+    """
 
     def __init__(self, channels: Mapping[str, Channel]) -> None:
         self._channels = dict(channels)
@@ -32,7 +48,11 @@ class Channels(Mapping[str, Channel]):
         if found is not None:
             return found
         hints = near(name, self._channels, 1)
-        known = f"There are {', '.join(sorted(self._channels))}." if self._channels else "The project has none."
+        known = (
+            f"The channels are {', '.join(sorted(self._channels))}."
+            if self._channels
+            else "The project has no channels."
+        )
         raise ToolError(
             f"there is no channel {name[:60]!r}",
             ErrorKind.NOT_FOUND,
@@ -47,6 +67,9 @@ class Channels(Mapping[str, Channel]):
 
     def __len__(self) -> int:
         return len(self._channels)
+
+    def __repr__(self) -> str:
+        return f"<Channels {', '.join(self) or 'none'}>"
 
 
 def split_text(text: str, longest: int) -> list[str]:

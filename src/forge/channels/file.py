@@ -43,7 +43,9 @@ class FileChannel:
             _append(self.path, entry.encode())
         except OSError as error:
             raise ToolError(
-                f"writing to {self.path}: {error.strerror or error}", ErrorKind.SYSTEM, "Ask the person to look at it."
+                f"writing to {self.path}: {error.strerror or error}",
+                ErrorKind.SYSTEM,
+                "Ask the person to check the file.",
             ) from None
 
     def _save_all(self, attachments: Sequence[Attachment], now: datetime) -> list[Path]:
@@ -60,7 +62,7 @@ def _append(path: Path, content: bytes) -> None:
     descriptor = os.open(path, flags, 0o600)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "it is no regular file")
+            raise OSError(errno.EINVAL, "it is not a regular file")
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         before = os.fstat(descriptor).st_size
         if before and os.pread(descriptor, 1, before - 1) != b"\n":
@@ -91,4 +93,4 @@ def _save(folder: Path, attachment: Attachment, stamp: str) -> Path:
             return path
         except FileExistsError:
             continue
-    raise OSError(None, f"{folder} has too many files of one second")
+    raise OSError(None, f"{folder} already has too many files of this second")

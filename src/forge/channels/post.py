@@ -41,7 +41,7 @@ async def post(
 
 
 def read_object(answer: Response) -> dict[str, Any]:
-    """Returns the JSON object of an answer, or an empty one if the answer is no object."""
+    """Returns the JSON object of an answer, or an empty one if the answer is not an object."""
     try:
         found = json.loads(answer.body)
     except (ValueError, RecursionError):
@@ -50,7 +50,7 @@ def read_object(answer: Response) -> dict[str, Any]:
 
 
 def parse_retry_after(text: str) -> float:
-    """Returns `Retry-After` in seconds, or one second if the text is no number."""
+    """Returns `Retry-After` in seconds, or one second if the text is not a number."""
     return float(text) if text.isascii() and text.isdigit() and len(text) < 10 else 1.0
 
 
@@ -63,4 +63,4 @@ def delivery_error(service: str, status: int, said: str, advice: str) -> ToolErr
         else ErrorKind.SYSTEM
     )
     words = " ".join(said.split())[:200]
-    return ToolError(f"{service} did not take the message: {status} {words}".rstrip(), kind, advice)
+    return ToolError(f"{service} did not accept the message: {status} {words}".rstrip(), kind, advice)

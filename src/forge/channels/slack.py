@@ -22,7 +22,7 @@ LONGEST = 4_000  # UTF-16 units of a message: what Slack recommends
 LARGEST = 50_000_000  # bytes of a file
 _JSON = "application/json; charset=utf-8"
 _ADVICE = {
-    "channel_not_found": "Check the channel's id; the bot has to be a member of a private channel.",
+    "channel_not_found": "Check the channel's id; the bot must be a member of a private channel.",
     "not_in_channel": "Invite the bot to the channel: /invite @BOT.",
     "missing_scope": "Give the bot the scopes chat:write and files:write, and install it again.",
     "invalid_auth": "Check the bot's token (xoxb-…).",
@@ -40,11 +40,11 @@ class SlackHook:
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
         if to:
             raise ToolError(
-                "an incoming webhook of Slack belongs to one channel",
+                "a Slack webhook always posts to one channel",
                 ErrorKind.USER,
-                "Leave the target out, or configure the channel with token_env.",
+                "Omit the target, or configure the channel with token_env.",
             )
-        named = list_file_names(attachments, "not attached: a Slack webhook takes no files")
+        named = list_file_names(attachments, "not attached: a Slack webhook does not accept files")
         await self._hook.send("\n".join(part for part in (text, named) if part))
 
 
@@ -53,9 +53,7 @@ class Slack:
 
     def __init__(self, token: str, channel: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
-            raise ToolError(
-                "this is no token of a Slack bot", ErrorKind.CONFIG, "Copy the bot token (xoxb-…) as it is."
-            )
+            raise ToolError("this is not a Slack bot token", ErrorKind.CONFIG, "Copy the whole bot token (xoxb-…).")
         self._token = token
         self._channel = channel
         self._api = api.rstrip("/")
@@ -64,12 +62,12 @@ class Slack:
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
         channel = to or self._channel
         if not channel:
-            raise ToolError("no channel is named", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or name one.")
+            raise ToolError(
+                "no Slack channel is set", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or pass a target."
+            )
         for file in attachments:
             if len(file.data) > LARGEST:
-                words = (
-                    f"{file.name or 'the file'} has {len(file.data):,} bytes, and {LARGEST:,} are the most for Slack"
-                )
+                words = f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Slack is {LARGEST:,}"
                 raise ToolError(words, ErrorKind.USER, "Send less.")
         text = sendable(text) if text.strip() else ", ".join(file_name(one) for one in attachments)
         for piece in split_text(text, LONGEST):
@@ -86,7 +84,7 @@ class Slack:
         reply = await self._call_api("files.getUploadURLExternal", arguments)
         url, id = str(reply.get("upload_url", "")), str(reply.get("file_id", ""))
         if not self._is_slack_url(url) or not id:
-            raise delivery_error("Slack", 200, "its answer names no place to upload to", "Try again in a moment.")
+            raise delivery_error("Slack", 200, "its response has no upload URL", "Try again in a moment.")
         answer = await post(url, file.data, {"Content-Type": "application/octet-stream"}, _read_wait, self._sleep)
         if answer.status != 200:
             said = answer.body[:500].decode(errors="replace")

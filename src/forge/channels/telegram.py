@@ -24,7 +24,9 @@ class Telegram:
 
     def __init__(self, token: str, chat: str = "", *, api: str = API, sleep: Sleep = asyncio.sleep) -> None:
         if not token or not token.isascii() or any(char in token for char in "/?#\\ \r\n"):
-            raise ToolError("this is no token of a Telegram bot", ErrorKind.CONFIG, "Copy it from BotFather as it is.")
+            raise ToolError(
+                "this is not a Telegram bot token", ErrorKind.CONFIG, "Copy the whole token from BotFather."
+            )
         self._base = f"{api.rstrip('/')}/bot{token}"
         self._token = token
         self._chat = chat
@@ -33,11 +35,11 @@ class Telegram:
     async def send(self, text: str, attachments: Sequence[Attachment] = (), *, to: str = "") -> None:
         chat = to or self._chat
         if not chat:
-            raise ToolError("no chat is named", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or name one.")
+            raise ToolError("no chat is set", ErrorKind.CONFIG, "Set chat_id in the channel's entry, or pass a target.")
         for file in attachments:
             if len(file.data) > LARGEST:
                 raise ToolError(
-                    f"{file.name or 'the file'} has {len(file.data):,} bytes, and Telegram takes {LARGEST:,}",
+                    f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Telegram is {LARGEST:,}",
                     ErrorKind.USER,
                     "Send less.",
                 )
@@ -53,7 +55,9 @@ class Telegram:
         told = read_object(answer)
         if answer.status != 200 or told.get("ok") is not True:
             said = str(told.get("description") or answer.reason).replace(self._token, "…")
-            raise delivery_error("Telegram", answer.status, said, "Check the bot's token, and that the chat let it in.")
+            raise delivery_error(
+                "Telegram", answer.status, said, "Check the bot's token, and that the bot is a member of the chat."
+            )
 
 
 def _read_wait(answer: Response) -> float:

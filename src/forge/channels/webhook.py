@@ -49,7 +49,7 @@ class Webhook:
         taken: Sequence[Attachment] = () if self._files == "named" else attachments
         why = "not attached"
         if sum(len(one.data) for one in taken) > LARGEST:
-            taken, why = (), f"not attached: {LARGEST:,} bytes are the most"
+            taken, why = (), f"not attached: the maximum is {LARGEST:,} bytes"
         named = list_file_names(attachments, why) if attachments and not taken else ""
         parts = split_text("\n".join(part for part in (sendable(text), named) if part), LONGEST)
         for number, piece in enumerate(parts or ([""] if taken else []), 1):

@@ -48,7 +48,7 @@ def embedder_from(setting: str | Mapping[str, Any] | None) -> Embedder | None:
     if kind == "endpoint":
         return _make_endpoint(given)
     raise ToolError(
-        f"memory.embedder: {setting!r:.100} is no embedder",
+        f"memory.embedder: {setting!r:.100} is not an embedder",
         ErrorKind.CONFIG,
         "Write none, local, or {type: endpoint, url: …, model: …, key_env: …}.",
     )
@@ -60,7 +60,7 @@ def _make_endpoint(given: dict[str, Any]) -> Endpoint:
     wrong += [key for key in ("url", "model") if not given.get(key)]
     if wrong:
         raise ToolError(
-            f"memory.embedder: {', '.join(map(str, wrong))}: missing, not known, or no text",
+            f"memory.embedder: {', '.join(map(str, wrong))}: missing, unknown, or not a string",
             ErrorKind.CONFIG,
             "Write {type: endpoint, url: …, model: …, key_env: NAME_OF_A_VARIABLE}; dimensions is a number.",
         )
@@ -121,7 +121,7 @@ class Endpoint:
         try:
             return _read_vectors(json.loads(answer.body), len(texts), self.dimensions)
         except (ValueError, TypeError, KeyError, IndexError, RecursionError):
-            problem = f"{self.url} gave no proper list of {len(texts)} embeddings"
+            problem = f"{self.url} did not return a valid list of {len(texts)} embeddings"
             raise ToolError(problem, ErrorKind.SYSTEM, "Check memory.embedder in forge.yaml.") from None
 
     def _egress(self) -> Any:
@@ -143,12 +143,12 @@ def _read_vectors(document: Any, wanted: int, dimensions: int) -> list[Vector]:
     for position, one in enumerate(document["data"]):
         index = one.get("index", position)
         if type(index) is not int or not 0 <= index < wanted:
-            raise ValueError("an index that was not asked for")
+            raise ValueError("an unexpected index")
         found[index] = [float(value) for value in one["embedding"]]
     vectors = [vector for vector in found if vector]
     lengths = {len(vector) for vector in vectors}
     if len(vectors) != wanted or len(lengths) != 1 or (dimensions and lengths != {dimensions}):
-        raise ValueError("some are missing, or not as long as the others")
+        raise ValueError("some are missing or have another length")
     if not all(math.isfinite(value) for vector in vectors for value in vector):
-        raise ValueError("some are no numbers")
+        raise ValueError("some are not numbers")
     return vectors

@@ -76,7 +76,7 @@ class EmbeddingClient:
         except Exception as error:
             reason = error.message if isinstance(error, ToolError) else text_of(error)
             log.warning("the embedder %s failed: %s", self.embedder.name, reason)
-            self._failure = f"only words were compared, not meanings: the embedder failed ({reason})"
+            self._failure = f"keyword search only: the embedder failed ({reason})"
             self._backoff_until = time.monotonic() + PAUSE
             remarks.append(self._failure)
             return None
@@ -89,5 +89,5 @@ class EmbeddingClient:
         vectors: Sequence[Vector] = await found if inspect.isawaitable(found) else found
         lengths = {len(vector) for vector in vectors}
         if len(vectors) != len(texts) or len(lengths) != 1 or 0 in lengths:
-            raise ValueError(f"it gave {len(vectors)} vectors, of lengths {sorted(lengths)}, for {len(texts)} texts")
+            raise ValueError(f"it returned {len(vectors)} vectors of lengths {sorted(lengths)} for {len(texts)} texts")
         return vectors

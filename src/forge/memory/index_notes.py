@@ -92,7 +92,7 @@ class IndexFollower:
         """Sets a damaged index aside, unless the store did so already. Returns a message."""
         message = error.message if "set aside" in error.message else self.index.set_aside()
         self._reset()
-        return f"{message}. A new index was made from the notes, nothing is lost"
+        return f"{message}. A new index was built from the notes; nothing is lost"
 
     def discard(self) -> None:
         """Deletes the index."""
@@ -162,7 +162,7 @@ class IndexFollower:
         return note is None or note.digest != known.digest or bool(note.stamp and note.stamp != known.stamp)
 
     def _read(self, name: str) -> NoteContent | None:
-        """Reads a note. A note that is no text, or too long, counts as removed, and a remark says so."""
+        """Reads a note. A note that is not text or is too long counts as removed, and a remark says so."""
         self._problems.pop(name, None)
         self._recent.discard(name)
         try:
@@ -199,5 +199,5 @@ def _index_path(notes: Notes) -> Any:
     directory = state_directory(notes.workspace)
     if directory == notes.workspace / NAME and os.access(directory, os.W_OK):
         return directory / FILE
-    log.warning("%s: the index of the notes is kept in memory", explain_unusable(notes.workspace)[0])
+    log.warning("%s: the index of the notes is held in memory", explain_unusable(notes.workspace)[0])
     return None

@@ -155,7 +155,7 @@ def set_fact(connection: sqlite3.Connection, name: str, value: int | str) -> Non
 def _fetch_value(connection: sqlite3.Connection, query: str, *given: object) -> Any:
     row = connection.execute(query, given).fetchone()
     if row is None:
-        raise damage_error("something is missing in it")
+        raise damage_error("a part of it is missing")
     return row[0]
 
 

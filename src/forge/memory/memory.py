@@ -63,7 +63,20 @@ class ReindexReport(NamedTuple):
 
 
 class Memory:
-    """Notes in a directory. Any thread, and several processes at once, may use it."""
+    """Notes in a directory, found by words and by meaning. Any thread, and several processes at once, may use it.
+
+    Args:
+        directory: where the notes are.
+        embedder: finds notes by meaning; None: by words alone.
+        clock: the time of new notes.
+        writes: False: nothing may be written.
+
+    Example:
+        >>> memory = Memory(Path("notes"))
+        >>> _ = memory.write("We deploy on Mondays.")
+        >>> memory.names()[0].endswith(".md")
+        True
+    """
 
     def __init__(
         self,
@@ -96,7 +109,9 @@ class Memory:
         )
         remarks = list(dict.fromkeys(remarks))
         if waiting:
-            remarks.append(f"{waiting:,} pieces are found by their words only so far: `forge memory reindex` does more")
+            remarks.append(
+                f"{waiting:,} parts of notes are found by keywords only; `forge memory reindex` adds their vectors"
+            )
         return SearchResult(hits, remarks)
 
     async def reindex(self, *, anew: bool = False) -> ReindexReport:
@@ -123,7 +138,7 @@ class Memory:
             self._embedding.clear_backoff()
             embedded, waiting = await self._embed(self._embedding, float("inf"), remarks)
         if waiting:
-            remarks.append(f"{waiting:,} pieces have no vector yet")
+            remarks.append(f"{waiting:,} parts of notes have no vector yet")
         counts = await in_thread(lambda: self._open_follower().index.counts())
         return ReindexReport(
             counts["notes"],
@@ -151,7 +166,7 @@ class Memory:
     def write(self, content: str, target: Target = "today", title: str = "") -> WrittenEntry:
         """Appends to today's note, or to `MEMORY.md`, which does not age. It blocks. Raises `ToolError`."""
         if not content.strip():
-            raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Say what is to be remembered.")
+            raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Write the content to remember.")
         name = self.name_of(target)
         first, last = self.notes.append(name, self.entry(content, target, title))
         return WrittenEntry(name, first, last)
@@ -200,8 +215,8 @@ class Memory:
             try:
                 self._with_repair(lambda: follower.follow(remarks), remarks)
             except ToolError as error:  # the old index can still be searched
-                log.warning("the index of the notes could not be brought up to date: %s", error)
-                remarks.append(f"the index could not be brought up to date: {error.message}")
+                log.warning("the index of the notes could not be updated: %s", error)
+                remarks.append(f"the index could not be updated: {error.message}")
         return remarks
 
     def _open_follower(self) -> IndexFollower:
@@ -242,6 +257,9 @@ class Memory:
         name, dimensions = embedding.embedder.name, embedding.embedder.dimensions
         await in_thread(lambda: self._with_repair(lambda: index.use_embedder(name, dimensions), remarks))
         return await embedding.embed_missing(index, patience, remarks)
+
+    def __repr__(self) -> str:
+        return f"<Memory {self.notes.directory}>"
 
 
 def _ordinal(name: str) -> int:

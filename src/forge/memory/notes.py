@@ -50,7 +50,7 @@ class Notes:
         return self.directory.is_dir()
 
     def stamps(self) -> dict[str, str]:
-        """Returns every note with its stamp. Links, hidden files and files that do not end in `.md` are no notes."""
+        """Returns every note with its stamp. Links, hidden files and files that do not end in `.md` are not notes."""
         if not self.exists:
             return {}
         top = open_directory(self._top())
@@ -79,10 +79,10 @@ class Notes:
             after = os.fstat(descriptor)
         if len(content) > LARGEST:
             raise ToolError(
-                f"{quote_path(name)} has {max(after.st_size, LARGEST + 1):,} bytes;"
-                f" the most for a note are {LARGEST:,}",
+                f"{quote_path(name)} has {max(after.st_size, LARGEST + 1):,} bytes; the maximum for a note is"
+                f" {LARGEST:,}",
                 ErrorKind.USER,
-                "Make several notes of it.",
+                "Split it into several notes.",
             )
         is_stable = _stamp(before) == _stamp(after) and time.time_ns() - after.st_mtime_ns > STABLE_AFTER
         return Note(content, _stamp(after) if is_stable else "")
@@ -111,9 +111,9 @@ class Notes:
             after, lines = append_entry(decode_note(name, note.content) if note else None, entry)
             if len(after) > LARGEST:
                 raise ToolError(
-                    f"{quote_path(name)} would have {len(after):,} bytes; the most for a note are {LARGEST:,}",
+                    f"{quote_path(name)} would have {len(after):,} bytes; the maximum for a note is {LARGEST:,}",
                     ErrorKind.USER,
-                    "Write less, or ask the person to tidy the note up.",
+                    "Write less, or ask the person to shorten the note.",
                 )
             commit([Change(location, note.content if note else None, after, mode=0o600)], self.workspace)
         return lines
@@ -144,7 +144,9 @@ class Notes:
             raise _outside_error(path)
         name = self.name_of(location)
         if not _is_note(name):
-            raise ToolError(f"{quote_path(path)} is no note", ErrorKind.USER, "Notes are the .md files in the memory.")
+            raise ToolError(
+                f"{quote_path(path)} is not a note", ErrorKind.USER, "Notes are the .md files in the memory."
+            )
 
     def _missing_error(self, path: str) -> ToolError:
         names = sorted(self.stamps(), reverse=True)
@@ -152,7 +154,9 @@ class Notes:
         if hints:
             return ToolError("no such note", ErrorKind.NOT_FOUND, f"Did you mean {' or '.join(hints)}?")
         listed = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
-        return ToolError("no such note", ErrorKind.NOT_FOUND, f"There are: {listed}." if names else "There are none.")
+        return ToolError(
+            "no such note", ErrorKind.NOT_FOUND, f"There are: {listed}." if names else "There are no notes."
+        )
 
     def _top(self) -> Location:
         return Location(self._paths.workspace, self._prefix.rstrip("/") or ".", str(self.directory))
@@ -233,5 +237,5 @@ def _stamp(status: os.stat_result) -> str:
 
 
 def _outside_error(path: str) -> ToolError:
-    problem = f"{quote_path(path)} leads outside the memory"
+    problem = f"{quote_path(path)} is outside the memory"
     return ToolError(problem, ErrorKind.SECURITY, "Name a note, such as MEMORY.md; file_read reads other files.")

@@ -22,7 +22,7 @@ async def remember_session(
     title: str = "session",
     secrets: Secrets | None = None,
 ) -> WrittenEntry | None:
-    """Writes a summary of a session into today's note; None if nobody said anything. Secrets are masked."""
+    """Writes a summary of a session into today's note; None if there are no messages. Secrets are masked."""
     from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 
     if not any(message.role == "user" and message.text.strip() for message in messages):

@@ -20,7 +20,15 @@ LONGEST_ENTRY = 20_000  # characters written at once
 
 
 def memory_tools(memory: Memory) -> list[Tool]:
-    """Returns the tools of a memory."""
+    """Returns the tools of a memory: search, read and write notes.
+
+    Args:
+        memory: the memory.
+
+    Example:
+        >>> [made.spec.name for made in memory_tools(Memory(Path("notes")))]
+        ['memory_search', 'memory_get', 'memory_write']
+    """
     return [MemorySearch(memory), MemoryGet(memory), MemoryWrite(memory)]
 
 
@@ -37,7 +45,7 @@ class MemorySearch(
     },
     idempotent=True,
 ):
-    """Search what was noted in earlier sessions, by words and meaning. Read the whole note with memory_get."""
+    """Search the notes of earlier sessions, by keywords and meaning. Read the whole note with memory_get."""
 
     def __init__(self, memory: Memory, max_results: int = 5) -> None:
         self.memory = memory
@@ -46,10 +54,10 @@ class MemorySearch(
     async def run(
         self,
         query: Annotated[str, Limits(min_length=1, max_length=LONGEST_QUERY, example="how do we deploy?")],
-        max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS), "Pieces of notes at most."] = 5,
+        max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS), "Maximum number of results."] = 5,
     ) -> ToolResult:
         if not query.strip():
-            raise ToolError("the query is blank", ErrorKind.VALIDATION, "Say what to look for.")
+            raise ToolError("the query is blank", ErrorKind.VALIDATION, "Write what to search for.")
         most = self.max_results if max_results == 5 else max_results
         found = await self.memory.search(query, most)
         data: dict[str, Any] = {"results": [hit._asdict() for hit in found.hits]}
@@ -97,7 +105,7 @@ class MemoryWrite(
     target="target",
     argument_aliases={"text": "content", "note": "content", "file": "target", "where": "target"},
 ):
-    """Note something for later sessions, in today's note or, if it holds for good, in MEMORY.md. Never secrets."""
+    """Write a note for later sessions: in today's note or, for lasting facts, in MEMORY.md. Never secrets."""
 
     def __init__(self, memory: Memory, max_length: int = LONGEST_ENTRY) -> None:
         self.memory = memory
@@ -114,7 +122,7 @@ class MemoryWrite(
         self,
         ctx: ToolContext,
         content: Annotated[str, Limits(min_length=1, example="The person prefers short answers."), "Markdown."],
-        target: Annotated[Literal["today", "memory"], "today: the note of this day. memory: MEMORY.md."] = "today",
+        target: Annotated[Literal["today", "memory"], "today: the daily note. memory: MEMORY.md."] = "today",
     ) -> ToolResult:
         self._check(content, ctx)
         if ctx.cancelled:
@@ -126,15 +134,13 @@ class MemoryWrite(
 
     def _check(self, content: str, ctx: ToolContext) -> None:
         if not ctx.scope.writes:
-            problem = "nothing can be noted: writing files is switched off here"
-            raise ToolError(
-                problem, ErrorKind.PERMISSION, "The person can switch it on: workspace.writes in forge.yaml."
-            )
+            problem = "notes cannot be written: writing files is disabled here"
+            raise ToolError(problem, ErrorKind.PERMISSION, "The person can enable it: workspace.writes in forge.yaml.")
         if not content.strip():
-            raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Say what is to be remembered.")
+            raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Write the content to remember.")
         if len(content) > self.max_length:
             problem = f"the content has {len(content):,} characters, the limit is {self.max_length:,}"
-            raise ToolError(problem, ErrorKind.VALIDATION, "Note what matters, in fewer words.")
+            raise ToolError(problem, ErrorKind.VALIDATION, "Shorten the content.")
         check_secrets(content, ctx.activity.secrets)
 
     def _diff(self, content: str, target: Literal["today", "memory"]) -> str:
@@ -157,11 +163,11 @@ def check_secrets(content: str, secrets: Secrets) -> None:
     lines = content.split("\n")
     line = next((number for number, one in enumerate(lines, 1) if secrets.mask_all(one) != one), 0)
     where = f"line {line}" if line and len(lines) > 1 else "the content"
-    what = "holds a secret" if secrets.mask(content) != content else "holds what looks like a secret"
+    what = "contains a secret" if secrets.mask(content) != content else "contains something that looks like a secret"
     raise ToolError(
         f"{where} {what}; nothing was written",
         ErrorKind.SECURITY,
-        "Leave it out: say where it is kept, not what it is.",
+        "Remove the secret: note where it is stored, not its value.",
     )
 
 

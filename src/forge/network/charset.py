@@ -49,23 +49,23 @@ def read_text(body: bytes, content_type: str = "", *, cut: bool = False) -> Deco
     if declared.startswith(("utf-16", "utf-32")):
         if (text := _decode_strictly(body, declared, cut)) is not None and "\x00" not in text[:_HEAD]:
             return DecodedText(text, declared)
-        return _guess_text(body, cut, f"declared as {declared}, which it is not")
+        return _guess_text(body, cut, f"declared as {declared}, but it is not")
     if _is_binary(body):
         return DecodedText(
             body.decode("latin-1"), "binary", "not text: every byte is shown as one character", binary=True
         )
     if not declared:
-        return _guess_text(body, cut, f"declared as {unknown!r}, which is no known charset" if unknown else "")
+        return _guess_text(body, cut, f"declared as {unknown!r}, which is not a known charset" if unknown else "")
     text = _decode_strictly(body, declared, cut)
     if declared != "utf-8" and (text is None or declared in _WESTERN) and not body.isascii():
         if (real := _decode_strictly(body, "utf-8", cut)) is not None:
             return DecodedText(real, "utf-8", f"declared as {declared}, but it is UTF-8")
         if declared == "ascii":
-            return _guess_text(body, cut, "declared as ascii, which it is not")
+            return _guess_text(body, cut, "declared as ascii, but it is not")
     if text is not None:
         return DecodedText(text, declared)
     if declared == "utf-8" and _count_replaced(body, "utf-8", cut) > len(body) // 50:
-        return _guess_text(body, cut, "declared as utf-8, which it is not")
+        return _guess_text(body, cut, "declared as utf-8, but it is not")
     return _decode_declared(body, declared, cut, "")
 
 
@@ -76,7 +76,7 @@ def _guess_text(body: bytes, cut: bool, why: str) -> DecodedText:
         return DecodedText(body.decode("latin-1"), "binary", f"{why}; {note}" if why else note, binary=True)
     if (text := _decode_strictly(body, "utf-8", cut)) is not None:
         return DecodedText(text, "utf-8", f"{why}; read as UTF-8" if why else "")
-    note = "guessed to be windows-1252: letters beyond ASCII may be wrong"
+    note = "guessed to be windows-1252: non-ASCII letters may be wrong"
     return DecodedText(_decode_western(body), "cp1252", f"{why}; {note}" if why else note)
 
 

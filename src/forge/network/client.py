@@ -63,7 +63,7 @@ async def fetch(
     """
     if method.upper() not in METHODS:
         known = ", ".join(sorted(METHODS))
-        raise ToolError(f"the method {method[:30]!r} is not known", ErrorKind.VALIDATION, f"Use one of {known}.")
+        raise ToolError(f"unknown method {method[:30]!r}", ErrorKind.VALIDATION, f"Use one of {known}.")
     request = _Request(method.upper(), read_url(url), check_headers(headers), body, idempotent)
     fetching = _FetchChain(egress if egress is not None else Egress.current(), limits, follow, on_progress)
     problem: Exception
@@ -73,7 +73,7 @@ async def fetch(
     except ToolError:
         raise
     except TimeoutError:
-        problem = _timeout_error(fetching.current or request, f"no complete answer within {limits.total:g} s")
+        problem = _timeout_error(fetching.current or request, f"no complete response within {limits.total:g} s")
     except Exception as error:
         problem = _connection_error(error, fetching.current or request, limits)
     raise problem  # raised here, so that its context holds no exception that knows the headers
@@ -100,7 +100,7 @@ class _FetchChain:
                 raise ToolError(
                     f"more than {self.limits.redirects} redirects, the last one from {request.url.origin}",
                     ErrorKind.USER,
-                    "Ask for the page they should lead to, if it is known.",
+                    "Request the final URL directly, if you know it.",
                 )
             hops.append(str(request.url))
             request = found
@@ -202,7 +202,7 @@ def _build_redirect(request: _Request, status: int, target: Url) -> _Request:
 def _read_headers(raw: list[tuple[bytes, bytes]], limits: Limits) -> Pairs:
     if len(raw) > limits.headers or sum(len(name) + len(value) for name, value in raw) > limits.header_size:
         raise ToolError(
-            f"the answer has more than {limits.headers} headers, or more than {limits.header_size // 1024} KiB of them",
+            f"the response has more than {limits.headers} headers, or over {limits.header_size // 1024} KiB of them",
             ErrorKind.SYSTEM,
             "The server is at fault; look for the same content elsewhere.",
         )
@@ -258,9 +258,9 @@ async def _drain(answer: httpcore2.Response, headers: Pairs) -> None:
 
 def _timeout_error(request: _Request, what: str) -> ToolError:
     return ToolError(
-        f"asking {request.url.origin}: {what}",
+        f"requesting {request.url.origin}: {what}",
         ErrorKind.TIMEOUT,
-        "Try again later, ask for less, or allow more time.",
+        "Try again later, request less, or allow more time.",
     )
 
 
@@ -268,9 +268,9 @@ def _connection_error(error: Exception, request: _Request, limits: Limits) -> Ex
     """Returns the error for a failed connection, or any other exception unchanged."""
     import httpcore2  # heavy
 
-    action = f"asking {request.url.origin}"
+    action = f"requesting {request.url.origin}"
     if isinstance(error, httpcore2.ReadTimeout | httpcore2.WriteTimeout):
-        return _timeout_error(request, f"nothing came for {limits.read:g} s")
+        return _timeout_error(request, f"no data for {limits.read:g} s")
     if isinstance(error, httpcore2.ConnectTimeout):
         problem = _timeout_error(request, f"no connection within {limits.connect:g} s")
         problem.passing = True
@@ -280,19 +280,22 @@ def _connection_error(error: Exception, request: _Request, limits: Limits) -> Ex
         return ToolError(
             f"{action}: no secure connection: {said}",
             ErrorKind.SECURITY,
-            "Check the address; for a certificate of one's own, FORGE_TRUST_ENV=1 makes SSL_CERT_FILE count.",
+            "Check the address. To trust your own certificates, set SSL_CERT_FILE and FORGE_TRUST_ENV=1.",
         )
     if isinstance(error, httpcore2.ConnectError | httpcore2.ProxyError):
         what = f"no connection: {said}" if said else "no connection"
         return ToolError(
-            f"{action}: {what}", ErrorKind.SYSTEM, "Check host and port, and that the server runs.", passing=True
+            f"{action}: {what}",
+            ErrorKind.SYSTEM,
+            "Check the host, the port, and that the server is running.",
+            passing=True,
         )
     if isinstance(error, httpcore2.LocalProtocolError):
         return ToolError(f"{action}: the request cannot be sent: {said}", ErrorKind.VALIDATION, "Check the headers.")
     if isinstance(error, httpcore2.RemoteProtocolError):
         may_repeat = request.idempotent or request.method in ("GET", "HEAD")
         dropped = "without sending a response" in said and may_repeat  # an idle connection may be
-        what = f"{action}: the answer is no proper HTTP: {said.partition(': ')[0]}"  # without the server's own text
+        what = f"{action}: the response is not valid HTTP: {said.partition(': ')[0]}"  # without the server's own text
         return ToolError(what, ErrorKind.SYSTEM, "Try again later.", passing=dropped)
     if isinstance(error, httpcore2.NetworkError):
         what = f"{action}: the connection broke"

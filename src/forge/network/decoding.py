@@ -139,7 +139,7 @@ def _inflate(stream: Any, chunk: bytes) -> Iterator[bytes]:
 
 def _encoding_error(how: str) -> ToolError:
     return ToolError(
-        f"the answer is {how}, which cannot be unpacked here",
+        f"the response is {how}, which is not supported",
         ErrorKind.SYSTEM,
         f"The server was asked for {ACCEPTED} and ignored it; look for the same content elsewhere.",
     )
@@ -147,5 +147,7 @@ def _encoding_error(how: str) -> ToolError:
 
 def _broken_body_error(why: str) -> ToolError:
     return ToolError(
-        f"the answer cannot be unpacked: {why}", ErrorKind.SYSTEM, "Try again, or look for the same content elsewhere."
+        f"the response cannot be decompressed: {why}",
+        ErrorKind.SYSTEM,
+        "Try again, or look for the same content elsewhere.",
     )

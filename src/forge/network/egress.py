@@ -43,14 +43,22 @@ class _HostRule(NamedTuple):
 
 @dataclass(frozen=True)
 class Egress:
-    """Defines what may be reached. `open`: every public address; `allowlist`: the domains; `deny-all`: nothing.
+    """Says which addresses tools may reach. `open`: every public address; `allowlist`: the domains; `deny-all`:
+    nothing.
 
-    `domains` are hosts, `*.host` for subdomains only, with `:port` or without. `private` names non-public targets
-    and may be reached all the same: hosts, addresses or ranges, with `:port` or without; in an allowlist such an entry
-    stands for itself. Addresses where clouds hand out credentials are refused whatever is set.
+    Addresses where clouds hand out credentials are refused whatever is set. With a proxy, only the text of a URL can be
+    judged: the proxy resolves names, and has to refuse forbidden addresses.
 
-    With a `proxy` (a URL; `FORGE_TRUST_ENV=1` takes it from the environment) only the text of a URL can be judged:
-    the proxy resolves names, and has to refuse forbidden addresses.
+    Args:
+        mode: "open", "allowlist" or "deny-all".
+        domains: hosts, `*.host` for subdomains only, with `:port` or without.
+        private: non-public targets that may be reached all the same: hosts, addresses or ranges, with `:port` or
+            without. In an allowlist such an entry stands for itself.
+        proxy: the URL of a proxy; `FORGE_TRUST_ENV=1` takes it from the environment.
+
+    Example:
+        >>> Egress("allowlist", domains=("api.example.com",)).mode
+        'allowlist'
     """
 
     mode: Mode = "open"
@@ -61,11 +69,11 @@ class Egress:
     def __post_init__(self) -> None:
         for where in ("domains", "private"):
             if isinstance(getattr(self, where), str):
-                raise ValueError(f"egress.{where} is a list; {_entry_advice(where)}")
+                raise ValueError(f"egress.{where} must be a list; {_entry_advice(where)}")
         object.__setattr__(self, "domains", tuple(self.domains))
         object.__setattr__(self, "private", tuple(self.private))
         if self.mode not in get_args(Mode):
-            raise ValueError(f"egress.mode: {self.mode!r} is none of {', '.join(get_args(Mode))}")
+            raise ValueError(f"egress.mode: {self.mode!r} is not one of {', '.join(get_args(Mode))}")
         _ = self._domains, self._private  # a wrong entry is an error at once
 
     @classmethod
@@ -161,10 +169,10 @@ def use_egress(egress: Egress) -> Iterator[None]:
 def _read_rule(entry: str, where: str) -> _HostRule:
     parts = _ENTRY.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if parts is None:
-        raise ValueError(f"egress.{where}: {entry!r} is no host; {_entry_advice(where)}")
+        raise ValueError(f"egress.{where}: {entry!r} is not a host; {_entry_advice(where)}")
     port = int(parts[5]) if parts[5] else None
     if port is not None and not 0 < port < 65_536:
-        raise ValueError(f"egress.{where}: {entry!r} has no port between 1 and 65535")
+        raise ValueError(f"egress.{where}: {entry!r} has an invalid port; use 1 to 65535")
     host = parts[6] or (parts[2] + (parts[3] or "") if parts[2] else parts[4])
     if "/" in host:
         return _HostRule(host, _read_network(host, entry, where), False, port)
@@ -181,8 +189,8 @@ def _read_network(host: str, entry: str, where: str) -> Network:
         try:
             return ipaddress.ip_network(host)
         except ValueError as error:
-            raise ValueError(f"egress.{where}: {entry!r} is no range of addresses: {error}") from None
-    raise ValueError(f"egress.{where}: {entry!r} is no domain; {_entry_advice(where)}")
+            raise ValueError(f"egress.{where}: {entry!r} is not an address range: {error}") from None
+    raise ValueError(f"egress.{where}: {entry!r} is not a domain; {_entry_advice(where)}")
 
 
 def _entry_advice(where: str) -> str:
@@ -202,7 +210,7 @@ def _refuse_address(url: Url, address: str, why: str) -> NoReturn:
 
 def _refuse_metadata(url: Url, what: str) -> NoReturn:
     raise ToolError(
-        f"{url.origin} may not be reached: {what} is where a cloud hands out its credentials",
+        f"{url.origin} is not allowed: {what} is a cloud's metadata address, which gives out credentials",
         ErrorKind.SECURITY,
         "No setting allows it.",
     )
@@ -212,7 +220,7 @@ def _refuse(url: Url, why: str, setting: str) -> NoReturn:
     host = f"[{url.host}]" if ":" in url.host else url.host
     written = setting.format(host=f'"{host}"', host_and_port=f'"{host}:{url.port}"')
     raise ToolError(
-        f"{url.origin} may not be reached: {why}",
+        f"{url.origin} is not allowed: {why}",
         ErrorKind.SECURITY,
         f"A person can allow it with `egress: {{{written}}}` in the forge.yaml that --config names; do not try other "
         "spellings.",

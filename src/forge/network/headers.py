@@ -65,7 +65,7 @@ def drop_body_headers(headers: Pairs) -> Pairs:
 def _check_pair(name: str, value: str) -> bool:
     """Raises `ToolError` for a forbidden pair, otherwise returns False. Never shows the value: it may be a secret."""
     if not _NAME.fullmatch(name):
-        raise _header_error(f"{name[:60]!r} is no name of a header", "Names are letters, digits and dashes.")
+        raise _header_error(f"{name[:60]!r} is not a valid header name", "Names are letters, digits and dashes.")
     if name.lower() in _OURS:
         raise _header_error(f"the header {name} is set by the client itself", "Leave it out.")
     if _FORBIDDEN.search(value):

@@ -97,7 +97,7 @@ def _read_proxy(proxy: str) -> httpcore2.Proxy:
         port = -1
     if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
         raise ToolError(
-            "the configured proxy is not understood",
+            "the configured proxy is not a valid URL",
             ErrorKind.CONFIG,
             "Write it like http://proxy.example.com:3128 in egress.proxy, or in HTTPS_PROXY with FORGE_TRUST_ENV=1.",
         )

@@ -64,7 +64,7 @@ def read_url(text: str) -> Url:
         _refuse("not a complete URL", _EXAMPLE)
     scheme = parts[1].lower()
     if scheme not in PORTS:
-        _refuse(f"the scheme {scheme[:30]}: is not spoken here", "Only http:// and https:// are.")
+        _refuse(f"the scheme {scheme[:30]}: is not supported", "Only http:// and https:// are.")
     host, port, address = _read_authority(parts[2])
     try:
         target = quote(parts[3] or "/", safe=_SAFE) + quote(parts[4] or "", safe=_SAFE)
@@ -82,7 +82,7 @@ def read_redirect(base: Url, location: str) -> Url:
     except (ToolError, ValueError) as error:
         why = _QUOTED.sub("that", str(error))  # an error must not quote a server
     raise ToolError(
-        f"{base.origin} redirects to what cannot be asked: {why}",
+        f"{base.origin} redirects to a URL that is not supported: {why}",
         ErrorKind.SECURITY,
         "The server is at fault; look for the same content elsewhere.",
     )
@@ -101,23 +101,23 @@ def read_host(host: str) -> tuple[str, Address | None]:
         four = ipaddress.IPv4Address(_read_ipv4_number(host, labels))
         return str(four), four
     if len(host) > 253 or not all(map(_LABEL.fullmatch, labels)):
-        _refuse(f"no host is named {host[:100]!r}", _EXAMPLE)
+        _refuse(f"{host[:100]!r} is not a valid host name", _EXAMPLE)
     return host, None
 
 
 def _read_authority(authority: str) -> tuple[str, int, Address | None]:
     if "@" in authority:
-        _refuse("the URL carries a user name or password", "Send credentials in the Authorization header.")
+        _refuse("the URL contains a user name or password", "Send credentials in the Authorization header.")
     if "\\" in authority:
         _refuse("the URL has a backslash in its host", _EXAMPLE)
     if "%" in authority:
-        _refuse("the host has a % sign: neither escapes nor zone ids are accepted", _EXAMPLE)
+        _refuse("the host has a % sign: escapes and zone ids are not supported", _EXAMPLE)
     parts = _AUTHORITY.fullmatch(authority)
     if parts is None or not parts[1]:
         _refuse("the URL has no readable host and port", _EXAMPLE)
     port = int(parts[2]) if parts[2] else 0
     if parts[2] and not 0 < port < 65_536:
-        _refuse(f"there is no port {parts[2]}", "Ports are 1 to 65535.")
+        _refuse(f"{parts[2]} is not a valid port", "Ports are 1 to 65535.")
     host, address = read_host(parts[1])
     return host, port, address
 
@@ -167,7 +167,9 @@ def _to_ascii(host: str) -> str:
     except (UnicodeError, ValueError):  # IDNAError is a UnicodeError
         _refuse(f"{host[:100]!r} is not a domain name", "Write it in its ASCII form (xn--…).")
     if name.removesuffix(".") not in (_encode_unchanged(host), _encode_by_old_rules(host)):
-        _refuse(f"{host[:100]!r} means different names to different programs", "Write it in its ASCII form (xn--…).")
+        _refuse(
+            f"{host[:100]!r} is read as different names by different programs", "Write it in its ASCII form (xn--…)."
+        )
     return name
 
 

@@ -91,13 +91,13 @@ _NEW = Schedule(id="", cron="", task="")
 
 
 def check_no_secret(definition: Mapping[str, Any], secrets: Secrets) -> None:
-    """Raises `ToolError` if a text holds a registered secret: stored masked, the task could not be done."""
+    """Raises `ToolError` if a text contains a registered secret: a masked secret would break the task."""
     for key, value in definition.items():
         if isinstance(value, str) and secrets.mask(value) != value:
             raise ToolError(
-                f"a schedule is stored and shown, and its {key} holds a secret",
+                f"the {key} contains a secret, but schedules are stored and shown",
                 ErrorKind.SECURITY,
-                "Name the environment variable or the file that holds the secret; the task finds the value there.",
+                "Name the environment variable or the file with the secret; the task can read the value there.",
             )
 
 
@@ -143,7 +143,7 @@ def has_definition(row: Row, wanted: Schedule) -> bool:
 def check_may_change(schedule: Schedule) -> None:
     if schedule.source is Source.CONFIG:
         raise ToolError(
-            f"{schedule.id} is declared in {schedule.origin}, and cannot be changed here",
+            f"{schedule.id} is declared in {schedule.origin}, so it cannot be changed here",
             ErrorKind.PERMISSION,
             f"Ask the person to edit {schedule.origin}, or use another id.",
         )
@@ -156,9 +156,9 @@ def read_declared(entries: Sequence[Mapping[str, Any]], origin: str) -> dict[str
         for key, value in entry.items():
             if key not in _KEYS:
                 known = ", ".join(sorted(_KEYS))
-                raise ToolError(f"{key_path}.{key}: unknown key", ErrorKind.CONFIG, f"Known are {known}.")
+                raise ToolError(f"{key_path}.{key}: unknown key", ErrorKind.CONFIG, f"Use one of {known}.")
             if not isinstance(value, _KEYS[key]):
-                kind = "true or false" if _KEYS[key] is bool else "a text"
+                kind = "true or false" if _KEYS[key] is bool else "a string"
                 raise ToolError(f"{key_path}.{key}: expected {kind}", ErrorKind.CONFIG, "Fix the file.")
         if missing := {"cron", "task"} - entry.keys():
             raise ToolError(f"{key_path}: {min(missing)} is missing", ErrorKind.CONFIG, "Fix the file.")
@@ -167,8 +167,6 @@ def read_declared(entries: Sequence[Mapping[str, Any]], origin: str) -> dict[str
         except ToolError as error:
             raise ToolError(f"{key_path}: {error.message}", ErrorKind.CONFIG, error.suggestion) from error
         if one.id in found:
-            raise ToolError(
-                f"{key_path}: there is a schedule {one.id!r} already", ErrorKind.CONFIG, "Give it another id."
-            )
+            raise ToolError(f"{key_path}: the id {one.id!r} is already in use", ErrorKind.CONFIG, "Use another id.")
         found[one.id] = one
     return found

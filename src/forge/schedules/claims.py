@@ -14,8 +14,8 @@ from forge.schedules.schedule_rows import Row, add_run, require_row, rows, runs
 LEASE = 60.0  # seconds without a heartbeat after which a run is lost
 SMALL_STEP = 300.0  # seconds: a clock set back by less is as good as right
 LARGE_STEP = 3 * 3_600.0  # seconds: a clock set back by more was wrong before
-GONE = "the process that ran it is gone; whether the task was done is unknown"
-STILL_ACTIVE = "the run before it was still active"
+GONE = "the process that ran it is gone; it is unknown if the task was done"
+STILL_ACTIVE = "the previous run was still active"
 
 _ACTIVE = "(SELECT schedule FROM schedule_runs WHERE status = 'running')"
 
@@ -75,7 +75,7 @@ def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> 
     _mark_lost(connection, at, owner)
     if connection.execute(f"SELECT 1 WHERE ? IN {_ACTIVE}", (schedule.id,)).fetchone():
         raise ToolError(
-            f"{schedule.id} is running already", suggestion="Wait until it ends: `forge schedule history` shows it."
+            f"{schedule.id} is already running", suggestion="Wait until it ends: `forge schedule history` shows it."
         )
     connection.execute("UPDATE schedules SET last_fire = ? WHERE id = ?", (at.wall, schedule.id))
     return Claim(
@@ -171,7 +171,7 @@ def _advance(connection: sqlite3.Connection, row: Row, now: float, *, spent: boo
     try:
         following = None if spent else row.next_after(now)
     except ToolError as error:  # its zone is gone from this machine, say
-        following, problem = None, f"it cannot be planned any more: {error.message}"
+        following, problem = None, f"its next time cannot be computed: {error.message}"
     connection.execute(
         "UPDATE schedules SET next_fire = ?, planned = ?, spent = ?, enabled = enabled AND NOT ? WHERE id = ?",
         (following, now, spent, spent or bool(problem), row.schedule.id),

@@ -52,7 +52,7 @@ class Cron:
     def parse(cls, text: str, timezone: str = "UTC") -> Cron:
         """Parses a rule. Raises `ToolError`, which names the wrong field and the allowed values."""
         if len(text) > LONGEST:
-            raise _cron_error(text, f"it has {len(text):,} characters, {LONGEST} are the most")
+            raise _cron_error(text, f"it has {len(text):,} characters; the maximum is {LONGEST}")
         words = " ".join(text.split())
         zone = zone_name(timezone.strip() or "UTC")
         if words.casefold().startswith("@every"):
@@ -110,7 +110,7 @@ def _check_fields(words: str) -> None:
         raise _cron_error(words, "there is no such alias", advice)
     parts = _plain_fields(words).split(" ")
     if len(parts) != len(_FIELDS):
-        raise _cron_error(words, f"it has {len(parts) if words else 0} fields, and must have 5", _HOW)
+        raise _cron_error(words, f"it has {len(parts) if words else 0} fields instead of 5", _HOW)
     for part, field, (name, values, count) in zip(parts, list(Field)[1:], _FIELDS, strict=True):
         try:
             field.parse(part)
@@ -123,7 +123,9 @@ def _check_fields(words: str) -> None:
         for step in re.findall(r"/(\d+)", part):
             if int(step) > count:
                 raise _cron_error(
-                    words, f"the {name} {brief(part)} steps over its whole range", _advice(name, int(step))
+                    words,
+                    f"the {name} {brief(part)} has a step that is larger than its range",
+                    _advice(name, int(step)),
                 )
     try:
         CronSim(" ".join(parts), datetime.fromtimestamp(_BEGINNING))
@@ -133,19 +135,19 @@ def _check_fields(words: str) -> None:
 
 def _advice(name: str, step: int) -> str:
     unit = {"minute": "m", "hour": "h", "day of the month": "d"}.get(name)
-    return f'For such an interval write "@every {step}{unit}".' if unit else "Name the values, separated by commas."
+    return f'Write "@every {step}{unit}" for this interval.' if unit else "List the values, separated by commas."
 
 
 def _parse_interval(words: str) -> float:
     duration = words[len("@every") :].replace(" ", "").casefold()
     if not words[len("@every") :].startswith(" ") or not _DURATION.fullmatch(duration):
         raise _cron_error(
-            words, "it has no duration that can be read", 'Write it like "@every 90m", "@every 1h30m" or "@every 2d".'
+            words, "its duration is missing or invalid", 'Write it like "@every 90m", "@every 1h30m" or "@every 2d".'
         )
     seconds = sum(float(amount) * _UNITS[unit] for amount, unit in re.findall(r"([\d.]+)([smhdw])", duration))
     if seconds < SHORTEST_INTERVAL:
         raise _cron_error(
-            words, f"{seconds:g} seconds are too short an interval", "One minute is the shortest: @every 1m."
+            words, f"an interval of {seconds:g} seconds is too short", "The minimum is one minute: @every 1m."
         )
     if seconds > LONGEST_INTERVAL:
         raise _cron_error(words, "the interval is longer than a year", "Use @yearly, or five fields.")

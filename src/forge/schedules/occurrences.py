@@ -38,9 +38,9 @@ class Progress(NamedTuple):
 class Refusal(Enum):
     """Reasons why a time cannot be claimed."""
 
-    ELSEWHERE = "another process has seen to it"
-    ACTIVE = "the run before it is still active"
-    SWITCHED_OFF = "the schedule is switched off"
+    ELSEWHERE = "another process handled it"
+    ACTIVE = "the previous run is still active"
+    SWITCHED_OFF = "the schedule is disabled"
 
 
 class OccurrenceStore(Protocol[T_co]):

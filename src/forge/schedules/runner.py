@@ -30,11 +30,20 @@ log = logging.getLogger(__name__)
 
 
 class Runner:
-    """Runs schedules when they are due. `run` does the work of one; its exceptions become failed runs.
+    """Runs schedules when they are due. Exceptions of `run` become failed runs.
 
-    The time is the store's. `report` receives every run when it begins and when it ends, and each skipped or lost run.
-    `timeout` is how many seconds one run may take; None: no limit. `shared` is where each time is claimed as well,
-    since workers may fire the same schedules from another store.
+    Args:
+        store: the schedules. The time is the store's.
+        run: does the work of one schedule.
+        report: receives every run when it begins and when it ends, and each skipped or lost run.
+        parallel: how many runs at once.
+        timeout: the seconds that one run may take; None: no limit.
+        wait: waits for the next due time; tests replace it.
+        shared: where each time is claimed as well, since workers may fire the same schedules from another store.
+
+    Example:
+        >>> Runner(ScheduleStore(None), run=lambda schedule: None).store.list()
+        []
     """
 
     def __init__(
@@ -138,7 +147,7 @@ class Runner:
         try:
             refusal = await in_thread(lambda: shared.claim(due, self.store.clock(), self.owner))
         except ToolError as error:
-            words = f"it could not be agreed with the workers who runs it: {error.message}"
+            words = f"the schedule could not be claimed from the workers' database: {error.message}"
             return self._store_end(claim, Status.FAILED, Outcome(success=False, error=words), began)
         except asyncio.CancelledError:
             self._store_stop(claim, began)
@@ -157,7 +166,7 @@ class Runner:
         try:
             await asyncio.wait_for(in_thread(lambda: shared.release(self.owner, schedule_id)), RELEASE)
         except (ToolError, TimeoutError) as error:  # the lease ends by itself
-            log.error("schedules: %s could not be released: %s", schedule_id or "what was held", text_of(error))
+            log.error("schedules: %s could not be released: %s", schedule_id or "all schedules", text_of(error))
 
     async def _run_claim(self, claim: Claim) -> Run:
         """Runs a claim and stores how it ended."""
@@ -243,7 +252,7 @@ class Runner:
             if task.done():
                 del self._active[number]
                 if not task.cancelled() and (error := task.exception()) is not None:
-                    log.error("schedules: how a run ended could not be remembered: %s", text_of(error))
+                    log.error("schedules: the result of a run could not be stored: %s", text_of(error))
 
     async def _stop(self, heartbeat: asyncio.Task[None]) -> None:
         for task in (*self._active.values(), heartbeat):

@@ -35,7 +35,7 @@ class Status(StrEnum):
     RUNNING = "running"
     COMPLETED = "completed"
     FAILED = "failed"
-    SKIPPED = "skipped"  # the run before it was still active
+    SKIPPED = "skipped"  # the previous run was still active
     CANCELLED = "cancelled"  # the runner was stopped
     LOST = "lost"  # the runner was killed: the task may or may not be done
 
@@ -148,15 +148,15 @@ def check_id(name: str) -> None:
 
 def check_task(task: str) -> str:
     if not task.strip():
-        raise ToolError("the task is blank", ErrorKind.VALIDATION, "Say what is to be done.")
+        raise ToolError("the task is blank", ErrorKind.VALIDATION, "Write the task for the agent.")
     if len(task) > LONGEST_TASK:
         raise ToolError(
-            f"the task has {len(task):,} characters, {LONGEST_TASK:,} are the most",
+            f"the task has {len(task):,} characters; the maximum is {LONGEST_TASK:,}",
             ErrorKind.VALIDATION,
-            "Put the details into a file or a skill, and name it.",
+            "Put the details into a file or a skill, and name that in the task.",
         )
     if "\0" in task:
-        raise ToolError("the task has a NUL character in it", ErrorKind.VALIDATION, "Leave it out.")
+        raise ToolError("the task contains a NUL character", ErrorKind.VALIDATION, "Remove it.")
     return sendable(task)
 
 

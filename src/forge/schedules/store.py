@@ -11,8 +11,7 @@ from typing import Any, Self, Unpack
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
-from forge.schedules import claims as _claims
-from forge.schedules import schedule_rows as _rows
+from forge.schedules import claims, schedule_rows
 from forge.schedules.check_schedule import (
     NO_CHAT,
     CurrentChat,
@@ -39,8 +38,16 @@ Schedules = list[Schedule]  # inside the class, `list` is its method
 class ScheduleStore:
     """Schedules in a database. Every change is one transaction, so that many processes may share it.
 
-    `clock` is the wall clock. `steady` is a monotonic clock that all processes of the machine share; it distinguishes
-    a killed runner from a busy one, whatever happens to the wall clock.
+    Args:
+        path: the file; None: in memory. `ScheduleStore.of(workspace)` uses the file of a project.
+        clock: the wall clock.
+        steady: a monotonic clock that all processes of the machine share. It distinguishes a killed runner from a busy
+            one, whatever happens to the wall clock.
+
+    Example:
+        >>> store = ScheduleStore(None)
+        >>> store.set(id="nightly", cron="0 3 * * *", task="Check the backups.").enabled
+        True
     """
 
     def __init__(
@@ -53,7 +60,7 @@ class ScheduleStore:
         self.path = path
         self.clock = clock
         self.steady = steady
-        self._store = Store(path, "schedules", _rows.MIGRATIONS)
+        self._store = Store(path, "schedules", schedule_rows.MIGRATIONS)
 
     @classmethod
     def of(cls, workspace: Path) -> ScheduleStore:
@@ -61,8 +68,11 @@ class ScheduleStore:
         directory = state_directory(workspace)
         if directory != workspace / NAME:
             problem, way = explain_unusable(workspace)
-            raise ToolError(f"{problem}, so no schedule can be kept there", ErrorKind.CONFIG, way)
+            raise ToolError(f"{problem}, so no schedule can be stored there", ErrorKind.CONFIG, way)
         return cls(directory / FILE)
+
+    def __repr__(self) -> str:
+        return f"<ScheduleStore {self.path if self.path is not None else 'in memory'}>"
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +95,7 @@ class ScheduleStore:
         """
         with self._store.write_transaction() as connection:
             _, row = self._merge_definition(connection, by, here, definition)
-            _rows.write_row(connection, row)
+            schedule_rows.write_row(connection, row)
         return row.schedule
 
     def draft(
@@ -98,18 +108,18 @@ class ScheduleStore:
 
     def get(self, id: str) -> Schedule:
         with self._store.read_transaction() as connection:
-            return _rows.require_row(connection, id).schedule
+            return schedule_rows.require_row(connection, id).schedule
 
     def list(self, enabled_only: bool = False) -> Schedules:
         """Returns all schedules in the order of their ids."""
         condition = "WHERE enabled ORDER BY id" if enabled_only else "ORDER BY id"
         with self._store.read_transaction() as connection:
-            return [row.schedule for row in _rows.rows(connection, condition)]
+            return [row.schedule for row in schedule_rows.rows(connection, condition)]
 
     def delete(self, id: str, by: Source = Source.MODEL) -> Schedule:
         """Removes a schedule; its history stays. A model may not remove what the configuration declares."""
         with self._store.write_transaction() as connection:
-            found = _rows.require_row(connection, id).schedule
+            found = schedule_rows.require_row(connection, id).schedule
             if by is not Source.PERSON:
                 check_may_change(found)
             connection.execute("DELETE FROM schedules WHERE id = ?", (found.id,))
@@ -125,18 +135,18 @@ class ScheduleStore:
         """Returns the runs, the latest first."""
         if schedule_id is None:
             with self._store.read_transaction() as connection:
-                return _rows.runs(connection, "ORDER BY id DESC LIMIT ?", (limit,))
+                return schedule_rows.runs(connection, "ORDER BY id DESC LIMIT ?", (limit,))
         with self._store.read_transaction() as connection:
             condition = "WHERE schedule = ? ORDER BY id DESC LIMIT ?"
-            found = _rows.runs(connection, condition, (sendable(schedule_id), limit))
+            found = schedule_rows.runs(connection, condition, (sendable(schedule_id), limit))
             if not found:
-                _rows.require_row(connection, schedule_id)
+                schedule_rows.require_row(connection, schedule_id)
             return found
 
     def run(self, number: int) -> Run | None:
         """Returns a run by its number; None if it is too old and was deleted."""
         with self._store.read_transaction() as connection:
-            return _rows.run_of(connection, number)
+            return schedule_rows.run_of(connection, number)
 
     def declare(self, entries: Sequence[Mapping[str, Any]], origin: str = "forge.yaml") -> None:
         """Makes the schedules of a configuration file be exactly these. Unchanged schedules keep their plans.
@@ -145,7 +155,7 @@ class ScheduleStore:
         """
         wanted = read_declared(entries, origin)
         with self._store.read_transaction() as connection:
-            if _is_declared(_rows.rows(connection, "WHERE origin = ?", (origin,)), wanted):
+            if _is_declared(schedule_rows.rows(connection, "WHERE origin = ?", (origin,)), wanted):
                 return
         with self._store.write_transaction() as connection:
             now = self.clock()
@@ -153,13 +163,13 @@ class ScheduleStore:
                 "DELETE FROM schedules WHERE id = ? AND origin = ?",
                 [
                     (row.schedule.id, origin)
-                    for row in _rows.rows(connection, "WHERE origin = ?", (origin,))
+                    for row in schedule_rows.rows(connection, "WHERE origin = ?", (origin,))
                     if row.schedule.id not in wanted
                 ],
             )
             for one in wanted.values():
-                _rows.write_row(connection, revise_row(_rows.row_of(connection, one.id), one, now))
-            _check_room(_rows.count(connection) - 1)
+                schedule_rows.write_row(connection, revise_row(schedule_rows.row_of(connection, one.id), one, now))
+            _check_room(schedule_rows.count(connection) - 1)
 
     # for runners
 
@@ -174,45 +184,45 @@ class ScheduleStore:
     def tick(self, owner: str, free: int, upto: float | None = None) -> Tick:
         """Claims due schedules for `owner`: at most `free`, and only those due by `upto`."""
         with self._store.read_transaction() as connection:
-            if not _claims.has_work(connection, self._now()):
+            if not claims.has_work(connection, self._now()):
                 return Tick([], [], [])
         with self._store.write_transaction() as connection:
             at = self._now()  # the lock may have been waited for
-            return _claims.tick(connection, at, owner, free, at.wall if upto is None else upto)
+            return claims.tick(connection, at, owner, free, at.wall if upto is None else upto)
 
     def start(self, owner: str, id: str) -> Claim:
         """Claims a schedule now, due or not."""
         with self._store.write_transaction() as connection:
-            return _claims.start(connection, self._now(), owner, id)
+            return claims.start(connection, self._now(), owner, id)
 
     def beat(self, numbers: Sequence[int]) -> Sequence[int]:
         """Records a heartbeat of these runs. Returns those that another process runs by now and that must stop."""
         with self._store.write_transaction() as connection:
-            return _claims.beat(connection, self._now(), numbers)
+            return claims.beat(connection, self._now(), numbers)
 
     def finish(self, number: int, status: Status, outcome: Outcome, duration: float) -> Run | None:
         """Stores how a run ended."""
         with self._store.write_transaction() as connection:
-            _claims.finish(connection, number, status, outcome, duration)
-            return _rows.run_of(connection, number)
+            claims.finish(connection, number, status, outcome, duration)
+            return schedule_rows.run_of(connection, number)
 
     def refuse(self, number: int, *, is_active: bool) -> Run | None:
         """Removes a claim that workers have handled. `is_active`: their previous run is still active, so this one is
         skipped."""
         with self._store.write_transaction() as connection:
-            _claims.refuse(connection, number, is_active=is_active)
-            return _rows.run_of(connection, number)
+            claims.refuse(connection, number, is_active=is_active)
+            return schedule_rows.run_of(connection, number)
 
     # internal
 
     def _merge_definition(
         self, connection: sqlite3.Connection, by: Source, here: CurrentChat, definition: Definition
-    ) -> tuple[_rows.Row | None, _rows.Row]:
+    ) -> tuple[schedule_rows.Row | None, schedule_rows.Row]:
         """Returns the stored row and the one to store."""
-        old = _rows.row_of(connection, id_of(definition))
+        old = schedule_rows.row_of(connection, id_of(definition))
         if old is None:
             wanted = build_schedule(source=by, **complete_new(definition, here))
-            _check_room(_rows.count(connection))
+            _check_room(schedule_rows.count(connection))
         else:
             check_may_change(old.schedule)
             is_enabled = old.schedule.enabled or old.spent  # a one-shot that has fired fires again
@@ -225,15 +235,15 @@ class ScheduleStore:
 
 
 def _check_room(count: int) -> None:
-    most = _rows.MOST_SCHEDULES
+    most = schedule_rows.MOST_SCHEDULES
     if count >= most:
         raise ToolError(
-            f"no schedule can be added: there are {count:,} already, and {most:,} are the most",
-            suggestion="Remove one that is not needed any more: schedule_list shows them, schedule_delete removes one.",
+            f"no schedule can be added: there are already {count:,}, and the maximum is {most:,}",
+            suggestion="Remove one that is no longer needed: schedule_list lists them, schedule_delete removes one.",
         )
 
 
-def _is_declared(found: Sequence[_rows.Row], wanted: Mapping[str, Schedule]) -> bool:
+def _is_declared(found: Sequence[schedule_rows.Row], wanted: Mapping[str, Schedule]) -> bool:
     return len(found) == len(wanted) and all(
         row.schedule.id in wanted and has_definition(row, wanted[row.schedule.id]) for row in found
     )

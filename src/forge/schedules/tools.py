@@ -27,10 +27,16 @@ Names = Collection[str] | Callable[[], Collection[str]] | None
 
 
 def schedule_tools(store: Open, *, channels: Collection[str] | None = None, skills: Names = None) -> list[Tool]:
-    """Returns the four tools on one store, which is opened when it is first needed.
+    """Returns the four tools on one store: set, list, delete and history.
 
-    `channels` and `skills` are the known names; None: any name is accepted. `skills` may be a function, which is
-    called when a name is checked.
+    Args:
+        store: opens the store when it is first needed.
+        channels: the known channels; None: any name is accepted.
+        skills: the known skills, or a function that returns them; None: any name is accepted.
+
+    Example:
+        >>> [made.spec.name for made in schedule_tools(lambda: ScheduleStore(None))]
+        ['schedule_set', 'schedule_list', 'schedule_delete', 'schedule_history']
     """
     return [ScheduleSet(store, channels, skills), ScheduleList(store), ScheduleDelete(store), ScheduleHistory(store)]
 
@@ -54,7 +60,7 @@ class ScheduleSet(
     idempotent=True,
     timeout=30.0,
 ):
-    """Create or change a task that an agent runs by the clock, unattended. Answers when it fires next."""
+    """Create or change a task that an agent runs on a schedule, unattended. Returns when it fires next."""
 
     def __init__(self, store: Open, channels: Collection[str] | None = None, skills: Names = None) -> None:
         self._open = store
@@ -67,16 +73,21 @@ class ScheduleSet(
         cron: Annotated[
             str, Limits(example="30 9 * * MON-FRI"), "Five fields, or @hourly … @yearly, or @every 90m (1m at least)."
         ],
-        task: Annotated[str, "What the agent is told to do, complete in itself: it remembers nothing of this talk."],
+        task: Annotated[str, "The complete prompt for the agent, which does not know this conversation."],
         id: Annotated[
             str,
-            "Lower-case words with hyphens; made of the task if left out. An existing one keeps what you leave out.",
+            "Lower-case words with hyphens. Default: derived from the task. With an existing id, omitted settings stay"
+            " unchanged.",
         ] = "",
-        timezone: Annotated[str | None, "An IANA name such as Europe/Berlin, or +02:00; UTC for a new one."] = None,
-        enabled: Annotated[bool | None, "A new one is enabled."] = None,
+        timezone: Annotated[
+            str | None, "An IANA name such as Europe/Berlin, or +02:00. Default for a new schedule: UTC."
+        ] = None,
+        enabled: Annotated[bool | None, "Default for a new schedule: true."] = None,
         skill: Annotated[str | None, "A skill that the agent reads first."] = None,
-        channel: Annotated[str | None, "Where the result is sent; of a new one, to where this talk is held."] = None,
-        channel_target: Annotated[str | None, "Who gets it there: a chat, a room, a file."] = None,
+        channel: Annotated[
+            str | None, "The channel for the result. Default for a new schedule: the channel of this conversation."
+        ] = None,
+        channel_target: Annotated[str | None, "The target in that channel: a chat, a room, a file."] = None,
         one_shot: Annotated[bool | None, "Fire once, then never again."] = None,
     ) -> ToolResult:
         definition: Definition = {
@@ -122,19 +133,19 @@ class ScheduleSet(
             known = there() if name and callable(there) else there
             if name and known is not None and not callable(known) and name not in known:
                 hint = near(name, known) or sorted(known)[:10]
-                advice = f"There is {', '.join(hint)}." if hint else f"Leave the {kind} out: none is configured."
+                advice = f"Available: {', '.join(hint)}." if hint else f"Omit the {kind}: none is configured."
                 raise ToolError(f"there is no {kind} {brief(name)}", ErrorKind.NOT_FOUND, advice)
 
 
 class ScheduleList(
     Tool, category=Category.BUILTIN, permissions={"read"}, repeatable=False, idempotent=True, timeout=30.0
 ):
-    """List the tasks that agents run by the clock, each with its id, rule and next time."""
+    """List the tasks that agents run on a schedule, each with its id, cron rule and next time."""
 
     def __init__(self, store: Open) -> None:
         self._open = store
 
-    def run(self, enabled_only: Annotated[bool, "Leave out those that are switched off."] = False) -> ToolResult:
+    def run(self, enabled_only: Annotated[bool, "List only enabled schedules."] = False) -> ToolResult:
         found = self._open().list(enabled_only)
         text = "\n".join(map(_format_schedule, found)) or (
             "No schedule is enabled." if enabled_only else "There are no schedules."
@@ -177,7 +188,7 @@ class ScheduleHistory(
     idempotent=True,
     timeout=30.0,
 ):
-    """Look at the latest runs of scheduled tasks: how each ended, how long it took, what went wrong."""
+    """Show the latest runs of scheduled tasks: status, duration and errors."""
 
     def __init__(self, store: Open, max_limit: int = MOST_HISTORY) -> None:
         self._open = store
@@ -186,10 +197,10 @@ class ScheduleHistory(
     def run(
         self,
         schedule_id: Annotated[str, "Only the runs of this schedule."] = "",
-        limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY), "How many, the latest first."] = 20,
+        limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY), "Maximum number of runs, latest first."] = 20,
     ) -> ToolResult:
         found = self._open().history(schedule_id.strip() or None, min(limit, self.max_limit))
-        text = "\n".join(map(_format_run, found)) or "Nothing has been run yet."
+        text = "\n".join(map(_format_run, found)) or "No schedule has run yet."
         return ToolResult(for_llm=text, title=f"{len(found)} runs", data={"history": [one.to_dict() for one in found]})
 
 

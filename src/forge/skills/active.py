@@ -31,9 +31,17 @@ log = logging.getLogger(__name__)
 
 
 class ActiveSkills:
-    """The active skills of a project. `path` is the store of the skills that each session read; None: in memory.
+    """The active skills of a project. Raises `ToolError` for a name in `names` that no skill has.
 
-    Raises `ToolError` for a name in `names` that no skill has.
+    Args:
+        catalog: the skills that there are.
+        names: the active ones.
+        guardrails: further guardrails of the project.
+        path: the store of the skills that each session read; None: in memory.
+
+    Example:
+        >>> ActiveSkills(Catalog(built_in=False)).skills
+        []
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class ActiveSkills:
             try:
                 self._store.add(session_id, skill.name)
             except ToolError as error:  # the rules apply while this process lives
-                log.warning("that the skill %s was read could not be kept: %s", skill.name, error)
+                log.warning("the fact that the skill %s was read could not be stored: %s", skill.name, error)
 
     def forget(self, session_id: str = "") -> None:
         """Forgets the skills that a session read; without an id, those of all sessions."""
@@ -119,7 +127,7 @@ class ActiveSkills:
                 if self._path is None or self._path.exists():
                     self._store.forget(session_id)
             except ToolError as error:
-                log.warning("that skills were read could not be forgotten: %s", error)
+                log.warning("the list of read skills could not be cleared: %s", error)
 
     def _gather_rules(self, session_id: str) -> Guardrails | None:
         names = set(self._read.get(session_id, ()))
@@ -129,7 +137,7 @@ class ActiveSkills:
         except ToolError as error:
             if error.kind is not ErrorKind.CONFIG:  # busy or damaged: this does not mean that no skill was read
                 raise
-            log.warning("which skills were read could not be found out: %s", error)
+            log.warning("the list of read skills could not be loaded: %s", error)
         known = self.catalog.skills if names else {}
         found = self._always.joined(*(known[name].guardrails for name in sorted(names) if name in known))
         return found or None

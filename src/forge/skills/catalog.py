@@ -46,9 +46,18 @@ class _SkillEntry(NamedTuple):
 
 
 class Catalog:
-    """The skills in these folders, read on first use. A broken skill becomes a problem; the others load.
+    """The skills in some folders, read on first use. A broken skill becomes a problem; the others load.
 
     A relative folder belongs to the workspace, and no link leads outside; an absolute folder is its own root.
+
+    Args:
+        paths: the folders.
+        scope: the workspace.
+        built_in: whether the built-in skills are included.
+
+    Example:
+        >>> "code-agent" in Catalog().skills
+        True
     """
 
     def __init__(
@@ -87,12 +96,12 @@ class Catalog:
             raise ToolError(
                 f"{name[:80]!r} cannot be the name of a skill",
                 ErrorKind.SECURITY if re.search(r"[/\\]|\.\.|\0", name) else ErrorKind.NOT_FOUND,
-                f"A name has lower-case letters, digits and dashes. {self._suggest_names(name)}",
+                f"Use lower-case letters, digits and dashes. {self._suggest_names(name)}",
             )
         for problem in self.problems:
             if problem.path.endswith((f"/{name}/{FILE}", f"/{name}.md")):
                 words = f"the skill {name!r} cannot be used: {problem.why}"
-                raise ToolError(words, ErrorKind.CONFIG, f"The person has to fix {problem.path}.")
+                raise ToolError(words, ErrorKind.CONFIG, f"The person must fix {problem.path}.")
         raise ToolError(f"there is no skill {name!r}", ErrorKind.NOT_FOUND, self._suggest_names(name))
 
     def summary(self) -> str:
@@ -140,7 +149,7 @@ class Catalog:
             if is_built_in:  # the project overrides it
                 return None
             raise ToolError(
-                f"{found[entry.name].location.shown} is a skill of that name already", ErrorKind.CONFIG, "Rename one"
+                f"{found[entry.name].location.shown} already is a skill with that name", ErrorKind.CONFIG, "Rename one"
             )
         if not entry.folder and not is_skill_name(entry.name) and entry.name.upper() == entry.name:
             return None  # README.md
@@ -164,6 +173,9 @@ class Catalog:
         location = paths.resolve(file)
         own = PathValidator.of(self.scope).location_of(str(location.path))
         return replace(location, shown=own.shown if own is not None else str(location.path))
+
+    def __repr__(self) -> str:
+        return f"<Catalog of {', '.join(self.paths) or 'no folders'}>"
 
 
 def _list_entries(paths: PathValidator, folder: str) -> Iterator[_SkillEntry]:

@@ -70,7 +70,7 @@ def read_front_matter(text: str, where: str) -> FrontMatter:
     except Unreadable as error:
         raise _config_error(error.place, error.problem, error.advice) from None
     if not isinstance(document, dict):
-        raise _config_error(where, "its front matter is no mapping", "Write name: … and description: …")
+        raise _config_error(where, "its front matter is not a mapping", "Write name: … and description: …")
     return _FrontMatterReader(where).read_document(document)
 
 
@@ -88,15 +88,15 @@ class _FrontMatterReader:
     def read_document(self, document: dict[Any, Any]) -> FrontMatter:
         top = {str(key): value for key, value in document.items()}
         if unknown := [key for key in top if key not in PUBLISHED and key != "allowed_tools"]:
-            self.notes.append(f"keys that mean nothing here: {one_line(', '.join(unknown), 200)}")
+            self.notes.append(f"keys that Forge ignores: {one_line(', '.join(unknown), 200)}")
         metadata = top.get("metadata")
         if metadata is not None and not isinstance(metadata, dict):
-            self.notes.append("metadata is no mapping, and counts as none")
+            self.notes.append("metadata is not a mapping, so it is ignored")
             metadata = None
         own = (metadata or {}).get("forge")
         description = one_line(top.get("description") or "", 10 * LONGEST_DESCRIPTION)
         if len(description) > LONGEST_DESCRIPTION:
-            self.notes.append(f"its description has over {LONGEST_DESCRIPTION:,} characters, and is cut")
+            self.notes.append(f"its description has more than {LONGEST_DESCRIPTION:,} characters, so it is cut")
         return FrontMatter(
             name=one_line(top.get("name") or "", 100),
             description=one_line(description, LONGEST_DESCRIPTION),
@@ -119,7 +119,7 @@ class _FrontMatterReader:
             if key not in OWN:
                 if hint := near(key, OWN, 1):
                     raise self.error(f"{key_path}.{key}", "there is no such key", f"Did you mean {hint[0]!r}?")
-                self.notes.append(f"{key_path}.{one_line(key, 60)} means nothing here")
+                self.notes.append(f"{key_path}.{one_line(key, 60)} is ignored: Forge does not know this key")
         return {
             "requires": self.read_requires(said.get("requires"), f"{key_path}.requires"),
             "egress_domains": self.read_texts(said.get("egress_domains"), f"{key_path}.egress_domains"),
@@ -147,7 +147,9 @@ class _FrontMatterReader:
         )
         bins = self.read_texts(said.get("bins"), f"{key_path}.bins")
         if odd := next((one for one in bins if "/" in one or one.startswith("-")), None):
-            raise self.error(f"{key_path}.bins", f"{one_line(odd, 60)!r} is no name of a program", "Write [git, jq].")
+            raise self.error(
+                f"{key_path}.bins", f"{one_line(odd, 60)!r} is not the name of a program", "Write [git, jq]."
+            )
         return Requires(bins, required, one_of, optional)
 
     def read_mapping(self, value: Any, key_path: str, keys: Iterable[str] = ()) -> dict[str, Any]:
@@ -171,7 +173,7 @@ class _FrontMatterReader:
         listed = [value] if isinstance(value, str) else value
         is_list = isinstance(listed, list) and len(listed) <= MOST
         if not is_list or not all(isinstance(one, str) and one.strip() and one.isprintable() for one in listed):
-            raise self.error(key_path, "expected a list of texts", "Write [a, b].")
+            raise self.error(key_path, "expected a list of strings", "Write [a, b].")
         return tuple(one.strip() for one in listed)
 
     def read_seconds(self, value: Any, key_path: str) -> float | None:

@@ -54,7 +54,20 @@ class Rule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Guardrails:
-    """The rules of a project, of a skill, or of several together."""
+    """Patterns that a project or a skill denies, beside the rules. `Guardrails.of` reads them from data.
+
+    Args:
+        commands: denied commands.
+        output: patterns of results that are blocked or masked.
+        prompts: denied prompts.
+        responses: denied answers.
+        tools: denied tools, each with the source that denies it.
+
+    Example:
+        >>> rails = Guardrails.of({"deny_commands": [{"pattern": "rm -rf", "message": "Never."}]})
+        >>> len(rails.commands)
+        1
+    """
 
     commands: tuple[Rule, ...] = ()
     output: tuple[Rule, ...] = ()
@@ -162,7 +175,7 @@ def _read_rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
         raise _config_error(where, "expected a list", f"Write [{_HOW}].")
     if len(entries) > MOST_RULES:
         raise _config_error(
-            where, f"{len(entries):,} rules, and {MOST_RULES} are the most", "Put some of them into one."
+            where, f"{len(entries):,} rules are too many; the maximum is {MOST_RULES}", "Combine some of them."
         )
     for number, entry in enumerate(entries):
         key_path = f"{where}[{number}]"
@@ -177,7 +190,7 @@ def _read_rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
         try:
             pattern = Pattern(source)
         except PatternError as error:
-            hint = "Patterns are Rust's (RE2's): without look-around and back-references."
+            hint = "Use RE2 syntax, without look-around and back-references."
             raise _config_error(f"{key_path}.pattern", f"{source[:80]!r} is not a pattern: {error}", hint) from None
         message = said.get("message")
         # the pattern is not revealed: a model would learn how to evade it
@@ -291,14 +304,14 @@ def _refuse_commands(rules: Iterable[Rule], text: str, clock: Clock, *, command:
     spelled = list(spellings(text, command=command))
     for rule in rules:
         if rule.is_among(spelled, clock):
-            raise ToolError(f"skill guardrail: {rule.message}", ErrorKind.SECURITY, "Do it in another way.")
+            raise ToolError(f"skill guardrail: {rule.message}", ErrorKind.SECURITY, "Do it another way.")
 
 
 def _check_text(rules: Iterable[Rule], text: str, what: str) -> None:
     clock, spelled = Clock(), list(spellings(text))
     for rule in rules:
         if rule.is_among(spelled, clock):
-            raise ToolError(f"{what}: skill guardrail: {rule.message}", ErrorKind.SECURITY, "Say it in another way.")
+            raise ToolError(f"{what}: skill guardrail: {rule.message}", ErrorKind.SECURITY, "Say it another way.")
 
 
 def _config_error(where: str, problem: str, advice: str) -> ToolError:

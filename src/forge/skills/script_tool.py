@@ -68,9 +68,9 @@ class SkillTool(FileTool):
         """Raises `ToolError` if the file has changed since it was read."""
         if digest_of(read_script(self.script.location)) != self.script.digest:
             raise ToolError(
-                f"{self.script.path} was changed since the skill was loaded",
+                f"{self.script.path} has changed since the skill was loaded",
                 ErrorKind.SECURITY,
-                "The person has to start Forge again, so that the skill is read again.",
+                "The person must restart Forge to reload the skill.",
             )
 
 
@@ -126,7 +126,7 @@ def _check(section: Section, taken: Collection[str]) -> None:
         how = "a letter, then up to 63 letters, digits, - or single _"
         raise ToolError(f"it cannot be the name of a tool: {how}", ErrorKind.CONFIG)
     if section.name in taken:
-        raise ToolError("the name belongs to another tool", ErrorKind.CONFIG, "Choose another")
+        raise ToolError("the name is taken by another tool", ErrorKind.CONFIG, "Choose another")
 
 
 def _find_script(skill: Skill, section: Section) -> Location:
@@ -139,5 +139,5 @@ def _find_script(skill: Skill, section: Section) -> Location:
     raise ToolError(
         f"there is no script {FOLDER}/{section.name} with the ending {', '.join(LANGUAGES)}",
         ErrorKind.CONFIG,
-        "Write one, or name it in a line **Script:** path",
+        "Add one, or name it in a line **Script:** path",
     )

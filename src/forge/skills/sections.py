@@ -144,7 +144,7 @@ def _input_entries(lines: list[InputLine]) -> Iterator[InputLine]:
         if len(text) > LONGEST_LINE:
             raise InputError(f"line {line.number}: it has over {LONGEST_LINE:,} characters")
         if any(char < " " and char != "\t" for char in text):
-            raise InputError(f"line {line.number}: it holds control characters")
+            raise InputError(f"line {line.number}: it contains control characters")
         for entry in _split_entries(text[bullet.end() :] if bullet else text):
             started = True
             yield InputLine(line.number, _format_entry(entry))

@@ -69,11 +69,11 @@ def read_skill_file(
     front = front_matter.read_front_matter(head, location.shown)
     if not front.description:
         raise _config_error(
-            location, "it has no description", "Say in its front matter what it does, and when to use it."
+            location, "it has no description", "Add one to its front matter: what it does, and when to use it."
         )
     notes = [*front.notes]
     if front.name and front.name != name:
-        notes.append(f"it calls itself {front.name!r}, and is found as {name!r}, as its file is named")
+        notes.append(f"its front matter has the name {front.name!r}, but its file name {name!r} is used")
     tools = tuple(read_sections(body, text.count("\n", 0, len(text) - len(body)) + 1))
     return Skill(
         name=name,
@@ -89,12 +89,12 @@ def read_skill_file(
 
 
 def read_text(location: Location) -> str:
-    """Reads a file of a skill. Raises `ToolError` if it is no file, too large, or not UTF-8."""
+    """Reads a file of a skill. Raises `ToolError` if it is not a file, too large, or not UTF-8."""
     with open(open_file(location), "rb") as file, explain_errors(location.shown):
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise _config_error(
-            location, f"it has more than {LARGEST // 1024 // 1024} MiB", "Move what is long into other files."
+            location, f"it has more than {LARGEST // 1024 // 1024} MiB", "Move long parts into other files."
         )
     try:
         return content.decode("utf-8-sig").replace("\r\n", "\n")
@@ -107,9 +107,9 @@ def read_text(location: Location) -> str:
 def resolve_skill_file(skill: Skill, file: str) -> Location:
     """Resolves a file of the skill to its real path. Raises `ToolError` if it is outside the skill's folder."""
     if skill.folder is None:
-        raise ToolError(f"{skill.name} has no files but its own", ErrorKind.NOT_FOUND, "Leave out file.")
+        raise ToolError(f"{skill.name} has no other files", ErrorKind.NOT_FOUND, "Omit the parameter file.")
     if os.path.isabs(file) or ".." in file.replace("\\", "/").split("/"):
-        raise ToolError(f"{file[:200]!r} leads out of the skill", ErrorKind.SECURITY, "Name a file of the skill.")
+        raise ToolError(f"{file[:200]!r} is outside the skill", ErrorKind.SECURITY, "Name a file of the skill.")
     return PathValidator(skill.folder.path, environment={}).resolve(file)
 
 

@@ -20,7 +20,7 @@ metadata:
 ---
 # {title}
 
-Write here what an agent should know to do this well: the steps, in order; what to look at first; what to avoid; how it
+Write here what an agent needs to know to do this well: the steps, in order; what to check first; what to avoid; how it
 can tell that it is done. It reads this text only when it needs the skill, so be as clear as to a colleague.
 
 ## Tool: {tool}
@@ -30,7 +30,7 @@ Repeats a text. Say what the tool does, and when to use it.
 - text (str): What to repeat.
 - times (int) = 1: How often.
 
-**Output:** JSON: `result` is the text, that often.
+**Output:** JSON: `result` is the repeated text.
 """
 
 _SCRIPT = '''\
@@ -45,7 +45,7 @@ def execute(text: str, times: int) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    # The arguments are JSON on stdin; what is printed is the result; stderr is shown while it runs.
+    # Arguments arrive as JSON on stdin. The output is the result. stderr is shown while the tool runs.
     print(json.dumps(execute(**json.load(sys.stdin))))
 '''
 

@@ -30,9 +30,18 @@ class ReadSkill(
     idempotent=True,
     timeout=30.0,
 ):
-    """Read the instructions of a skill before you do what it is for; with file, one of the files that it mentions."""
+    """Read the instructions of a skill before a task that it covers; with file, one of the files that it mentions."""
 
     def __init__(self, active: ActiveSkills | Callable[[], ActiveSkills]) -> None:
+        """Makes the tool.
+
+        Args:
+            active: the active skills, or a function that returns them.
+
+        Example:
+            >>> ReadSkill(ActiveSkills(Catalog())).spec.name
+            'read_skill'
+        """
         self._given = active
 
     @property
@@ -46,7 +55,7 @@ class ReadSkill(
         self,
         ctx: ToolContext,
         name: Annotated[str, "The skill."],
-        file: Annotated[str, "A file of the skill instead, by its path inside the skill."] = "",
+        file: Annotated[str, "Read this file of the skill instead; a path inside the skill."] = "",
     ) -> ToolResult:
         skill = self._active.catalog.find(name)
         self._active.read(skill, ctx.scope.session_id)
@@ -66,9 +75,9 @@ def _read_body(skill: Skill, active: ActiveSkills) -> ToolResult:
         more = " …" if len(files) > MOST_FILES else ""
         notes.append(f"[Files of this skill, for read_skill(file=…): {', '.join(files[:MOST_FILES])}{more}]")
     if skill.missing:
-        notes.append(f"[It cannot be used here as it is: {'; '.join(skill.missing)}.]")
+        notes.append(f"[This skill cannot be used here: {'; '.join(skill.missing)}.]")
     return ToolResult(
-        for_llm="\n\n".join([skill.body, *notes]) or "(The skill says nothing.)",
+        for_llm="\n\n".join([skill.body, *notes]) or "(The skill has no text.)",
         title=f"skill {skill.name}",
         data={
             "name": skill.name,

@@ -95,7 +95,7 @@ def calls_of(where: Any) -> Calls:
             return _of_history(items)
     raise TypeError(
         f"calls_of({brief(where)}): pass a RunResult, messages, events, a bench or a server; "
-        "the events of `agent.stream(…)` have to be collected in a list first"
+        "collect the events of `agent.stream(…)` in a list first"
     )
 
 
@@ -182,7 +182,7 @@ def _is_right(value: Any, wanted: Any) -> bool:
 
 def _describe_expected(wanted: Any) -> str:
     if isinstance(wanted, re.Pattern):
-        return f"expected something with /{wanted.pattern}/"
+        return f"expected a match for /{wanted.pattern}/"
     if callable(wanted):
         return f"{getattr(wanted, '__name__', type(wanted).__name__)}(value) is not true"
     return f"expected {brief(wanted)}"
@@ -202,13 +202,13 @@ def _shorten(value: Any) -> str:
 def _explain_missing(found: Calls, name: str, arguments: Mapping[str, Any]) -> str:
     said = f"{_describe_call(name, arguments)} was not called"
     if not found:
-        return f"{said}: nothing was"
+        return f"{said}: there were no calls"
     if close := found.to(name):
         times = "once" if len(close) == 1 else f"{len(close)} times"
-        return f"{said}; {name} was, {times}:\n{_list_calls(close, arguments)}"
+        return f"{said}; {name} was called {times} with other arguments:\n{_list_calls(close, arguments)}"
     hint = near(name, found.names, 1)
     meant = f'; did you mean "{hint[0]}"?' if hint else ""
-    return f"{said}{meant}\nCalled were:\n{_list_calls(found)}"
+    return f"{said}{meant}\nCalls:\n{_list_calls(found)}"
 
 
 def _out_of_order(found: Calls, name: str, arguments: Mapping[str, Any], matched: list[Called]) -> str:

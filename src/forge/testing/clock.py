@@ -50,7 +50,7 @@ class Clock:
         """Lets time pass at once. Only `let_pass` wakes waiting tasks."""
         length = seconds.total_seconds() if isinstance(seconds, timedelta) else seconds
         if length < 0:
-            raise ValueError(f"advance({length:g}): time does not go back; somebody may `set` the clock back")
+            raise ValueError(f"advance({length:g}): time does not go backwards; use `set` to set the clock back")
         self._wall += length
         self._steady += length
 
@@ -128,7 +128,7 @@ class _StillSelector(selectors.DefaultSelector):
         if clock._until is None:
             if happened := super().select(STUCK):
                 return happened
-            raise RuntimeError("everything waits for time to pass: `await clock.let_pass(seconds)` beside it")
+            raise RuntimeError("all tasks wait for time to pass: run `await clock.let_pass(seconds)` at the same time")
         is_busy = bool(threads.unfinished)
         if happened := super().select(PATIENCE if is_busy else 0):
             return happened
@@ -138,7 +138,7 @@ class _StillSelector(selectors.DefaultSelector):
 
 async def _flow(clock: Clock, loop: asyncio.AbstractEventLoop, end: float) -> None:
     if clock._until is not None:
-        raise RuntimeError("let_pass(…) is under way already: time passes once, for everybody")
+        raise RuntimeError("let_pass(…) is already running: only one may run at a time")
     arrived = loop.create_future()
     timer = loop.call_at(end, arrived.set_result, None)
     clock._until = end

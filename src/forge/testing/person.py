@@ -65,12 +65,11 @@ class Person:
         __tracebackhide__ = True
         if self._unanswered:
             raise AssertionError(
-                f"the person had no answer to: {'; '.join(self._unanswered)}. "
-                'Give them another answer, or `otherwise="yes"`.'
+                f'the person had no answer to: {"; ".join(self._unanswered)}. Add an answer, or `otherwise="yes"`.'
             )
         if self._answers:
             asked = "; ".join(self.asked) or "nothing"
-            raise AssertionError(f"{len(self._answers)} answers were not asked for; asked was: {asked}")
+            raise AssertionError(f"{len(self._answers)} answers were not used; the questions were: {asked}")
 
     def __enter__(self) -> Person:
         return self
@@ -91,7 +90,7 @@ def _answer(said: Any) -> Answer:
         return Answer.ONCE if said else Answer.NO
     if isinstance(said, str) and said in _WORDS:
         return _WORDS[said]
-    raise ValueError(f"Person({said!r}): an answer is {', '.join(_WORDS)}, True, False, an Answer or a function")
+    raise ValueError(f"Person({said!r}): an answer must be {', '.join(_WORDS)}, True, False, an Answer or a function")
 
 
 def _words(request: PermissionRequest) -> str:

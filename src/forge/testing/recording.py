@@ -24,7 +24,7 @@ def tape(path: str | os.PathLike[str], mode: Mode | None = None, *, secrets: Sec
     """
     chosen = mode or os.environ.get(VARIABLE) or "auto"
     if chosen not in ("auto", "record", "replay"):
-        raise ValueError(f"tape({os.fspath(path)!r}): the mode is auto, record or replay, not {chosen!r}")
+        raise ValueError(f"tape({os.fspath(path)!r}): the mode must be auto, record or replay, not {chosen!r}")
     file = Path(path)
     if chosen == "record" or (chosen == "auto" and not file.exists()):
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -32,6 +32,6 @@ def tape(path: str | os.PathLike[str], mode: Mode | None = None, *, secrets: Sec
         return record(file, secrets)
     if not file.exists():
         raise ToolError(
-            f"there is no tape {os.fspath(path)!r} to replay", ErrorKind.CONFIG, f"Make it: {VARIABLE}=record pytest."
+            f"there is no tape {os.fspath(path)!r} to replay", ErrorKind.CONFIG, f"Record it: {VARIABLE}=record pytest."
         )
     return replay(file, secrets)

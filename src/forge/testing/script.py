@@ -15,9 +15,9 @@ def says(*parts: str | ToolCall) -> list[ReplyPart]:
     """One turn: a text, and calls with it. `says("Let me look.", calls("file_read", path="a.txt"))`."""
     for part in parts:
         if not isinstance(part, str | ToolCall):
-            raise TypeError(f"says({part!r}): a model says texts and calls; `fails(…)` is a turn of its own")
+            raise TypeError(f"says({part!r}): expected texts and calls; `fails(…)` is a separate turn")
     if not parts:
-        raise TypeError("says(): say something; a model that says nothing says an empty text")
+        raise TypeError("says(): pass a text or a call; for a model that says nothing, pass an empty text")
     return list(parts)
 
 
@@ -25,7 +25,7 @@ def calls(name: str, arguments: Mapping[str, Any] | str | None = None, /, **name
     """A call with its arguments by name, or as they are: an object, or a text such as JSON that is broken."""
     if isinstance(arguments, str):
         if named:
-            raise TypeError(f"calls({name!r}, …): arguments that are a text cannot have others beside them")
+            raise TypeError(f"calls({name!r}, …): if the arguments are a text, no others can be passed")
         return ToolCall(name, arguments)
     return ToolCall(name, {**(arguments or {}), **named})
 

@@ -48,7 +48,7 @@ class ToolServer:
 
     def __init__(self, bench: Bench, over: str, name: str) -> None:
         if over not in ("stdio", "http"):
-            raise ValueError(f"mcp_server(over={over!r}): it is stdio or http")
+            raise ValueError(f"mcp_server(over={over!r}): expected stdio or http")
         self.bench = bench
         self.over = over
         self.name = name
@@ -93,14 +93,16 @@ class ToolServer:
         if self.over == "http":
             return {"url": self.url, "headers": self.headers}
         program, *arguments = self.command
-        return {"command": program, "args": arguments}
+        return {"command": program, "args": arguments, "sandbox": "off"}  # it connects to this process
 
     def source(self, **options: Any) -> McpServer:
         """Returns the server as a source of tools, with the options of `forge.mcp`."""
         from forge.sources.mcp import mcp
 
         options = {"name": self.name, **options}
-        return mcp(self.command, **options) if self.over == "stdio" else mcp(self.url, headers=self.headers, **options)
+        if self.over == "stdio":
+            return mcp(self.command, **{"sandbox": "off", **options})
+        return mcp(self.url, headers=self.headers, **options)
 
     def crash(self) -> None:
         """Ends every connected program, as if it had crashed; the next one is served again."""
@@ -200,11 +202,12 @@ class ToolServer:
     async def _serve(self, offer: Offer, connection: socket.socket) -> None:
         import anyio
 
+        from forge.exports.mcp_server.handlers import make_server
         from forge.exports.mcp_server.stdio import Input, Output
 
         self._connections.add(connection)
         connection.setblocking(True)
-        server, output = offer.server(), Output(connection.fileno())
+        server, output = make_server(offer), Output(connection.fileno())
         try:
             await server.run(Input(connection.fileno(), output), output, server.create_initialization_options())
         except* (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
@@ -219,9 +222,9 @@ class ToolServer:
 
     def _check(self, over: str) -> None:
         if self.over != over:
-            raise RuntimeError(f"this server is over {self.over}, and has no {'url' if over == 'http' else 'command'}")
+            raise RuntimeError(f"this server uses {self.over}, so it has no {'url' if over == 'http' else 'command'}")
         if self._listening is None:
-            raise RuntimeError("the server is there only inside `with`")
+            raise RuntimeError("the server runs only inside `with`")
 
     def __repr__(self) -> str:
         return f"<ToolServer {self.name} over {self.over}, {len(self.registry)} tools, {len(self.calls)} calls>"

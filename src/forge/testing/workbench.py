@@ -45,11 +45,12 @@ def bench(*tools: Item | Iterable[Item], **settings: Any) -> Bench:
 class Bench:
     """`bench(add).call("add", a=1, b=2)` runs a call through the steps that every call passes.
 
-    Without a policy everything is allowed, and whoever is asked all the same says yes; with one, what asks is refused
+    Without a policy everything is allowed, and every question is approved; with one, what asks is refused
     unless `approve` says otherwise. What is never allowed stays refused: leaving the workspace, protected files, what
     would destroy the machine. Each call is a turn of its own; to
     call the same thing again and again is no loop here. `calls` are the calls so far, `person` is who is asked,
-    `workspace` a new directory that is removed with the bench, unless one is given.
+    `workspace` a new directory that is removed with the bench, unless one is given. `deps` is what tools find as
+    `ctx.deps`.
 
     Sources, such as MCP servers, are open inside `with` (or `async with`); so is the event loop that calls share.
     """
@@ -65,6 +66,7 @@ class Bench:
         tape: str | os.PathLike[str] | Step | None = None,
         without: Iterable[str] = LEFT_OUT,
         session: str = "bench",
+        deps: Any = None,
     ) -> None:
         self.workspace = _directory(self) if workspace is None else Path(workspace).resolve()
         self.person = (
@@ -73,7 +75,7 @@ class Bench:
             else Person(otherwise=approve or ("yes" if policy is None else nobody))
         )
         self.registry = ToolRegistry()
-        self.scope = Scope(session_id=session, workspace=self.workspace)
+        self.scope = Scope(session_id=session, workspace=self.workspace, deps=deps)
         hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         gate = PolicyGate(policy if policy is not None else rules("allow *"), self.person)
         steps = standard_steps(
@@ -120,7 +122,7 @@ class Bench:
         __tracebackhide__ = True
         result = self.call(name, arguments, **named)
         if result.failure is not None:
-            raise AssertionError(f"it was to succeed, and did not ({result.failure.kind}): {result.for_llm}")
+            raise AssertionError(f"expected success, got {result.failure.kind}: {result.for_llm}")
         return result.for_llm
 
     def failure(self, name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> Failure:
@@ -129,7 +131,7 @@ class Bench:
         result = self.call(name, arguments, **named)
         if result.failure is None:
             made = render_call(call_of(name, arguments, **named))
-            raise AssertionError(f"{made} was to fail, and answered: {result.for_llm[:500]}")
+            raise AssertionError(f"{made} was expected to fail, but returned: {result.for_llm[:500]}")
         return result.failure
 
     def completed(self, seconds: float = 10.0) -> list[ToolResult]:
@@ -139,7 +141,7 @@ class Bench:
                 "without `with bench:` each call has its own event loop, and background work ends with it"
             )
         if not self._runner.run(self.executor.background.settled(seconds)):
-            raise AssertionError(f"background work is not over after {seconds:g} s")
+            raise AssertionError(f"background work did not end within {seconds:g} s")
         return [result for _, result in self.executor.background.take_completed(self.scope.session_id)]
 
     def __enter__(self) -> Self:

@@ -142,7 +142,7 @@ class Project:
 def _inside(name: str) -> PurePosixPath:
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError(f"{name!r} is no file of the project: name it relative to the project, without '..'")
+        raise ValueError(f"{name!r} is not a file of the project: use a path relative to the project, without '..'")
     return path
 
 
@@ -165,7 +165,9 @@ def _turn(turn: Any) -> Any:
         wire = {"message": error.message, "kind": str(error.kind), "passing": error.passing, "status": error.status}
         return {"error": {key: value for key, value in wire.items() if value}}
     if not all(isinstance(part, str | ToolCall) for part in parts):
-        raise TypeError(f"script({turn!r}): a file holds texts, calls and failures; use Scripted(…) in the process")
+        raise TypeError(
+            f"script({turn!r}): a script file can have only texts, calls and failures; use Scripted(…) in the process"
+        )
     text = "".join(part for part in parts if isinstance(part, str))
     made = [{"call": part.name, "arguments": _call_entry(part)} for part in parts if isinstance(part, ToolCall)]
     return {**({"text": text} if text or not made else {}), **({"calls": made} if made else {})}
