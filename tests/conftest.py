@@ -15,7 +15,11 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import quick
+
 TESTS = Path(__file__).parent
+
+gc.disable()  # until all tests are collected: hardly anything of that is garbage
 
 if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # a shell starts what runs in its background with SIGINT ignored, and every child would inherit that
@@ -30,7 +34,7 @@ for _name in ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"):
 for _name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
     os.environ[_name] = os.path.join(_homes, _name)
 # neither do Git's settings of this machine, its language, an odd HOME, the umask, unreadable directories on PATH
-for _name in [one for one in os.environ if one.startswith(("GIT_", "LC_")) or one == "LANGUAGE"]:
+for _name in [one for one in os.environ if one.startswith(("GIT_", "LC_")) or one in ("LANGUAGE", "PYTHONUNBUFFERED")]:
     del os.environ[_name]
 os.environ |= {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "LANG": "C.UTF-8"}
 if not os.path.isdir(os.environ.get("HOME") or ""):
@@ -47,6 +51,7 @@ settings.load_profile("any machine")
 def pytest_configure(config: pytest.Config) -> None:
     # private: pytest rewrites the asserts of every module of a distribution that brings a plugin; of ours that is all
     # of Forge, and it took longer than importing it
+    quick.is_quick = "not slow" in config.option.markexpr
     hook = getattr(config.pluginmanager, "rewrite_hook", None)
     for marked in ("_must_rewrite", "_marked_for_rewrite_cache"):
         getattr(hook, marked, set()).clear()
@@ -73,7 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         names = getattr(function, "__code__", None)
         if SENSITIVE.intersection(item.path.relative_to(TESTS).parts) or (names and CLOCKS & {*names.co_names}):
             item.add_marker(again)
-    if "not slow" in config.option.markexpr:
+    if quick.is_quick:
+        quick.leave_combinations_out(config, items)
         for function in {getattr(item, "function", None) for item in items}:
             _try_fewer_examples(function)
 
@@ -89,8 +95,8 @@ def _try_fewer_examples(function: object) -> None:
 
 def pytest_collection_finish() -> None:
     """What was collected stays until the end: the garbage collector need not look at it again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -13,17 +13,18 @@ import pytest
 import forge
 
 PUBLIC = """
-    ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Catalog Category Channel
-    Channels Conversation Decision DefinitionError DuplicateToolError DurableAgent DurableResult Egress
-    ErrorKind Event Failure Guardrails Limits LoopSettings Memory Message ModelRequest Next OpenAI Permission
-    PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Provider
-    ProviderError Rate ReadSkill Root Ruling RunFinished RunResult RunStarted Runner Runs ScheduleStore Scope
-    Scripted Secrets SessionState SessionStore Step TextDelta Tool ToolCall ToolCompleted ToolContext ToolError
-    ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec
-    ToolStarted TurnFinished Usage Waiting approve_all audit_log dry_run fallback layered load_project
-    load_rules mcp memory_tools nobody openapi provider_for record register_all replay rules run_loop
-    schedule_tools scripted scripts standard_executor standard_steps text_calls tool tool_group toolset
-    unanswered_calls webhook
+    ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Bedrock CallClient Catalog
+    Category Channel Channels ClientRoot Conversation Decision DefinitionError DuplicateToolError DurableAgent
+    DurableResult Egress ErrorKind Event Failure Gemini Guardrails Limits LoopSettings Memory Message
+    MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission PermissionAnswered
+    PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt Provider ProviderError
+    Rate ReadSkill ReasoningDelta Resource Retrying Root Ruling RunContext RunFinished RunResult RunStarted
+    Runner Runs ScheduleStore Scope Scripted Secrets SessionState SessionStore SessionTitled Step StreamPart
+    TextDelta Tool ToolArgumentsDelta ToolCall ToolCompleted ToolContext ToolError ToolExecutor ToolFailed
+    ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted TurnFinished
+    Usage Waiting approve_all audit_log dry_run fallback layered load_project load_rules mcp memory_tools nobody
+    openapi prompt provider_for record register_all replay resource rules run_loop schedule_tools scripted
+    scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls webhook
 """.split()
 
 
@@ -70,10 +71,8 @@ class Blocked:
         if name.partition(".")[0] in ("dbos", "starlette", "opentelemetry", "langchain_core"):
             raise ModuleNotFoundError(name=name)
 sys.meta_path.insert(0, Blocked())
-from importlib import util
-real = util.find_spec
-util.find_spec = lambda name, package=None: None if name == "dbos" else real(name, package)
 from forge import *
+from forge.core.extras import install_command
 import forge, pydoc
 assert Agent is forge.Agent
 assert "DurableAgent" not in forge.__all__ and "DurableAgent" not in dir(forge)
@@ -81,7 +80,7 @@ assert "class Agent" in pydoc.plain(pydoc.render_doc(forge))
 try:
     forge.DurableAgent
 except ImportError as error:
-    assert "forge-tools[durable]" in str(error), error
+    assert install_command("durable") in str(error), error
 else:
     raise AssertionError("it needs dbos")
 """

@@ -85,11 +85,13 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 class Console:
     """A process of `forge console`, its workspace, and what its model will say."""
 
-    def __init__(self, folder: Path, *, model: bool = True, config: str = CONFIG) -> None:
+    def __init__(self, folder: Path, *, model: bool = True, config: str = CONFIG, files: tuple[str, ...] = ()) -> None:
         self.workspace, self.scenes, self._data = folder / "project", folder / "scenes", folder / "data"
         for one in (self.workspace, self.scenes, self._data):
             one.mkdir()
         (self.workspace / "forge.yaml").write_text(config, encoding="utf-8")
+        for file in files:
+            shutil.copy(file, self.workspace)
         self.model = model
         self.port = 0
         self.client = httpx2.Client(timeout=PATIENCE)

@@ -18,7 +18,7 @@ from forge.agent import agent
 from forge.cli.commands.console import command
 from forge.core.events import TextDelta
 from forge.core.messages import Message
-from forge.core.provider import ModelRequest, Provider
+from forge.core.provider import ModelRequest, Provider, StreamPart
 from forge.models.names import provider_for
 from forge.models.scripted import scripted_file
 
@@ -33,7 +33,7 @@ class Scenes:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    async def stream(self, request: ModelRequest) -> AsyncIterator[TextDelta | Message]:
+    async def stream(self, request: ModelRequest) -> AsyncIterator[StreamPart]:
         prompt, number = _place(request, self.folder)
         turns = json.loads(_file(self.folder, prompt).read_text(encoding="utf-8"))
         turn = turns[number]
@@ -59,7 +59,7 @@ def _file(folder: Path, prompt: str) -> Path:
     return folder / f"{prompt.strip().replace('/', ' ')[:100]}.json"
 
 
-async def _followed(path: Path) -> AsyncIterator[TextDelta | Message]:
+async def _followed(path: Path) -> AsyncIterator[StreamPart]:
     said = ""
     while True:
         text = path.read_text(encoding="utf-8") if path.exists() else ""

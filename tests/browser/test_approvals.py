@@ -26,7 +26,7 @@ async def test_a_call_is_allowed_once_and_its_run_goes_on(console, tabs):
     run = console.begin("write approved", call("file_write", path="approved.txt", content="one\n"), "It is written.")
 
     card = question(page, "approved.txt")
-    await expect(card.get_by_text("Asked because: no rule matches").first).to_be_visible()
+    await expect(card.get_by_text("Reason: no rule matches").first).to_be_visible()
     await expect(card.get_by_role("region", name="Difference")).to_contain_text("+one")
     await expect(page).to_have_title(re.compile(r"^\(1\) "))
     assert not (console.workspace / "approved.txt").exists()
@@ -56,9 +56,9 @@ async def test_a_refusal_tells_the_model_what_to_do_instead(console, tabs):
     run = console.begin("write refused", call("file_write", path="refused.txt", content="x"), "Then not.")
     page = await tabs.open("#/approvals")
     card = question(page, "refused.txt")
-    await card.get_by_role("button", name="No").click()
-    await card.get_by_label("What the agent should know").fill("Write it to notes instead <b>please</b>.")
-    await card.get_by_role("button", name="Refuse").click()
+    await card.get_by_role("button", name="Deny").click()
+    await card.get_by_label("Reason for the model").fill("Write it to notes instead <b>please</b>.")
+    await card.get_by_role("button", name="Deny").click()
     assert console.run_is(run, "finished")["text"] == "Then not."
     said = console.get(f"/api/runs/{run}/messages")["messages"]
     assert any("notes instead <b>please</b>" in one["text"] for one in said if one["role"] == "tool")
@@ -71,12 +71,12 @@ async def test_arguments_are_edited_judged_again_and_run(console, tabs):
     card = question(page, "edited.txt")
     await card.get_by_role("button", name="Edit").click()
     await card.get_by_label(re.compile("^path")).fill("../outside.txt")
-    await card.get_by_role("button", name="Check again").click()
+    await card.get_by_role("button", name="Check").click()
     await expect(card.get_by_text("outside").last).to_be_visible()
-    await expect(card.get_by_text("It would run.")).to_have_count(0)
+    await expect(card.get_by_text("The call would run.")).to_have_count(0)
     await card.get_by_label(re.compile("^path")).fill("notes/edited.txt")
-    await card.get_by_role("button", name="Check again").click()
-    await expect(card.get_by_text("It would run.")).to_be_visible()
+    await card.get_by_role("button", name="Check").click()
+    await expect(card.get_by_text("The call would run.")).to_be_visible()
     await card.get_by_role("button", name="Run with these").click()
     console.run_is(run, "finished")
     assert (console.workspace / "notes" / "edited.txt").read_text() == "x"
@@ -94,8 +94,8 @@ async def test_two_browsers_see_the_same_and_one_answer_is_taken(console, tabs):
     tabs.expect("409")
     held: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
     await other.route("**/api/questions/*/answer", lambda route: held.set_result(route))
-    await question(other, "twice.txt").get_by_role("button", name="No").click()
-    await question(other, "twice.txt").get_by_role("button", name="Refuse").click()
+    await question(other, "twice.txt").get_by_role("button", name="Deny").click()
+    await question(other, "twice.txt").get_by_role("button", name="Deny").click()
     late = await held
     await question(one, "twice.txt").get_by_role("button", name="Allow once").click()
     console.run_is(run, "finished")
@@ -116,7 +116,7 @@ async def test_approvals_need_no_mouse(console, tabs):
     second = console.begin("key two", call("file_write", path="key-two.txt", content="x"), "Done.")
     console.question(second)
     await expect(page.get_by_text("key-two.txt").first).to_be_visible()
-    await expect(page.get_by_label("Keys")).to_contain_text("y allow once")
+    await expect(page.get_by_label("Keyboard shortcuts")).to_contain_text("y allow once")
 
     keyboard = page.keyboard
     await keyboard.press("j")
@@ -124,9 +124,9 @@ async def test_approvals_need_no_mouse(console, tabs):
     await expect(question(page, "key-one.txt").get_by_role("button", name="Allow once")).to_be_enabled()
     await keyboard.press("y")
     console.run_is(first, "finished")
-    await expect(question(page, "key-two.txt").get_by_role("button", name="No")).to_be_enabled()
+    await expect(question(page, "key-two.txt").get_by_role("button", name="Deny")).to_be_enabled()
     await keyboard.press("n")
-    await expect(page.get_by_label("What the agent should know")).to_be_focused()
+    await expect(page.get_by_label("Reason for the model")).to_be_focused()
     await keyboard.type("you and nobody else")  # letters that are keys elsewhere
     await keyboard.press("Enter")
     assert console.run_is(second, "finished")["questions"][0]["answer"]["feedback"] == "you and nobody else"

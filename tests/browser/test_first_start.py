@@ -20,7 +20,7 @@ async def test_a_first_start_without_a_model_is_useful(own_console, tabs):
     await page.goto(console.link)
     await expect(page).to_have_url(re.compile(r"/(#/?)?$"))
     assert "token" not in page.url
-    await expect(page.get_by_text("No model, so no chat.")).to_be_visible()
+    await expect(page.get_by_text("No model is set, so agents cannot run here.")).to_be_visible()
     assert await page.get_by_label("What should the agent do?").count() == 0
 
     # the link worked once
@@ -72,7 +72,7 @@ async def test_runs_that_nobody_goes_on_with_can_be_taken_over(own_console, tabs
         file.write("agent: {prompt: Be brief.}\n")
     console.start()
     page = await tabs.open()
-    await expect(page.get_by_text("1 run waits for a worker of version")).to_be_visible()
-    await page.get_by_role("button", name="Give them to this version").click()
-    await expect(page.get_by_text("1 run belongs to this version now.").first).to_be_visible()
-    await expect(page.get_by_text("1 run waits for a worker of version")).to_be_hidden()
+    await expect(page.get_by_text("1 run needs a worker of version")).to_be_visible()
+    await page.get_by_role("button", name="Move them to this version").click()
+    await expect(page.get_by_text("1 run was moved to this version.").first).to_be_visible()
+    await expect(page.get_by_text("1 run needs a worker of version")).to_be_hidden()

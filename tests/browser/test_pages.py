@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 
 import pytest
 from playwright.async_api import expect
@@ -26,6 +28,27 @@ async def test_a_tool_is_called_from_its_form_through_the_gate(console, tabs):
     await page.get_by_role("tab", name="JSON").last.click()
     await expect(page.get_by_role("region", name="JSON")).to_contain_text('"is_error": false')
     assert (console.workspace / "from-a-form.txt").read_text() == "one\ntwo\n"
+
+
+async def test_a_tool_that_is_not_installed_is_shown_with_its_command(console, tabs):
+    command = "pip install 'forge-tools[web]'"
+
+    async def without_web(route):
+        answer = await route.fetch()
+        told = await answer.json()
+        assert told["unavailable"] == []
+        lacking = {"name": "web_fetch", "description": "Read a page.", "extra": "web", "install": command}
+        await route.fulfill(response=answer, json={**told, "unavailable": [lacking]})
+
+    page = await tabs.open("#/tools")
+    await expect(page.get_by_role("link", name=re.compile("file_write"))).to_be_visible()
+    await expect(page.get_by_role("heading", name=re.compile("Not installed"))).to_have_count(0)
+    page = await tabs.open(fresh=True)
+    await page.route("**/api/tools", without_web)
+    await page.goto(f"{console.address}/#/tools")
+    await expect(page.get_by_role("heading", name=re.compile("Not installed"))).to_be_visible()
+    await expect(page.get_by_text(command)).to_be_visible()
+    await expect(page.get_by_text("Read a page.")).to_be_visible()
 
 
 async def test_a_form_has_nested_values_choices_and_json(console, tabs):
@@ -52,7 +75,10 @@ async def test_the_policy_explains_a_call(console, tabs):
     await page.get_by_label("Tool", exact=True).fill("bash")
     await page.keyboard.press("Tab")
     command = page.get_by_label(re.compile("^command"))
-    for words, told in (("git push origin main", "It would be refused."), ("make", "It would ask a person.")):
+    for words, told in (
+        ("git push origin main", "The call would be denied."),
+        ("make", "The call would ask a person."),
+    ):
         await command.fill(words)
         await page.get_by_role("button", name="Explain").click()
         await expect(page.get_by_text(told)).to_be_visible()
@@ -64,14 +90,57 @@ async def test_a_denial_becomes_a_narrower_rule(console, tabs):
     console.run_is(run, "finished")
     page = await tabs.open("#/policy")
     refused = page.get_by_role("listitem").filter(has_text="git tag v1")
-    await refused.get_by_role("button", name="Allow just this").click()
+    await refused.get_by_role("button", name="Allow exactly this").click()
     await expect(page.get_by_role("region", name="Difference")).to_contain_text("+")
+    await expect(page.get_by_role("row").filter(has_text="git tag v1")).to_contain_text("allow")
+    await page.get_by_role("button", name="Add rule").click()
+    await expect(page.get_by_role("button", name="Yes, loosen the policy")).to_be_focused()
     assert "allow execute git tag" not in (console.workspace / "forge.yaml").read_text()
-    await page.get_by_role("button", name="Write it").click()
-    await expect(page.get_by_text("The rule is written.").first).to_be_visible()
+    await page.get_by_role("button", name="Yes, loosen the policy").click()
+    await expect(page.get_by_text("The rule is added.").first).to_be_visible()
     assert "allow execute git tag v1" in (console.workspace / "forge.yaml").read_text()
     told = console.post("/api/policy/explain", {"tool": "bash", "arguments": {"command": "git tag v1"}})
     assert told["decision"] == "allow"
+
+
+async def test_trends_are_charts_with_tables_and_keep_their_filters(console, tabs):
+    run = console.begin("count it", call("math_calculate", expression="6*7"), "It is 42.")
+    console.run_is(run, "finished")
+    page = await tabs.open("#/trends")
+    by_tool = page.get_by_role("region", name="By tool", exact=True)
+    await expect(by_tool.get_by_role("row").filter(has_text="math_calculate")).to_be_visible()
+    await expect(page.get_by_role("img", name=re.compile("^Calls, last 14 days. Calls: today"))).to_be_visible()
+    await page.get_by_label("Range").select_option("7")
+    await page.get_by_label("Tool", exact=True).select_option("math_calculate")
+    await expect(page).to_have_url(re.compile("days=7&tool=math_calculate"))
+    await page.reload()
+    await expect(page.get_by_label("Tool", exact=True)).to_have_value("math_calculate")
+    await expect(by_tool.get_by_role("row")).to_have_count(2)
+    await expect(page.get_by_role("img", name=re.compile("^Calls, last 7 days"))).to_be_visible()
+
+
+async def test_the_same_thing_is_copied_in_several_ways(console, tabs):
+    page = await tabs.open("#/tools/http_request", permissions=["clipboard-read", "clipboard-write"], fresh=True)
+    await page.get_by_label(re.compile("^url")).fill("https://example.invalid/it's")
+    await page.get_by_text("Copy as", exact=True).first.focus()
+    await page.keyboard.press("Enter")
+    copied = {}
+    for name in ("curl", "forge command", "Python", "MCP request", "JSON", "Markdown", "Link with these arguments"):
+        await page.evaluate("navigator.clipboard.writeText('')")
+        await page.get_by_role("button", name=name, exact=True).click()
+        await page.wait_for_function("async () => (await navigator.clipboard.readText()) !== ''")
+        copied[name] = await page.evaluate("navigator.clipboard.readText()")
+    assert shlex.split(copied["curl"])[-1] == "https://example.invalid/it's"
+    assert shlex.split(copied["forge command"])[:4] == ["forge", "tool", "call", "http_request"]
+    assert json.loads(copied["JSON"])["arguments"]["url"] == "https://example.invalid/it's"
+    assert json.loads(copied["MCP request"])["method"] == "tools/call"
+    compile(copied["Python"], "copied", "exec")
+    assert copied["Markdown"].startswith("### http_request")
+    await page.keyboard.press("Escape")
+    await expect(page.get_by_role("button", name="curl", exact=True)).to_be_hidden()
+    await page.goto(copied["Link with these arguments"])
+    await page.reload()
+    await expect(page.get_by_label(re.compile("^url"))).to_have_value("https://example.invalid/it's")
 
 
 async def test_schedules_memory_and_workers(console, tabs):

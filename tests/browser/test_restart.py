@@ -20,7 +20,7 @@ async def test_a_page_goes_on_after_the_server_was_started_anew(own_console, tab
     await expect(page.get_by_role("button", name="Allow once")).to_be_enabled()
 
     console.stop()
-    away = page.get_by_role("status").filter(has_text="cannot be reached")
+    away = page.get_by_role("status").filter(has_text="does not respond")
     await expect(away).to_be_visible()
     console.start()
     await expect(away).to_be_hidden()

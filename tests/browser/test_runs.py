@@ -20,7 +20,7 @@ async def test_text_is_shown_as_it_comes(console, tabs):
     page = await tabs.open("#/runs")
     await page.get_by_label("What should the agent do?").fill("tell a story")
     await page.keyboard.press("Enter")
-    log = page.get_by_role("log", name="What happened")
+    log = page.get_by_role("log", name="Steps")
     told.write_text("Once upon ")
     await expect(log.get_by_text("Once upon")).to_be_visible()
     told.write_text("Once upon a time there was a `fox`")
@@ -50,7 +50,7 @@ async def test_a_call_is_a_card_with_its_three_readings(console, tabs):
         await page.get_by_role("tab", name=reading).click()
         await expect(page.get_by_role("region").filter(has_text=words).last).to_be_visible()
     await expect(page.get_by_text("It is done.")).to_be_visible()
-    await page.get_by_text("Time line", exact=True).click()
+    await expect(page.get_by_role("link", name=re.compile("^file_write notes.card.txt.*starts after"))).to_be_visible()
     await expect(page.get_by_text(re.compile("tokens in")).first).to_be_visible()
 
 
@@ -86,7 +86,7 @@ async def test_runs_are_found_again_and_replayed(console, tabs):
     await page.get_by_label("Search runs").fill("NEEDLE IN")
     await expect(page.get_by_role("link", name=re.compile("needle"))).to_have_count(1)
     await page.get_by_label("Search runs").fill("nothing is like this")
-    await expect(page.get_by_text("No run is like that.")).to_be_visible()
+    await expect(page.get_by_text("No runs match.")).to_be_visible()
     await page.get_by_label("Search runs").fill("needle")
     await page.get_by_role("link", name=re.compile("needle")).click()
     await page.get_by_role("button", name="Replay").click()
@@ -124,9 +124,9 @@ async def test_changes_of_files_are_taken_back(console, tabs):
     assert (console.workspace / "notes" / "undo.txt").exists()
     page = await tabs.open(f"#/runs/{run}")
     await page.get_by_role("button", name="Undo…").click()
-    dialog = page.get_by_role("dialog", name="Changes of files")
+    dialog = page.get_by_role("dialog", name="File changes")
     await expect(dialog.get_by_text("notes/undo.txt")).to_be_visible()
-    await dialog.get_by_role("button", name="Take back").click()
+    await dialog.get_by_role("button", name="Undo this change").click()
     await expect(page).to_have_url(re.compile("#/runs/(?!" + run + "$)"))
     taking = page.url.rpartition("/")[2]
     if console.run_is(taking, "finished", "waiting")["status"] == "waiting":

@@ -107,7 +107,7 @@ async def test_half_a_call_and_a_refusal_to_look_at_stay_on_the_page_of_the_poli
     allow = (
         page.get_by_role("listitem")
         .filter(has_text="git push first")
-        .get_by_role("button", name="Allow just this")
+        .get_by_role("button", name="Allow exactly this")
         .first
     )
     await allow.focus()
@@ -145,15 +145,15 @@ async def test_other_arguments_are_written_while_more_is_asked(console, tabs):
     await card.get_by_label(re.compile("^path")).fill("notes/undist")
     second = console.begin("another", call("file_write", path="another.txt", content="x"), "Done.")
     console.question(second)
-    await expect(page.get_by_role("list", name="What waits").get_by_role("button")).to_have_count(2)
+    await expect(page.get_by_role("list", name="Open questions").get_by_role("button")).to_have_count(2)
     await expect(card.get_by_label(re.compile("^path"))).to_be_focused()
     await page.keyboard.type("urbed.txt")
-    await card.get_by_role("button", name="Check again").focus()
+    await card.get_by_role("button", name="Check").focus()
     await page.keyboard.press("Enter")
-    await expect(card.get_by_text("It would run.")).to_be_visible()
-    await expect(card.get_by_role("button", name="Check again")).to_be_focused()
+    await expect(card.get_by_text("The call would run.")).to_be_visible()
+    await expect(card.get_by_role("button", name="Check")).to_be_focused()
     await card.get_by_label(re.compile("^path")).fill("else.txt")
-    await expect(card.get_by_text("It would run.")).to_have_count(0)  # that was said of another path
+    await expect(card.get_by_text("The call would run.")).to_have_count(0)  # that was said of another path
     await card.get_by_role("button", name="Cancel").click()
     await expect(card.get_by_role("button", name="Edit")).to_be_focused()
 
@@ -165,7 +165,7 @@ async def test_words_of_a_refusal_answer_nothing_else_when_somebody_was_faster(c
     console.question(second)
     page = await at(tabs, f"#/approvals/{asked['id']}")
     card = page.get_by_role("article").filter(has_text="taken.txt")
-    await card.get_by_role("button", name="No").click()
+    await card.get_by_role("button", name="Deny").click()
     await page.keyboard.type("an")
     console.post(f"/api/questions/{asked['id']}/answer", {"kind": "once"})
     await expect(card.get_by_text("Allowed once")).to_be_visible()

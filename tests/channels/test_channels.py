@@ -70,7 +70,7 @@ async def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path):
         await asyncio.wait_for(FileChannel(tmp_path / "out.md").send("hello"), 5)
     reading = os.open(tmp_path / "out.md", os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with pytest.raises(ToolError, match="no regular file"):
+        with pytest.raises(ToolError, match="not a regular file"):
             await FileChannel(tmp_path / "out.md").send("hello")
     finally:
         os.close(reading)
@@ -210,7 +210,7 @@ async def test_files_too_large_for_a_webhook_are_named(monkeypatch):
     async with serving(lambda asked: Reply([b"ok"])) as server:
         await Webhook(server.url, files="json").send("Done.", [REPORT])
     assert json.loads(server.asked[0].body) == {
-        "text": "Done.\n[report.csv: 8 bytes, not attached: 5 bytes are the most]"
+        "text": "Done.\n[report.csv: 8 bytes, not attached: the maximum is 5 bytes]"
     }
 
 
@@ -258,7 +258,7 @@ async def test_slack_cannot_send_a_file_elsewhere(place):
         return slack_reply(asked)
 
     async with serving(reply) as server:
-        with pytest.raises(ToolError, match="names no place to upload to"):
+        with pytest.raises(ToolError, match="has no upload URL"):
             await Slack("xoxb-1", "C1", api=f"{server.url}/api").send("Done.", [REPORT])
     assert len(server.asked) == 2
 
@@ -274,7 +274,7 @@ async def test_slack_cannot_send_a_file_elsewhere(place):
 )
 async def test_slack_says_what_was_wrong_without_the_token(reply, kind, words):
     async with serving(lambda asked: reply) as server:
-        with pytest.raises(ToolError, match="Slack did not take the message") as caught:
+        with pytest.raises(ToolError, match="Slack did not accept the message") as caught:
             await Slack("xoxb-1", "C1", api=f"{server.url}/api").send("Done.")
     assert caught.value.kind is kind
     assert words in caught.value.suggestion
@@ -290,21 +290,21 @@ async def test_slack_waits_as_it_is_told():
 
 
 async def test_slack_without_a_channel_or_with_a_broken_token_says_so():
-    with pytest.raises(ToolError, match="no channel is named"):
+    with pytest.raises(ToolError, match="no Slack channel is set"):
         await Slack("xoxb-1").send("Done.")
-    with pytest.raises(ToolError, match="no token"):
+    with pytest.raises(ToolError, match="bot token"):
         Slack("xoxb 1")
-    with pytest.raises(ToolError, match="50,000,000 are the most"):
+    with pytest.raises(ToolError, match="is 50,000,000"):
         await Slack("xoxb-1", "C1").send("", [Attachment("a/b", b"x" * 50_000_001, "big")])
 
 
 async def test_a_slack_webhook_takes_texts_and_names_files():
     async with serving(lambda asked: Reply([b"ok"])) as server:
         await SlackHook(f"{server.url}/services/T0/B0/secret").send("Done & <more>", [REPORT])
-        with pytest.raises(ToolError, match="belongs to one channel"):
+        with pytest.raises(ToolError, match="always posts to one channel"):
             await SlackHook(server.url).send("Done.", to="#ops")
     assert [json.loads(asked.body) for asked in server.asked] == [
-        {"text": "Done &amp; &lt;more&gt;\n[report.csv: 8 bytes, not attached: a Slack webhook takes no files]"}
+        {"text": "Done &amp; &lt;more&gt;\n[report.csv: 8 bytes, not attached: a Slack webhook does not accept files]"}
     ]
 
 
@@ -349,14 +349,14 @@ async def test_telegram_waits_as_it_is_told_and_says_what_was_wrong_without_the_
 @pytest.mark.parametrize("reply", [Reply([b"{"]), Reply([b"[]"]), Reply([b'{"ok": false}']), Reply([b"[" * 100_000])])
 async def test_an_answer_that_says_no_yes_is_a_no(reply):
     async with serving(lambda asked: reply) as server:
-        with pytest.raises(ToolError, match="did not take the message"):
+        with pytest.raises(ToolError, match="did not accept the message"):
             await Telegram("123:abc", "42", api=server.url).send("Done.")
 
 
 async def test_no_chat_and_no_token_are_said():
-    with pytest.raises(ToolError, match="no chat is named"):
+    with pytest.raises(ToolError, match="no chat is set"):
         await Telegram("123:abc").send("Done.")
-    with pytest.raises(ToolError, match="no token"):
+    with pytest.raises(ToolError, match="bot token"):
         Telegram("a/../b")
 
 
@@ -370,7 +370,7 @@ async def test_channels_are_found_by_name():
     assert "Did you mean 'screen'?" in caught.value.suggestion
     with pytest.raises(ToolError) as caught:
         await Channels({}).deliver("Done.", "x")
-    assert "The project has none." in caught.value.suggestion
+    assert "The project has no channels." in caught.value.suggestion
 
 
 @given(st.text(), st.integers(2, 40))

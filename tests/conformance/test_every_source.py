@@ -82,7 +82,7 @@ async def test_without_a_rule_nothing_runs_and_with_one_it_does(bench):
     async with bench() as made:
         refused = await made.say("hello")
         assert refused.failure.kind is ErrorKind.PERMISSION
-        assert "nobody is there to ask" in refused.failure.message
+        assert "there is no one to ask" in refused.failure.message
     async with bench("allow *") as made:
         answered = await made.say("hello")
         assert answered.success, answered.for_llm

@@ -83,7 +83,7 @@ async def test_a_server_that_fails_leaves_the_words(tmp_path, reply, caplog):
         note(memory, "MEMORY.md", "the cat")
         found = await memory.search("cat")
         assert [hit.score for hit in found.hits] == [1.0]
-        assert "only words were compared" in found.remarks[0]
+        assert "keyword search only" in found.remarks[0]
         await memory.search("cat")
     assert len(server.asked) == 1  # and it is left alone for a while
 

@@ -187,7 +187,7 @@ def test_a_damaged_index_is_set_aside_and_made_anew(tmp_path, damage):
     assert len([hit for hit in found.hits if "cat" in hit.text]) == 29
     aside = [path.name for path in (tmp_path / ".forge").iterdir() if ".corrupt-" in path.name]
     assert aside, found.remarks
-    assert any("set aside" in remark and "made from the notes" in remark for remark in found.remarks)
+    assert any("set aside" in remark and "built from the notes" in remark for remark in found.remarks)
     assert search(memory, "cat").remarks == []
 
 

@@ -77,7 +77,7 @@ def test_what_is_no_note_is_not_read(tmp_path, path):
     memory = memory_in(tmp_path)
     note(memory, ".hidden.md", "x")
     note(memory, "notes.txt", "x")
-    with pytest.raises(ToolError, match=r"no note|leads outside"):
+    with pytest.raises(ToolError, match=r"not a note|is outside"):
         memory.read(path)
 
 
@@ -135,7 +135,7 @@ def test_on_a_full_disk_the_note_stays_as_it_was(tmp_path):
     memory = memory_in(tmp_path)
     memory.write("kept", "memory")
     said = subprocess.run([sys.executable, PROGRAM, "limited", tmp_path], capture_output=True, text=True)
-    assert "larger than files may be here" in said.stdout
+    assert "exceed the maximum file size" in said.stdout
     assert memory.read("MEMORY.md") == "kept\n"
     assert os.listdir(memory.notes.directory) == ["MEMORY.md"]
     memory.write("more", "memory")

@@ -61,7 +61,7 @@ def test_old_text_without_or_with_a_wrong_charset_is_guessed_and_said_to_be():
     for declared, why in (
         ("", ""),
         ("; charset=utf-8", "declared as utf-8"),
-        ("; charset=nonsense", "no known charset"),
+        ("; charset=nonsense", "not a known charset"),
     ):
         found = read_text(WORD.encode("cp1252"), f"text/plain{declared}")
         assert (found.text, found.charset) == (WORD, "cp1252")
@@ -75,7 +75,7 @@ def test_old_text_without_or_with_a_wrong_charset_is_guessed_and_said_to_be():
 def test_only_charsets_count_as_charsets(codec):
     found = read_text(b"+ADw-script+AD4- \\x41", f"text/html; charset={codec}")
     assert found.text == "+ADw-script+AD4- \\x41"
-    assert "no known charset" in found.note
+    assert "not a known charset" in found.note
 
 
 def test_invalid_bytes_are_shown_and_counted():

@@ -167,7 +167,7 @@ def test_a_stored_run_repeats_what_its_server_takes_once_and_nothing_else() -> N
 
 
 def test_a_name_that_is_no_header_is_told_where_it_is_configured() -> None:
-    with pytest.raises(ToolError, match="no name of a header"):
+    with pytest.raises(ToolError, match="not a valid header name"):
         webhook("pay", "https://example.com", idempotency_header="two words")
     with pytest.raises(ToolError, match="set by the client itself"):
         openapi(document("https://example.com"), idempotency_header="Host")

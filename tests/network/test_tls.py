@@ -80,7 +80,7 @@ async def test_a_redirect_from_https_to_http_takes_no_secret_along(authority):
 async def test_http_spoken_to_https_and_the_other_way_round_are_errors(authority):
     async with serving(page()) as plain, serving(page(), tls=authority.certify("IP:127.0.0.1")) as secure:
         for url in (plain.url.replace("http:", "https:"), secure.url.replace("https:", "http:")):
-            with pytest.raises(ToolError, match=r"no secure connection|no connection|no proper HTTP|broke"):
+            with pytest.raises(ToolError, match=r"no secure connection|no connection|not valid HTTP|broke"):
                 await fetch("GET", url, egress=HERE, limits=Limits(connect=0.3))
 
 

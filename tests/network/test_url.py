@@ -47,8 +47,8 @@ REFUSED = {
     "http://example.com:": "no readable host",
     "http://example.com:80:80": "no readable host",
     "http://example.com:８０": "no readable host",
-    "http://example.com:0": "no port 0",
-    "http://example.com:65536": "no port 65536",
+    "http://example.com:0": "0 is not a valid port",
+    "http://example.com:65536": "65536 is not a valid port",
     "http://user@example.com": "user name",
     "http://user:password@example.com": "user name",
     "http://example.com@127.0.0.1": "user name",
@@ -72,18 +72,18 @@ REFUSED = {
     "http://example.0x": "neither a name nor an address",
     "http://example.1": "neither a name nor an address",
     "http://" + "9" * 5_000: "neither a name nor an address",
-    "http://example..com": "no host is named",
-    "http://.example.com": "no host is named",
-    "http://example.com..": "no host is named",
-    "http://exa mple.com": "no host is named",
-    "http://exa!mple.com": "no host is named",
-    "http://" + "a" * 64 + ".com": "no host is named",
-    "http://" + "a." * 127 + "a": "no host is named",
+    "http://example..com": "is not a valid host name",
+    "http://.example.com": "is not a valid host name",
+    "http://example.com..": "is not a valid host name",
+    "http://exa mple.com": "is not a valid host name",
+    "http://exa!mple.com": "is not a valid host name",
+    "http://" + "a" * 64 + ".com": "is not a valid host name",
+    "http://" + "a." * 127 + "a": "is not a valid host name",
     "http://\u2048.example": "not a domain name",
     "http://xn--\ud800.example": "not a domain name",
     "http://a\u202e.example": "not a domain name",
-    "http://\xadß.example": "different names to different programs",
-    "http://Ａß.example": "different names to different programs",
+    "http://\xadß.example": "different names by different programs",
+    "http://Ａß.example": "different names by different programs",
     "http://example.com/\n": "control character",
     "http://exam\tple.com": "control character",
     "http://example.com/\x00": "control character",
@@ -140,7 +140,7 @@ def test_a_redirect_leads_where_it_would_lead_a_browser(location, url):
 
 @pytest.mark.parametrize("location", ["file:///etc/passwd", "http://a@b", "http://[::1", "/a\nb", "//[", "ftp:x"])
 def test_a_redirect_to_anything_else_is_refused(location):
-    with pytest.raises(ToolError, match=r"http://example\.com redirects to what cannot be asked"):
+    with pytest.raises(ToolError, match=r"http://example\.com redirects to a URL that is not supported"):
         read_redirect(read_url("http://example.com"), location)
 
 

@@ -19,6 +19,7 @@ from forge.core.errors import ToolError
 from forge.schedules.schedule import Outcome, Status
 from forge.schedules.store import ScheduleStore
 from forge.workspace.state.store import StoreError
+from tests import programs
 
 BUSY = """
 import sys, time
@@ -85,7 +86,7 @@ print(len(store.list()))
 def started(code: str, *arguments: str) -> Any:
     environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])}
     pipe = subprocess.PIPE
-    return subprocess.Popen(
+    return programs.Popen(
         [sys.executable, "-c", code, *arguments], env=environment, text=True, stdin=pipe, stdout=pipe, stderr=pipe
     )
 

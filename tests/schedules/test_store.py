@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.schedules import schedule_rows as _rows
+from forge.schedules import schedule_rows
 from forge.schedules.schedule import Outcome, Source, Status
 from forge.schedules.store import ScheduleStore
 from tests.schedules.clocks import at, shown
@@ -117,7 +117,7 @@ def test_a_task_is_only_ever_a_task(store):
 
 
 def test_there_is_a_limit(store, monkeypatch):
-    monkeypatch.setattr(_rows, "MOST_SCHEDULES", 2)
+    monkeypatch.setattr(schedule_rows, "MOST_SCHEDULES", 2)
     made(store, id="one")
     made(store, id="two")
     with pytest.raises(ToolError):
@@ -194,7 +194,7 @@ def test_a_declared_one_shot_fires_once_however_often_it_is_declared(store, cloc
     [
         ({"cron": "@daily"}, "task is missing"),
         ({**NIGHTLY, "corn": "x"}, "schedules[1].corn: unknown key"),
-        ({**NIGHTLY, "id": 5}, "schedules[1].id: expected a text"),
+        ({**NIGHTLY, "id": 5}, "schedules[1].id: expected a string"),
         ({**NIGHTLY, "enabled": "yes"}, "schedules[1].enabled: expected true or false"),
         ({**NIGHTLY, "id": "b", "cron": "x"}, 'schedules[1]: cron "x"'),
         (NIGHTLY, "already"),
@@ -289,7 +289,7 @@ def test_running_now_changes_no_plan(store, clocks):
     claim = store.start("one", "nightly")
     with pytest.raises(ToolError) as caught:
         store.start("two", "nightly")
-    assert "running already" in caught.value.message
+    assert "already running" in caught.value.message
     store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
     assert store.start("two", "nightly")
     assert store.get("nightly").next_fire == planned.next_fire
@@ -454,7 +454,7 @@ def test_history_says_how_it_went(store, clocks):
 
 
 def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monkeypatch):
-    monkeypatch.setattr(_rows, "MOST_RUNS", 3)
+    monkeypatch.setattr(schedule_rows, "MOST_RUNS", 3)
     made(store, cron="* * * * *")
     for _ in range(5):
         clocks.pass_(60)
@@ -466,7 +466,7 @@ def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monke
         store.tick("two", 1)
     statuses = [str(run.status) for run in store.history("nightly", 50)]
     assert statuses == ["skipped"] * 3 + ["running"] + ["completed"] * 3
-    monkeypatch.setattr(_rows, "MOST_RUNS_IN_ALL", 2)
+    monkeypatch.setattr(schedule_rows, "MOST_RUNS_IN_ALL", 2)
     store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
     clocks.pass_(60)
     fired(store)

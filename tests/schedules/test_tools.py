@@ -95,7 +95,7 @@ def test_a_registered_secret_is_never_stored(store, tmp_path):
     bench.executor = ToolExecutor(bench.registry, [], secrets=Secrets(["hunter2hunter2"]))
     refused = bench.call("schedule_set", cron="@daily", task="Log in with hunter2hunter2", id="a")
     assert refused.failure is not None
-    assert "its task holds a secret" in refused.failure.message
+    assert "the task contains a secret" in refused.failure.message
     assert "environment variable" in refused.failure.suggestion
     assert store.list() == []
     assert bench.call("schedule_set", cron="@daily", task="Log in with $TOKEN", id="a").success
@@ -174,7 +174,7 @@ def test_the_result_goes_to_where_the_talk_is_held(store, tmp_path):
 def test_channels_and_skills_that_are_not_there_are_refused(store, tmp_path):
     bench = Bench(store, tmp_path, channels=["team"], skills=[])
     wrong = bench.call("schedule_set", cron="@daily", task="Count", channel="teem")
-    assert (wrong.failure.kind, wrong.failure.suggestion) == ("not_found", "There is team.")
+    assert (wrong.failure.kind, wrong.failure.suggestion) == ("not_found", "Available: team.")
     assert bench.call("schedule_set", cron="@daily", task="Count", skill="x").failure.kind == "not_found"
     assert bench.call("schedule_set", cron="@daily", task="Count", channel="team").success
 
@@ -247,5 +247,5 @@ def test_a_skill_is_looked_for_when_one_is_named(store, tmp_path):
     assert not asked
     refused = bench.call("schedule_set", cron="@daily", task="x", skill="gret")
     assert "there is no skill" in refused.for_llm
-    assert "There is greet." in refused.for_llm
+    assert "Available: greet." in refused.for_llm
     assert bench.call("schedule_set", cron="@daily", task="x", skill="greet").success

@@ -17,6 +17,7 @@ import forge
 from forge.core.errors import ToolError
 from forge.skills.active import ActiveSkills
 from forge.skills.guardrails import Guardrails
+from tests import programs
 
 TIGHT = "metadata: {forge: {denied_tools: [bash], guardrails: {deny_commands: [{pattern: rm -rf}]}}}\n"
 LOOSE = """\
@@ -121,7 +122,7 @@ def test_a_store_that_cannot_be_used_does_not_loosen(project, caplog):
     active = ActiveSkills(project.catalog(), path=project.root / ".forge/state.db")
     active.read(active.catalog.find("tight"), "a")
     assert denied(active, "a") == ["bash"]
-    assert "could not be kept" in caplog.text
+    assert "could not be stored" in caplog.text
 
 
 def test_while_the_store_is_held_by_another_nothing_is_loosened(project, monkeypatch):
@@ -177,7 +178,7 @@ def test_what_was_kept_survives_being_killed_and_two_processes_at_once(project):
     last: dict[str, int] = {}
     for number in range(3):
         children = [
-            subprocess.Popen(
+            programs.Popen(
                 [sys.executable, "-c", CHILD, str(project.root), f"{number}{letter}"],
                 stdout=subprocess.PIPE,
                 env=environment,

@@ -102,7 +102,7 @@ def test_a_published_skill_loads_unchanged(project):
     assert skill.description == "Takes PDFs apart. Use it for forms."
     assert skill.front.allowed_tools == ("Read", "Bash")
     assert skill.front.compatibility == "Needs poppler"
-    assert skill.notes == ("keys that mean nothing here: model",)
+    assert skill.notes == ("keys that Forge ignores: model",)
 
 
 def test_windows_line_ends_and_a_byte_order_mark_are_fine(project):
@@ -114,7 +114,7 @@ BROKEN = {
     "skills/none/SKILL.md": ("# Just text", "it has no front matter"),
     "skills/open/SKILL.md": ("---\nname: open\n", "it has no front matter"),
     "skills/bare/SKILL.md": ("---\nname: bare\n---\n", "it has no description"),
-    "skills/list/SKILL.md": ("---\n- a\n---\n", "its front matter is no mapping"),
+    "skills/list/SKILL.md": ("---\n- a\n---\n", "its front matter is not a mapping"),
     "skills/yaml/SKILL.md": ("---\ndescription: [\n---\n", "line"),
     "skills/latin/SKILL.md": (b"---\ndescription: \xe4\n---\n", "it is not UTF-8 text: byte"),
     "skills/large/SKILL.md": ("---\ndescription: x\n---\n" + "x" * 1_100_000, "it has more than 1 MiB"),
@@ -131,7 +131,7 @@ BROKEN = {
     ),
     "skills/types/SKILL.md": (
         "---\ndescription: x\nmetadata: {forge: {denied_tools: {a: b}}}\n---\n",
-        "metadata.forge.denied_tools: expected a list of texts",
+        "metadata.forge.denied_tools: expected a list of strings",
     ),
     "skills/env/SKILL.md": (
         "---\ndescription: x\nmetadata: {forge: {requires: {env: ['KEY=value']}}}\n---\n",
@@ -139,7 +139,7 @@ BROKEN = {
     ),
     "skills/bins/SKILL.md": (
         "---\ndescription: x\nmetadata: {forge: {requires: {bins: ['/bin/sh']}}}\n---\n",
-        "'/bin/sh' is no name of a program",
+        "'/bin/sh' is not the name of a program",
     ),
     "skills/hint/SKILL.md": ("---\ndescription: x\nmetadata: {forge: {timeout_hint: soon}}\n---\n", "expected seconds"),
 }
@@ -195,7 +195,7 @@ def test_the_name_of_the_folder_wins(project):
     project.put("skills/folder/SKILL.md", "---\nname: other\ndescription: A.\n---\n")
     skill = project.catalog().find("folder")
     assert skill.name == "folder"
-    assert "it calls itself 'other'" in skill.notes[0]
+    assert "its front matter has the name 'other'" in skill.notes[0]
 
 
 def test_the_first_of_two_with_one_name_counts(project):
@@ -204,7 +204,7 @@ def test_the_first_of_two_with_one_name_counts(project):
     catalog = project.catalog("skills", "more")
     assert catalog.find("deploy").body == "first"
     assert catalog.problems == [
-        ("more/deploy.md", "skills/deploy/SKILL.md is a skill of that name already. Rename one.")
+        ("more/deploy.md", "skills/deploy/SKILL.md already is a skill with that name. Rename one.")
     ]
 
 

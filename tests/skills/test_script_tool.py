@@ -73,7 +73,7 @@ def test_a_script_that_was_changed_is_not_run(project):
     script.write_text("print('evil')")
     result = called(project, tool, text="a")
     assert result.failure.kind == "security_error"
-    assert "was changed since the skill was loaded" in result.for_llm
+    assert "has changed since the skill was loaded" in result.for_llm
 
 
 def test_what_can_be_no_tool_is_reported(project, tmp_path_factory):
@@ -91,13 +91,13 @@ def test_what_can_be_no_tool_is_reported(project, tmp_path_factory):
     assert [tool.spec.name for tool in tools] == ["echoed"]
     assert [problem.path for problem in problems] == ["skills/echo/SKILL.md"] * 7
     said = [problem.why for problem in problems]
-    assert said[0] == "tool bash: the name belongs to another tool. Choose another."
+    assert said[0] == "tool bash: the name is taken by another tool. Choose another."
     assert "cannot be the name of a tool" in said[1]
     assert "there is no script scripts/gone" in said[2]
-    assert "leads out of the skill" in said[3]
+    assert "is outside the skill" in said[3]
     assert "outside" in said[4]
     assert "the type 'strng'" in said[5]
-    assert said[6].startswith("tool echoed: the name belongs to another tool")
+    assert said[6].startswith("tool echoed: the name is taken by another tool")
 
 
 def test_the_hint_and_the_variables_of_the_skill_count(project, monkeypatch):

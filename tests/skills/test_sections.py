@@ -112,7 +112,7 @@ def test_mistakes_are_told_with_their_line():
     (found,) = read_sections("\n## Tool: a\nA.\n\n**Input:**\n- x (strng): y\n", 10)
     assert found.problem.startswith("line 15: x: the type 'strng'")
     (found,) = read_sections("## Tool: a\nA.\n**Input:**\n- x (str): y\n- x (str): z\n")
-    assert found.problem == "line 5: x is there twice"
+    assert found.problem == "line 5: x is declared twice"
 
 
 def test_a_section_without_words_has_a_description_all_the_same():

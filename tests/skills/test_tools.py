@@ -90,7 +90,7 @@ def test_what_is_no_text_is_refused(bench):
     assert "FIFO" in called(bench, name="deploy", file="fifo").for_llm
     assert "It has: fifo, image.png, reference.md" in called(bench, name="deploy", file="nothing.md").for_llm
     assert "is a directory" in called(bench, name="deploy", file="scripts").for_llm
-    assert "no files but its own" in called(bench, name="secret", file="x").for_llm
+    assert "has no other files" in called(bench, name="secret", file="x").for_llm
 
 
 @pytest.mark.parametrize("text", STRANGE)
@@ -108,7 +108,7 @@ def test_a_rule_about_the_path_holds(bench):
 def test_a_skill_that_lacks_something_says_so(bench):
     bench.skill("lacking", more="metadata: {forge: {requires: {bins: [no-such-program]}}}\n")
     result = called(bench, name="lacking")
-    assert result.for_llm.endswith("[It cannot be used here as it is: the program no-such-program is not installed.]")
+    assert result.for_llm.endswith("[This skill cannot be used here: the program no-such-program is not installed.]")
     assert result.data["missing"]
 
 

@@ -87,7 +87,8 @@ def test_a_call_is_found_by_some_of_its_arguments_and_returned():
 def test_a_call_that_was_not_made_is_shown_beside_those_that_were():
     text = words_of(assert_called, run(), "add", a=9, b=2)
     assert text.startswith(
-        "add(a=9, b=2) was not called; add was, 3 times:\n  1. add(a=1, b=2)\n     a: expected 9, got 1"
+        "add(a=9, b=2) was not called; add was called 3 times with other arguments:\n  1. add(a=1, b=2)\n     a:"
+        " expected 9, got 1"
     )
     assert "b: not given" in text
 
@@ -102,7 +103,7 @@ def test_a_near_name_is_suggested():
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (re.compile("^B"), "expected something with /^B/"),
+        (re.compile("^B"), "expected a match for /^B/"),
         (str.isdigit, "isdigit(value) is not true"),
         ("Bob", 'expected "Bob"'),
     ],
@@ -113,7 +114,7 @@ def test_each_kind_of_value_is_explained(wanted, words):
 
 def test_nothing_called_at_all_is_said():
     result = Agent(Scripted("Hi.")).run_sync("go")
-    assert words_of(assert_called, result, "add") == "add was not called: nothing was"
+    assert words_of(assert_called, result, "add") == "add was not called: there were no calls"
     assert_not_called(result, "*")
 
 

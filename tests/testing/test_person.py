@@ -46,7 +46,7 @@ def test_a_question_too_many_is_a_no_and_a_complaint():
 
 
 def test_an_answer_too_many_is_a_complaint():
-    words = "1 answers were not asked for; asked was: save: write a"
+    words = "1 answers were not used; the questions were: save: write a"
     with pytest.raises(AssertionError, match=words), Person("yes", "no") as person:
         asked_of(person, "a")
     with pytest.raises(ZeroDivisionError), Person("yes"):

@@ -79,8 +79,8 @@ def test_the_fixtures_work_and_complain_only_where_a_test_passed(tmp_path):
     assert "5 passed" in done.stdout, done.stdout + done.stderr
     assert "3 failed" in done.stdout
     assert "error" not in done.stdout.splitlines()[-1]
-    assert "the script was not used up" in done.stdout
-    assert "1 answers were not asked for" in done.stdout
+    assert "turns were not used" in done.stdout
+    assert "1 answers were not used" in done.stdout
     assert "its own words" in done.stdout
     assert (tmp_path / "tapes" / "test_it.test_tape.ndjson").exists()
 

@@ -53,7 +53,7 @@ def test_text_and_failure_say_what_happened_instead():
     made = bench(add, fails)
     with pytest.raises(AssertionError, match=r"not_found.*gone"):
         made.text("fails", words="gone")
-    with pytest.raises(AssertionError, match=r"add\(a=1\) was to fail, and answered: 1"):
+    with pytest.raises(AssertionError, match=r"add\(a=1\) was expected to fail, but returned: 1"):
         made.failure("add", a=1)
     assert made.failure("fails", words="gone").suggestion == "Look elsewhere."
 
@@ -69,7 +69,7 @@ def test_a_policy_and_a_person_may_be_given():
     assert made.failure("deploy", service="web").kind == "permission_error"
     assert made.person.asked == ["deploy: execute web"]
     assert bench(deploy, policy=rules("deny execute prod")).failure("deploy", service="prod").kind == "permission_error"
-    assert "nobody" in bench(deploy, policy=rules("ask execute")).failure("deploy", service="web").message
+    assert "no one to ask" in bench(deploy, policy=rules("ask execute")).failure("deploy", service="web").message
 
 
 def test_built_in_tools_work_in_a_directory_of_their_own():

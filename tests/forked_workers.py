@@ -1,0 +1,196 @@
+"""`pytest -p tests.forked_workers --forks 4`: collects the tests once, then forks processes that run them.
+
+Each process of pytest-xdist collects all tests by itself: with 18,000 tests on two cores that takes a minute. xdist is
+used where a fork is not safe (macOS), and where somebody runs a few tests.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import struct
+import tempfile
+import uuid
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, Pipe, wait
+from types import SimpleNamespace
+from typing import Any, NoReturn
+
+import pytest
+
+from tests import programs
+
+LARGEST = 30
+"""The tests that a process takes at once, at most. They are of one module, whose fixtures are then made once."""
+
+Chunk = tuple[int, int]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--forks", type=int, default=0, metavar="N", help="Run the tests in N forks of this process.")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    option = session.config.option
+    if not option.forks or option.collectonly or session.testsfailed or not session.items:
+        return None
+    _Workers(session, option.forks).run()
+    return True
+
+
+def cut(modules: list[Any], workers: int) -> Iterator[Chunk]:
+    """Small ones at the end, so that all processes end at the same time."""
+    start = 0
+    while start < len(modules):
+        most = max(1, min(LARGEST, (len(modules) - start) // (8 * workers)))
+        end = start + 1
+        while end < len(modules) and end - start < most and modules[end] is modules[start]:
+            end += 1
+        yield start, end
+        start = end
+
+
+class _Workers:
+    """The processes, and what each of them has taken and not reported yet."""
+
+    def __init__(self, session: pytest.Session, number: int) -> None:
+        self.session, self.number = session, number
+        os.environ |= {"PYTEST_XDIST_TESTRUNUID": uuid.uuid4().hex, "PYTEST_XDIST_WORKER_COUNT": str(number)}
+        self.chunks, write = os.pipe()  # whoever reads next takes the next chunk
+        chunks = list(cut([item.getparent(pytest.Module) for item in session.items], number))
+        for start, end in chunks[: 60_000 // 8]:  # what a pipe holds
+            os.write(write, struct.pack("II", start, end))
+        os.close(write)
+        self.first = [number for start, end in chunks[60_000 // 8 :] for number in range(start, end)]
+        self.left: dict[Connection, list[int]] = {}
+        self.names: dict[Connection, str] = {}
+        self.pids: dict[Connection, int] = {}
+
+    def run(self) -> None:
+        if programs.is_warm():
+            programs.start_server()  # one for all
+        try:
+            for number in range(self.number):
+                self._fork(f"gw{number}", self.first[number :: self.number])
+            while self.left:
+                for one in wait(list(self.left)):
+                    assert isinstance(one, Connection)
+                    self._listen(one)
+        finally:
+            for pid in self.pids.values():
+                os.kill(pid, signal.SIGKILL)
+
+    def _fork(self, name: str, left: list[int]) -> None:
+        reading, writing = Pipe(duplex=False)
+        pid = os.fork()
+        if pid == 0:
+            os.environ["PYTEST_XDIST_WORKER"] = name
+            _Worker(self.session, self.chunks, writing).end(left)
+        writing.close()
+        self.left[reading], self.names[reading], self.pids[reading] = list(left), name, pid
+
+    def _listen(self, one: Connection) -> None:
+        try:
+            what, told = one.recv()
+        except (EOFError, OSError):
+            self._replace(one)
+            return
+        if what == "takes":
+            self.left[one].extend(range(*told))
+        elif what == "ends":
+            self._forget(one)
+        else:
+            number, reports = told
+            self.left[one].remove(number)
+            for report in reports:
+                self._report(one, report)
+            item = self.session.items[number]
+            self.session.config.hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _report(self, one: Connection, serialized: dict[str, Any]) -> None:
+        config = self.session.config
+        report = config.hook.pytest_report_from_serializable(config=config, data=serialized)
+        # as xdist does: the terminal then prints no names of files
+        report.node = SimpleNamespace(gateway=SimpleNamespace(id=self.names[one]), _workerinfocache="")
+        config.hook.pytest_runtest_logreport(report=report)
+        if self.session.shouldfail:
+            raise self.session.Failed(self.session.shouldfail)
+        if self.session.shouldstop:
+            raise self.session.Interrupted(self.session.shouldstop)
+
+    def _replace(self, one: Connection) -> None:
+        """The process died: the test that it was at has failed, another process goes on with the others."""
+        name, left = self.names[one], self.left[one]
+        status = self._forget(one)
+        if left:
+            item = self.session.items[left.pop(0)]
+            words = f"the process of this test died ({status}): {item.nodeid}"
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call")
+            self.session.config.hook.pytest_runtest_logreport(report=report)
+        self._fork(name, left)
+
+    def _forget(self, one: Connection) -> int:
+        del self.left[one]
+        one.close()
+        return os.waitstatus_to_exitcode(os.waitpid(self.pids.pop(one), 0)[1])
+
+
+class _Worker:
+    """One of the processes."""
+
+    def __init__(self, session: pytest.Session, chunks: int, reports: Connection) -> None:
+        self.session, self.chunks, self.reports = session, chunks, reports
+        self.heard: list[dict[str, Any]] = []
+        config = session.config
+        atexit._clear()  # what is there to be done at the end is the parent's
+        _capture_apart(config)
+        config.pluginmanager.unregister(name="terminalreporter")
+        config.pluginmanager.register(self)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        config = self.session.config
+        if report.when == "call" or not report.passed or config.option.durations is not None:
+            self.heard.append(config.hook.pytest_report_to_serializable(config=config, report=report))
+
+    def end(self, left: list[int]) -> NoReturn:
+        code = 1
+        try:
+            self._run(left)
+            atexit._run_exitfuncs()
+            self.reports.send(("ends", None))
+            code = 0
+        finally:
+            os._exit(code)
+
+    def _run(self, left: list[int]) -> None:
+        items = self.session.items
+        while left or self._take(left):
+            number = left.pop(0)
+            if not left:
+                self._take(left)  # fixtures that the next test needs too are kept
+            following = items[left[0]] if left else None
+            items[number].config.hook.pytest_runtest_protocol(item=items[number], nextitem=following)
+            self.reports.send(("ran", (number, self.heard)))
+            self.heard = []
+
+    def _take(self, left: list[int]) -> bool:
+        taken = os.read(self.chunks, 8)
+        if taken:
+            chunk = struct.unpack("II", taken)
+            self.reports.send(("takes", chunk))
+            left.extend(range(*chunk))
+        return bool(taken)
+
+
+def _capture_apart(config: pytest.Config) -> None:
+    """Forks share the files into which pytest captures what is written: each gets its own, under the same number."""
+    # private; the file objects stay, for whoever imported sys.stderr
+    capture: Any = getattr(config.pluginmanager.getplugin("capturemanager"), "_global_capturing", None)
+    for one in (getattr(capture, "out", None), getattr(capture, "err", None)):
+        if one is not None and hasattr(one, "targetfd"):
+            with tempfile.TemporaryFile() as fresh:
+                os.dup2(fresh.fileno(), one.tmpfile.fileno(), inheritable=False)
+                if one._state == "started":
+                    os.dup2(fresh.fileno(), one.targetfd)

@@ -1,0 +1,170 @@
+"""A release: the changelog from its notes, the version that follows the tag, the workflow that publishes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import yaml
+
+from forge.core.extras import EXTRAS
+from scripts import changelog, install_sizes, release
+from tests.packaging.base_install import PROJECT, ROOT
+
+NOTES = {
+    "12.added.search.md": "- A second.\n",
+    "3.added.md": "- A first,\n  of two lines.\n- Another.\n",
+    "3.fixed.md": "No list item.\n",
+    "docs.added.md": "- Without a number.\n",
+    "README.md": "# Change notes\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "changelog.d").mkdir()
+    for name, text in NOTES.items():
+        (tmp_path / "changelog.d" / name).write_text(text)
+    (tmp_path / "CHANGELOG.md").write_text(
+        "# Changelog\n\nIntroduction.\n\n## 0.1.0 (2026-01-01)\n\n### Added\n\n- Old.\n"
+    )
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "forge-tools"\nversion = "0.1.0"\n')
+    return tmp_path
+
+
+SECTION = """\
+## 0.2.0 (2026-11-16)
+
+### Added
+
+- A first,
+  of two lines.
+- Another.
+- A second.
+- Without a number.
+
+### Fixed
+
+- No list item.
+"""
+
+
+def prepare(project, *more, version="0.2.0"):
+    return changelog.main([version, "--date", "2026-11-16", *more], project)
+
+
+def test_a_dry_run_prints_the_section_and_changes_nothing(project, capsys):
+    before = {path: path.read_bytes() for path in project.rglob("*") if path.is_file()}
+    assert prepare(project, "--dry-run") == 0
+    assert capsys.readouterr().out.rstrip() == SECTION.rstrip()
+    assert {path: path.read_bytes() for path in project.rglob("*") if path.is_file()} == before
+
+
+def test_a_release_has_its_section_its_version_and_no_notes_left(project):
+    assert prepare(project) == 0
+    assert (project / "CHANGELOG.md").read_text() == (
+        f"# Changelog\n\nIntroduction.\n\n{SECTION}\n## 0.1.0 (2026-01-01)\n\n### Added\n\n- Old.\n"
+    )
+    assert 'version = "0.2.0"' in (project / "pyproject.toml").read_text()
+    assert [path.name for path in (project / "changelog.d").iterdir()] == ["README.md"]
+
+
+def test_the_first_release_needs_no_older_one(project):
+    (project / "CHANGELOG.md").write_text("# Changelog\n")
+    assert prepare(project, version="0.1.0") == 0
+    assert (project / "CHANGELOG.md").read_text().startswith("# Changelog\n\n## 0.1.0 (2026-11-16)\n\n### Added\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "said"),
+    [
+        ("7.nonsense.md", "0.2.0", "7.nonsense.md"),
+        ("", "two", "is no version"),
+        ("", "0.1.0", "already has a section 0.1.0"),
+        ("none", "0.2.0", "holds no note"),
+    ],
+)
+def test_a_release_that_cannot_be_made_is_explained(project, capsys, name, version, said):
+    if name == "none":
+        for path in (project / "changelog.d").glob("*.*.md"):
+            path.unlink()
+    elif name:
+        (project / "changelog.d" / name).write_text("- A note.\n")
+    assert prepare(project, version=version) == 1
+    assert said in capsys.readouterr().err
+    assert 'version = "0.1.0"' in (project / "pyproject.toml").read_text()
+
+
+def test_the_notes_of_this_project_can_be_released(capsys):
+    before = (ROOT / "CHANGELOG.md").read_bytes()
+    assert changelog.main(["99.0.0", "--dry-run"]) == 0
+    assert "## 99.0.0 (" in capsys.readouterr().out
+    assert (ROOT / "CHANGELOG.md").read_bytes() == before
+
+
+def test_a_tag_that_follows_the_version_gives_the_notes(project, capsys):
+    assert prepare(project) == 0
+    capsys.readouterr()
+    assert release.main(["tag", "v0.2.0"], project) == 0
+    assert capsys.readouterr().out == SECTION
+
+
+@pytest.mark.parametrize("tag", ["v0.2.1", "0.2.0", "v0.2", "v0.2.0rc1"])
+def test_another_tag_is_refused(project, capsys, tag):
+    prepare(project)
+    assert release.main(["tag", tag], project) == 1
+    assert f"the tag is {tag} and pyproject.toml says 0.2.0" in capsys.readouterr().err
+
+
+def test_notes_that_are_left_or_a_missing_section_are_refused(project, capsys):
+    assert release.main(["tag", "v0.1.0"], project) == 1
+    assert "still holds 4 notes" in capsys.readouterr().err
+    prepare(project)
+    (project / "CHANGELOG.md").write_text("# Changelog\n")
+    assert release.main(["tag", "v0.2.0"], project) == 1
+    assert "has no section 0.2.0" in capsys.readouterr().err
+
+
+def test_pyproject_is_the_only_place_of_the_version():
+    assert changelog.stated_version(ROOT) == PROJECT["version"]
+    assert not [path for path in (ROOT / "src/forge").rglob("*.py") if "__version__" in path.read_text()]
+
+
+def test_the_workflow_publishes_with_the_least_permissions():
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    jobs = workflow["jobs"]
+    assert workflow["permissions"] == {}
+    assert workflow[True] == {"push": {"tags": ["v[0-9]+.[0-9]+.[0-9]+*"]}}  # YAML reads `on` as true
+    assert {name for name, job in jobs.items() if "id-token" in job["permissions"]} == {"publish"}
+    assert {name for name, job in jobs.items() if job["permissions"].get("contents") == "write"} == {"announce"}
+    assert set(jobs["publish"]["needs"]) == {"tests", "build"}
+    used = [step.get("uses", "") for step in jobs["publish"]["steps"]]
+    assert any(one.startswith("pypa/gh-action-pypi-publish@") for one in used)
+    assert any(one.startswith("actions/attest-build-provenance@") for one in used)
+    commands = [step.get("run", "") for step in jobs["build"]["steps"]]
+    assert any("scripts.release tag" in one for one in commands)
+    assert any("make dist" in one for one in commands)
+    assert "password" not in (ROOT / ".github/workflows/release.yml").read_text()
+
+
+def table_rows(page: str) -> dict[str, tuple[int, int]]:
+    rows = re.findall(r"^\| `forge-tools(?:\[(.*)\])?` \| (\d+) \| (\d+) \|", page, re.MULTILINE)
+    return {extra: (int(count), int(size)) for extra, count, size in rows}
+
+
+def test_the_measured_sizes_are_in_the_docs_and_small():
+    rows = table_rows((ROOT / "docs/install.md").read_text())
+    assert rows.keys() == {"", "all", *EXTRAS}
+    distributions, megabytes = rows[""]
+    assert distributions <= 25
+    assert megabytes <= 60
+
+
+def test_the_table_is_written_between_its_marks(tmp_path):
+    page = tmp_path / "install.md"
+    page.write_text(f"Before.\n{install_sizes.BEGIN}\nold\n{install_sizes.END}\nAfter.\n")
+    install_sizes.write_table(page, [install_sizes.Size("", 21, 59), install_sizes.Size("web", 23, 87)])
+    assert table_rows(page.read_text()) == {"": (21, 59), "web": (23, 87)}
+    assert page.read_text().startswith("Before.\n")
+    assert page.read_text().endswith("\nAfter.\n")
+    assert "old" not in page.read_text()

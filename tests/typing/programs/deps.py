@@ -1,0 +1,91 @@
+"""Dependencies of a run: the type that tools declare, and the one that a run is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, assert_type
+
+from pydantic import BaseModel
+
+from forge import Agent, DurableAgent, RunContext, RunResult, Scope, Scripted, ToolContext, tool
+
+MODEL = Scripted("done")
+
+
+@dataclass
+class Db:
+    name: str
+
+
+class Weather(BaseModel):
+    degrees: float
+
+
+@tool
+def find_user(user: int, ctx: ToolContext[Db]) -> str:
+    """Find a user."""
+    assert_type(ctx.deps, Db)
+    assert_type(ctx.deps.name, str)
+    number: int = ctx.deps.name  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+    ctx.deps = Db("b")  # type: ignore[misc]  # pyright: ignore[reportAttributeAccessIssue]
+    return f"{user} in {ctx.deps.name} {number}"
+
+
+@tool
+def anything(ctx: ToolContext) -> str:
+    """Use a context without a type."""
+    assert_type(ctx.deps, Any)
+    return ctx.scope.user
+
+
+def greet(ctx: RunContext[Db]) -> str:
+    return f"Help the users of {ctx.deps.name}."
+
+
+async def greet_later(ctx: RunContext[Db]) -> str:
+    return greet(ctx)
+
+
+def helper(ctx: ToolContext[Db]) -> str:
+    return greet(ctx)  # a call's context is a run's context
+
+
+agent = Agent(MODEL, tools=[find_user], deps_type=Db, output=Weather)
+assert_type(agent, Agent[Weather, Db])
+assert_type(agent.run_sync("?", deps=Db("a")), RunResult[Weather])
+agent.run_sync("?", deps=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+agent.run_sync("?", dep=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+
+assert_type(Agent(MODEL, instructions=greet, output=Weather), Agent[Weather, Db])
+assert_type(Agent(MODEL, instructions=greet_later, output=Weather), Agent[Weather, Db])
+Agent(MODEL, instructions=lambda: "Be brief.")
+Agent(MODEL, instructions=greet, deps_type=int)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+Agent(MODEL, instructions=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+
+
+async def use() -> None:
+    await agent.run("?", deps=Db("a"))
+    await agent.run("?", deps="a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await agent.call("find_user", {"user": 1}, deps=Db("a"))
+    await agent.call("find_user", {}, deps="a")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    async for _ in agent.stream("?", deps=Db("a"), session="alice"):
+        pass
+    async for _ in agent.stream("?", deps=1):  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        pass
+
+
+def make(scope: Scope) -> Db:
+    return Db(scope.user)
+
+
+async def make_later(scope: Scope) -> Db:
+    return make(scope)
+
+
+DurableAgent(agent, deps=make)
+DurableAgent(agent, deps=make_later)
+DurableAgent(agent, deps=lambda scope: 3)  # type: ignore[arg-type,return-value]  # pyright: ignore[reportArgumentType]
+
+old: Agent[Weather] = agent  # an annotation from before there were dependencies
+untyped: Agent = agent
+narrow: Agent[Weather, int] = agent  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
