@@ -11,9 +11,19 @@ from importlib import import_module
 from benchmarks.timing import Measure
 
 PARTS = (
-    *("calls", "definitions", "parallel", "loop", "startup"),
+    *("calls", "definitions", "parallel", "loop", "models", "startup"),
     *("reading", "search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
-    *("adapters_serve", "adapters_scripts", "adapters_openapi", "memory", "schedules", "durable", "console"),
+    *(
+        "adapters_serve",
+        "serve_start",
+        "adapters_scripts",
+        "adapters_openapi",
+        "scripts",
+        "memory",
+        "schedules",
+        "durable",
+        "console",
+    ),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from itertools import count
@@ -64,6 +65,14 @@ def addition(number: int) -> str:
     return f'{{"a": {number}, "b": 3}}'
 
 
+def almost(number: int) -> str:
+    return f'{{"A": {number}, "b": "3"}}'
+
+
+def almost_json(number: int) -> str:
+    return f"{{'a': {number}, 'b': 3,}}"
+
+
 ITEMS = json.dumps([{"id": i, "name": f"item {i}", "price": i * 1.5, "tags": ["x", "y"]} for i in range(20)])
 
 
@@ -75,15 +84,24 @@ def mistake(number: int) -> str:
     return f'{{"a": "two {number}", "c": 3}}'
 
 
-async def _against_pydantic(chosen: Any, write: Write, fields: dict[str, Any], calls: int) -> tuple[float, float]:
+async def _against_pydantic(
+    chosen: Any,
+    write: Write,
+    fields: dict[str, Any],
+    calls: int,
+    in_thread: bool = False,
+    floor: Write | None = None,
+) -> tuple[float, float]:
+    """Measures calls against validation and the bare function. `floor`: what the bare function gets instead."""
+    write_right = floor if floor is not None else write
     adapter = TypeAdapter(create_model("Arguments", **fields))
     executor = standard_executor([chosen], policy=rules("allow read"))
     scope = Scope()
     here, there = count(), count()
 
     async def bare() -> str:
-        value = chosen.run(**adapter.validate_json(write(next(there))).__dict__)
-        return str(await value if isinstance(value, Awaitable) else value)
+        arguments = adapter.validate_json(write_right(next(there))).__dict__
+        return str(await (asyncio.to_thread(chosen.run, **arguments) if in_thread else chosen.run(**arguments)))
 
     async def ours() -> str:
         return (await executor.execute(ToolCall(chosen.spec.name, write(next(here))), scope)).for_llm
@@ -102,14 +120,18 @@ def _times(function: Callable[[], Awaitable[object]], number: int) -> Callable[[
 async def measures() -> list[Measure]:
     numbers: dict[str, Any] = {"a": (int, ...), "b": (int, ...)}
     small = await _against_pydantic(add, addition, numbers, CALLS)
-    plain = await _against_pydantic(plain_add, addition, numbers, CALLS // 10)
+    plain = await _against_pydantic(plain_add, addition, numbers, CALLS // 10, in_thread=True)
     fields: dict[str, Any] = {"items": (list[Item], ...), "discount": (float, ...)}
     nested = await _against_pydantic(total, order, fields, CALLS // 10)
     bad = await _invalid()
+    repaired = await _against_pydantic(add, almost, numbers, CALLS // 3, floor=addition)
+    repaired_text = await _against_pydantic(add, almost_json, numbers, CALLS // 3, floor=addition)
     return [
         Measure("call: add(a, b) from JSON text", "validate_json + await", *small, "µs", 4.0),
-        Measure("call: a plain function, in a thread", "validate_json", *plain, "µs", 18.0),
+        Measure("call: a plain function, in a thread", "validate_json + to_thread", *plain, "µs", 1.3),
         Measure("call: 20 nested objects", "validate_json + await", *nested, "µs", 1.5),
+        Measure("call: a name and a value repaired", "a right call: validate_json + await", *repaired, "µs", 10.0),
+        Measure("call: text repaired", "a right call: validate_json + await", *repaired_text, "µs", 10.0),
         Measure("call: invalid arguments to text", "pydantic's error text", *bad, "µs", 6.8),
     ]
 

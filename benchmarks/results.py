@@ -68,7 +68,7 @@ def describe_run() -> str:
     machine = f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
     about = f"Measured on {datetime.now(UTC):%Y-%m-%d} ({machine}; {versions})."
     busy, cores = os.getloadavg()[0], os.cpu_count() or 1
-    if busy <= cores / 2:
+    if busy <= cores:  # a measurement just before counts for one or two
         return about
     return (
         f"{about} The machine had other work to do (load {busy:.0f}): milliseconds and times on the clock are too high."

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.timing import Measure
-from forge.schedules import schedule_rows as _rows
+from forge.schedules import schedule_rows
 from forge.schedules.schedule import Outcome, Schedule, Status
 from forge.schedules.store import ScheduleStore
 
@@ -47,7 +47,7 @@ def _fill(store: ScheduleStore) -> None:
         for number in range(SCHEDULES):
             following = START + 60 + number * 60
             one = Schedule(id=f"task-{number}", cron="@every 30d", task=f"Do number {number}", next_fire=following)
-            _rows.write_row(connection, _rows.Row(one, START, START))
+            schedule_rows.write_row(connection, schedule_rows.Row(one, START, START))
 
 
 def _microseconds(function: Callable[[], object]) -> float:

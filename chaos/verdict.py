@@ -92,7 +92,7 @@ class Verdict:
                 yield f"{call.name} was told as done, and happened {times} times"
         elif call.tool == "task" and f"heard of {sum(map(len, call.turns))} calls" not in told:
             yield f"{call.name} (task) was told: {told[:300]!r}"
-        elif call.tool == "wait" and "you waited" not in told:
+        elif call.tool == "wait" and "the wait began at" not in told:
             yield f"{call.name} (wait) was told: {told[:300]!r}"
 
 

@@ -25,7 +25,7 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.approval import stored_approval
-from forge.durable.store import heartbeats as beats
+from forge.durable.store import heartbeats
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.request import PermissionRequest
@@ -105,7 +105,7 @@ def agent() -> Agent:
 async def main(database: str, settings: dict[str, Any]) -> None:
     workspace = Path(settings.pop("workspace"))
     if settings.pop("far", False):
-        beats._boot = lambda: uuid4().hex  # as if on a machine of its own: nobody sees that its process has ended
+        heartbeats._boot = lambda: uuid4().hex  # as if on a machine of its own: nobody sees that its process has ended
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with Worker(database, [for_stored_runs(agent(), Scope(workspace=workspace))], **settings) as worker:

@@ -113,7 +113,9 @@ class Ground:
             "permissions": {"rules": _rules()},
             "workspace": {"root": "workspace"},
             "egress": {"mode": "allowlist", "domains": [host], "private": [host]},
-            "mcpServers": {"say": {"command": sys.executable, "args": ["-I", str(SERVER)]}},
+            "mcpServers": {
+                "say": {"command": sys.executable, "args": ["-I", str(SERVER)], "roots": [str(SERVER.parent)]}
+            },
             "openapi": {"pets": {"spec": "workspace/pets.json", "server": self.site}},
             "webhooks": {"notify": {"url_env": "FUZZ_HOOK", "description": "Tell the team."}},
             "memory": {"enabled": True},

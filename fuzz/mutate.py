@@ -14,7 +14,7 @@ from fuzz.website import PATHS
 
 COSTLY = {  # they start a process, or many: one in so many of the calls that chance gives them is made
     **dict.fromkeys(("bash", "cli_execute", "local_shell"), 6),
-    **dict.fromkeys(("repeat", "mcp_call"), 10),
+    **dict.fromkeys(("repeat", "mcp_call", "run_code"), 10),
     "test_runner": 40,
 }
 LONGEST, MOST = 4_000_000, 30_000  # bytes of a line, and lists and objects in it: more is time, not chance

@@ -111,4 +111,7 @@ def _connecting(site: str) -> dict[str, list[Arguments]]:
         "pets__createPet": [{"name": "Rex"}],
         "pets__getPet": [{"id": 1}],
         "mcp_call": [{"server": "say", "tool_name": "say", "arguments": {"text": "hi"}}],
+        "mcp_resource": [{"server": "say"}],
+        "run_code": [{"code": "sum([1, 2])"}, {"code": "await math_calculate('1 + 1')"}],
+        "task": [{"description": "count the files", "prompt": "Count the files."}],
     }

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 import json
 import re
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, standard_executor
+from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, standard_executor
 from forge.core.arguments.provider_dialects import DIALECTS
 from forge.tools.tool_search import ToolSearch
-from scores.damage import DAMAGES
+from scores.damage import DAMAGES, has_one_reading
 from scores.packages import from_pypi
 from scores.report import Row, Score
 
@@ -31,7 +32,7 @@ _TYPES = {
     **dict.fromkeys(("array", "list", "tuple", "ArrayList", "Array", "Queue", "Stack"), "array"),
     **dict.fromkeys(("object", "dict", "HashMap", "Hashtable"), "object"),
 }
-_RIGHT_CALLS = "simple_python multiple parallel parallel_multiple live_simple live_multiple live_parallel"
+RIGHT_CALLS = "simple_python multiple parallel parallel_multiple live_simple live_multiple live_parallel"
 _ONE_QUESTION = "simple_python multiple live_simple live_multiple"
 _KEPT = {"type", "description", "enum", "items", "properties", "required", "default", "minimum", "maximum", "format"}
 
@@ -48,8 +49,9 @@ class Case:
 
 def run() -> Score:
     data = from_pypi("bfcl-eval", VERSION) / "bfcl_eval" / "data"
-    rows = [_definitions(data), *asyncio.run(_calls(data)), asyncio.run(_search(data))]
-    return Score("bfcl", SOURCE, MEASURES, rows, notes=[f"Damages: {', '.join(DAMAGES)}."])
+    calls, damages = asyncio.run(_calls(data))
+    rows = [_definitions(data), *calls, asyncio.run(_search(data))]
+    return Score("bfcl", SOURCE, MEASURES, rows, notes=[damages])
 
 
 def _definitions(data: Path) -> Row:
@@ -70,14 +72,12 @@ def _definitions(data: Path) -> Row:
     return Row("definitions accepted in every dialect", count - len(failures), count, failures=failures)
 
 
-async def _calls(data: Path) -> list[Row]:
-    """The right calls, then the same calls with one damage each."""
+async def _calls(data: Path) -> tuple[list[Row], str]:
+    """The right calls, then the same calls with one damage each; and a table of the damages."""
     right_failures: list[str] = []
     right = 0
-    counts = dict.fromkeys(("repaired", "explained", "unexplained", "as sent", "wrong"), 0)
-    wrong: list[str] = []
-    unexplained: list[str] = []
-    for case in _cases(data, _RIGHT_CALLS):
+    tally = _Tally()
+    for case in cases_of(data, RIGHT_CALLS):
         bench = _Bench(case.functions)
         for name, arguments in case.answers:
             right += 1
@@ -90,26 +90,80 @@ async def _calls(data: Path) -> list[Row]:
                 if text is None:
                     continue
                 verdict, said = await bench.judge(name, text, arguments)
-                counts[verdict] += 1
-                if verdict in ("wrong", "unexplained"):
-                    failures = wrong if verdict == "wrong" else unexplained
-                    failures.append(f"{damage}: {case.id}: {name}({text[:120]}): {said}")
-    damaged = sum(counts.values())
-    return [
-        Row("right calls accepted unchanged", right - len(right_failures), right, failures=right_failures),
-        Row("damaged calls repaired to the right call", counts["repaired"], damaged),
-        Row("damaged calls refused with the place named", counts["explained"], damaged, "", unexplained),
-        Row("damaged calls that ran as they were sent: the schema allows it", counts["as sent"], damaged),
-        Row("damaged calls that ran with other arguments", counts["wrong"], damaged, "", wrong, fewer_is_better=True),
-    ]
+                is_certain = verdict != "as sent" and has_one_reading(damage, arguments, bench.schema(name), text)
+                if damage == "cut off" and verdict == "wrong":
+                    verdict, said = await bench.judge(writing(name), text, arguments)
+                    verdict = "completed" if verdict == "explained" else verdict
+                tally.count(damage, verdict, is_certain, f"{damage}: {case.id}: {name}({text[:120]}): {said}")
+    accepted = Row("right calls accepted unchanged", right - len(right_failures), right, failures=right_failures)
+    return [accepted, *tally.rows()], tally.table()
+
+
+class _Tally:
+    """Counts the verdicts on damaged calls, by damage."""
+
+    def __init__(self) -> None:
+        self._verdicts: Counter[str] = Counter()
+        self._by_damage: dict[str, Counter[str]] = {name: Counter() for name in DAMAGES}
+        self._failures: dict[str, list[str]] = defaultdict(list)
+
+    def count(self, damage: str, verdict: str, is_certain: bool, said: str) -> None:
+        self._verdicts[verdict] += 1
+        of_damage = self._by_damage[damage]
+        of_damage.update(("all", verdict))
+        if is_certain:
+            of_damage["one reading"] += 1
+            of_damage["one reading, repaired"] += verdict == "repaired"
+            if verdict != "repaired":
+                self._failures["not repaired"].append(said)
+        self._failures[verdict].append(said)
+
+    def rows(self) -> list[Row]:
+        found, failures, damaged = self._verdicts, self._failures, self._verdicts.total()
+        certain = sum(one["one reading"] for one in self._by_damage.values())
+        repaired = sum(one["one reading, repaired"] for one in self._by_damage.values())
+        return [
+            Row("damaged calls with one reading, repaired", repaired, certain, "", failures["not repaired"]),
+            Row("damaged calls repaired to the right call", found["repaired"], damaged),
+            Row("damaged calls refused with the place named", found["explained"], damaged, "", failures["unexplained"]),
+            Row("damaged calls that ran as they were sent: the schema allows it", found["as sent"], damaged),
+            Row(
+                "cut calls completed for a tool that reads, and told to the model; refused for one that writes",
+                found["completed"],
+                damaged,
+                fewer_is_better=True,
+            ),
+            Row(
+                "damaged calls that ran with other arguments",
+                found["wrong"],
+                damaged,
+                "",
+                failures["wrong"],
+                fewer_is_better=True,
+            ),
+        ]
+
+    def table(self) -> str:
+        lines = [
+            "One reading: the call can be meant in only one way, and is not right as it was sent.",
+            "",
+            "| damage | calls | with one reading | of these repaired | refused | ran as sent | completed | wrong |",
+            "|---|---|---|---|---|---|---|---|",
+        ]
+        for damage, one in self._by_damage.items():
+            refused = one["explained"] + one["unexplained"]
+            figures = (one["all"], one["one reading"], one["one reading, repaired"], refused, one["as sent"])
+            cells = " | ".join(f"{figure:,}" for figure in (*figures, one["completed"], one["wrong"]))
+            lines.append(f"| {damage} | {cells} |")
+        return "\n".join(lines)
 
 
 async def _search(data: Path) -> Row:
     """The person's sentence as the query, among every function of the data."""
     registry, wanted = ToolRegistry(), []
-    for case in _cases(data, _ONE_QUESTION):
+    for case in cases_of(data, _ONE_QUESTION):
         for function in case.functions:
-            name = _name(function["name"])
+            name = name_of(function["name"])
             if name not in registry:
                 registry.add(tool_of(function, _nothing))
         wanted.append((case.id, case.question[:1000], {name for name, _ in case.answers}))
@@ -132,9 +186,11 @@ class _Bench:
 
     def __init__(self, functions: list[dict[str, Any]]) -> None:
         self._received: dict[str, Any] | None = None
-        unique = {_name(one["name"]): one for one in functions}
+        unique = {name_of(one["name"]): one for one in functions}
         self._tools = {name: tool_of(one, self._receive) for name, one in unique.items()}
-        self._executor: ToolExecutor = standard_executor(list(self._tools.values()))
+        for name, one in unique.items():
+            self._tools[writing(name)] = tool_of(one, self._receive, writing(name), permissions={"write"})
+        self._executor: ToolExecutor = standard_executor(list(self._tools.values()), policy=rules("allow *"))
         self._count = 0
 
     def schema(self, name: str) -> Mapping[str, Any]:
@@ -183,10 +239,17 @@ def _nothing(**given: Any) -> str:
     return ""
 
 
-def tool_of(function: Mapping[str, Any], receive: Any) -> Tool:
+def tool_of(function: Mapping[str, Any], receive: Any, name: str = "", **traits: Any) -> Tool:
     """The data's definition as a Forge tool."""
     parameters = schema_of(function["parameters"])
-    return Tool.from_schema(_name(function["name"]), function.get("description", ""), parameters, receive)
+    return Tool.from_schema(
+        name or name_of(function["name"]), function.get("description", ""), parameters, receive, **traits
+    )
+
+
+def writing(name: str) -> str:
+    """The name of the same tool with the permission to write."""
+    return f"w_{name}"[:64]
 
 
 def schema_of(value: Any) -> Any:
@@ -205,7 +268,7 @@ def schema_of(value: Any) -> Any:
     return out
 
 
-def _cases(data: Path, names: str) -> Iterator[Case]:
+def cases_of(data: Path, names: str) -> Iterator[Case]:
     for name in names.split():
         file = f"BFCL_v4_{name}.json"
         lines = (data / "possible_answer" / file).read_text(encoding="utf-8").splitlines()
@@ -224,7 +287,7 @@ def _answer(truth: Mapping[str, Any], functions: list[dict[str, Any]]) -> tuple[
     for function in functions:
         if function["name"] == name:
             required = set(function["parameters"].get("required", ()))
-    return _name(name), _first(accepted, required)
+    return name_of(name), _first(accepted, required)
 
 
 def _first(accepted: Mapping[str, Any], required: set[str]) -> dict[str, Any]:
@@ -250,6 +313,6 @@ def _value(value: Any) -> Any:
     return value
 
 
-def _name(name: str) -> str:
+def name_of(name: str) -> str:
     """As the leaderboard itself renames functions for providers."""
     return re.sub(r"_+", "_", re.sub(r"[^a-zA-Z0-9_-]", "_", name)).strip("_")[:64]

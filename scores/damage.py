@@ -93,6 +93,49 @@ def python_literals(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str
     return repr(arguments) if arguments else None
 
 
+def single_quotes(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return json.dumps(arguments).replace('"', "'") if arguments else None
+
+
+def prose_after(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return f'{json.dumps(arguments)}\n\nThis call gives you the "answer" that you asked for.'
+
+
+def prose_before(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return f"Here are the arguments of the call:\n{json.dumps(arguments)}"
+
+
+def encoded_twice(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return json.dumps(json.dumps(arguments))
+
+
+def closing_brace_missing(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return json.dumps(arguments)[:-1] if arguments else None
+
+
+def closing_brace_twice(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return json.dumps(arguments) + "}"
+
+
+def wrapped_in_arguments(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return _wrap("arguments", arguments, schema)
+
+
+def wrapped_in_parameters(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return _wrap("parameters", arguments, schema)
+
+
+def wrapped_in_input(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    return _wrap("input", arguments, schema)
+
+
+def null_for_left_out(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    for key, shown in schema.get("properties", {}).items():
+        if key not in arguments and key not in schema.get("required", ()) and "type" in shown:
+            return json.dumps({**arguments, key: None})
+    return None
+
+
 def cut_off(arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
     text = json.dumps(arguments)
     return text[: len(text) // 2] if len(text) > 10 else None
@@ -118,9 +161,43 @@ DAMAGES: dict[str, Damage] = {
         in_a_code_fence,
         trailing_comma,
         python_literals,
+        single_quotes,
+        prose_after,
+        prose_before,
+        encoded_twice,
+        closing_brace_missing,
+        closing_brace_twice,
+        wrapped_in_arguments,
+        wrapped_in_parameters,
+        wrapped_in_input,
+        null_for_left_out,
         cut_off,
     )
 }
+
+# nobody can tell what was meant: a value is missing or wrong, or more may have followed
+_NO_READING = {"required key left out", "unknown key added", "wrong type", "cut off"}
+
+
+def has_one_reading(damage: str, arguments: dict[str, Any], schema: Mapping[str, Any], text: str) -> bool:
+    """Whether the damaged text can be meant in one way only. Judged by the damage, not by what Forge does with it."""
+    if damage == "key misspelt":  # another optional name may be meant, or a shorter one
+        known = set(schema.get("properties", ()))
+        [gone] = arguments.keys() - json.loads(text).keys()
+        return gone in schema.get("required", ()) and gone in known
+    if damage == "enum in other case":
+        sent = json.loads(text)
+        [changed] = [key for key, value in arguments.items() if sent[key] != value]
+        choices = schema["properties"][changed]["enum"]
+        return [str(one).casefold() for one in choices].count(arguments[changed].casefold()) == 1
+    if damage == "single quotes":
+        return "'" not in json.dumps(arguments) and '\\"' not in json.dumps(arguments)
+    return damage not in _NO_READING
+
+
+def _wrap(key: str, arguments: dict[str, Any], schema: Mapping[str, Any]) -> str | None:
+    """None where the tool has such a parameter: then nothing is damaged."""
+    return None if key in schema.get("properties", {}) else json.dumps({key: arguments})
 
 
 def _change(arguments: dict[str, Any], fits: Callable[[Any], bool], change: Callable[[Any], Any]) -> str | None:

@@ -1,21 +1,22 @@
 """The MCP server that the conformance kit tests: Forge's own server with the tools the kit asks for.
 
-Started as `python -m scores.mcp_server PORT`. Tools that Forge cannot express yet are left out: the kit counts them.
+Started as `python -m scores.mcp_server PORT`. Everything here uses only the public API.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
-import zlib
 from base64 import b64decode
 from socket import socket
-from struct import pack
 from typing import Any
 
 from forge import Attachment, Scope, Tool, ToolContext, ToolError, ToolResult, standard_executor, tool
-from forge.exports.mcp_server import mcp_app
+from forge.exports.mcp_server import ElicitingApprover, mcp_app
 from forge.network.serve import serve_app
+from scores.mcp_data import PROMPTS, RESOURCES, red_pixel, test_trigger_prompt_change
+from scores.mcp_questions import TOOLS as QUESTIONS
+from scores.mcp_tasks import TOOLS as TASKS
 
 TOKEN = "conformance"
 # the smallest wave file: a header, and no samples
@@ -88,16 +89,16 @@ def test_error_handling() -> str:
 async def test_tool_with_progress(ctx: ToolContext) -> str:
     """Report progress three times."""
     for done in (0, 50, 100):
-        ctx.progress(f"{done} of 100", progress=done, total=100)
+        ctx.progress(f"{done} of 100", done=done, total=100)
         await asyncio.sleep(0.05)
     return "done"
 
 
 @tool
 async def test_tool_with_logging(ctx: ToolContext) -> str:
-    """Write three lines of output."""
+    """Log three lines."""
     for line in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        ctx.output(f"{line}\n")
+        ctx.log(line)
         await asyncio.sleep(0.05)
     return "done"
 
@@ -108,11 +109,18 @@ def add_numbers(a: float, b: float) -> str:
     return f"{a + b:g}"
 
 
-def red_pixel() -> bytes:
-    """A PNG of one red pixel."""
-    parts = [(b"IHDR", pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(b"\0\xff\0\0")), (b"IEND", b"")]
-    chunks = (pack(">I", len(data)) + kind + data + pack(">I", zlib.crc32(kind + data)) for kind, data in parts)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
+HEADERS = {
+    "type": "object",
+    "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+    "required": ["region"],
+}
+
+
+@tool
+def test_logging_tool(ctx: ToolContext) -> str:
+    """Log a line."""
+    ctx.log("A line for the log")
+    return "done"
 
 
 async def main(port: int) -> None:
@@ -127,8 +135,25 @@ async def main(port: int) -> None:
         test_tool_with_logging,
         add_numbers,
         Tool.from_schema("json_schema_2020_12_tool", "A tool with a schema of draft 2020-12.", SCHEMA, str),
+        Tool.from_schema("test_custom_headers", "A tool with a parameter in a header.", HEADERS, str),
+        test_logging_tool,
+        test_trigger_prompt_change,
+        *QUESTIONS,
+        *TASKS,
     ]
-    application = mcp_app(standard_executor(tools), Scope(), TOKEN, version="scores")
+    executor = standard_executor(tools, approve=ElicitingApprover())
+
+    @tool
+    def test_trigger_tool_change() -> str:
+        """Add a tool, or remove the one that was added."""
+        if "added_tool" in executor.registry:
+            executor.registry.remove("added_tool")
+            return "removed"
+        executor.registry.add(Tool.from_schema("added_tool", "A tool that was added.", {"type": "object"}, str))
+        return "added"
+
+    executor.registry.add(test_trigger_tool_change)
+    application = mcp_app(executor, Scope(), TOKEN, version="scores", resources=RESOURCES, prompts=PROMPTS)
 
     async def with_token(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "http":

@@ -1,45 +1,102 @@
-"""Writes the table of built-in tools into the README (`make readme`); with `--check` it only compares."""
+"""Writes the table of other frameworks into the README, and PYPI.md from the README (`make readme`).
+
+With `--check` it only compares. Every cell is a cell of RESULTS.md, which `make bench-peers` measures in one run.
+PYPI.md is the page of the package: PyPI knows no files of the repository, so its links are absolute.
+"""
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from pathlib import Path
 
-from forge import ToolRegistry
-from forge.core.spec import Category
-from forge.sources.mcp.call import McpCall
-from forge.sources.openapi.call import OpenapiCall
-from forge.tools import built_ins
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+PYPI = ROOT / "PYPI.md"
+RESULTS = ROOT / "benchmarks/RESULTS.md"
+BEGIN, END = "<!-- peers: written by `make readme` -->", "<!-- end of peers -->"
 
-README = Path(__file__).parent.parent / "README.md"
-BEGIN, END = "<!-- tools: written by `make readme` -->", "<!-- end of tools -->"
-
-
-def table() -> str:
-    registry = ToolRegistry()
-    registry.add(*(tool for tool in built_ins(registry) if tool.spec.category is not Category.DEV))
-    registry.add(McpCall(), OpenapiCall())
-    rows = ["| tool | permissions | what it does |", "|---|---|---|"]
-    for name in sorted(registry):
-        spec = registry[name].spec
-        optional = [f"{permission}?" for permission in sorted(spec.optional_permissions)]
-        permissions = ", ".join([*sorted(spec.permissions), *optional]) or "none"
-        rows.append(f"| `{name}` | {permissions} | {' '.join(spec.description.split())} |")
-    return "\n".join(rows)
+SYSTEMS = ("forge", "pydantic-ai", "openai-agents", "langchain", "smolagents")
+ROWS = {
+    "`'[\"a\"]'` for a list": "A list sent as text",
+    "`filePath` for `file_path`": "`filePath` for `file_path`",
+    "a tool raises": "A tool raises an error",
+    "three calls, one raises": "Three parallel calls, one raises",
+    "twelve identical calls": "Twelve identical calls",
+    "a result of 1 MB": "A result of 1 MB: the model gets",
+    "call, async function": "A call, × bare pydantic",
+    "loop: a turn at 1,000 turns": "A turn of a 1,000-turn loop, × bare loop",
+    "distributions installed": "Packages installed",
+}
+"""The rows of RESULTS.md that the README shows, with the README's words for them."""
 
 
-def current(text: str) -> str:
+def peers_table() -> str:
+    """Returns the README's table."""
+    cells = read_cells(RESULTS.read_text(encoding="utf-8"))
+    lines = [f"| | {' | '.join(f'**{name}**' if name == 'forge' else name for name in SYSTEMS)} |"]
+    lines.append("|---" * (len(SYSTEMS) + 1) + "|")
+    for row, words in ROWS.items():
+        lines.append(f"| {words} | {' | '.join(cells[row][name] for name in SYSTEMS)} |")
+    return "\n".join(lines)
+
+
+def read_cells(text: str) -> dict[str, dict[str, str]]:
+    """Returns the cells of the tables that have a column for Forge, by row and by system without its version."""
+    found: dict[str, dict[str, str]] = {}
+    columns: dict[str, int] = {}
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            columns = {}
+            continue
+        fields = [field.strip() for field in line.strip("|").split("|")]
+        if not columns:
+            columns = {re.sub(r" [\d.]+$", "", field): index for index, field in enumerate(fields) if field}
+        elif "forge" in columns:
+            found[fields[0]] = {name: fields[at].removesuffix(" ▲") for name, at in columns.items()}
+    return found
+
+
+def write_table(text: str) -> str:
+    """Returns the README's text with the table in it."""
     head, _, rest = text.partition(BEGIN)
     _, _, tail = rest.partition(END)
-    return f"{head}{BEGIN}\n{table()}\n{END}{tail}"
+    return f"{head}{BEGIN}\n{peers_table()}\n{END}{tail}"
+
+
+def pypi_page(text: str) -> str:
+    """Returns the README as PyPI shows it: links and pictures have absolute addresses, and pip installs the package."""
+    home = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Source"]
+    raw = home.replace("https://github.com/", "https://raw.githubusercontent.com/")
+
+    def link(found: re.Match[str]) -> str:
+        picture, target = found[1], found[2]
+        if re.match(r"[a-z]+:|#", target):
+            return found[0]
+        kind = "tree" if target.endswith("/") else "blob"
+        return (
+            f"{picture}({raw}/main/{target})" if picture.startswith("!") else f"{picture}({home}/{kind}/main/{target})"
+        )
+
+    absolute = re.sub(r"(!?\[[^\]]*\])\(([^)\s]+)\)", link, text)
+    return absolute.replace(
+        "pip install .                        # in a clone, with Python 3.11 or newer",
+        "pip install forge-tools              # with Python 3.11 or newer",
+    ).replace("pip install '.[mcp,web,console]'     #", "pip install 'forge-tools[mcp,web,console]'  #")
 
 
 def main() -> int:
-    text = README.read_text(encoding="utf-8")
-    new = current(text)
+    files = {
+        README: README.read_text(encoding="utf-8"),
+        PYPI: PYPI.read_text(encoding="utf-8") if PYPI.exists() else "",
+    }
+    new = {README: write_table(files[README])}
+    new[PYPI] = pypi_page(new[README])
     if "--check" in sys.argv:
-        return 0 if new == text else 1
-    README.write_text(new, encoding="utf-8")
+        return 0 if new == files else 1
+    for path, text in new.items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 

@@ -1,8 +1,8 @@
-"""Pictures of every page of the console: `python -m scripts.screenshots [FOLDER]`.
+"""Takes pictures of every page of the console: `python -m scripts.screenshots [FOLDER]`.
 
-A project with a scripted model is made in a temporary directory, a few runs are begun in it, and each page is
-photographed, light and dark, wide and 360 pixels narrow. Without a FOLDER, those that the documentation shows are
-written to docs/images, and no others.
+The command makes a project with a scripted model in a temporary directory, starts a few runs in it, and photographs
+each page, light and dark, wide and 360 pixels narrow. Without a FOLDER, it writes the pictures that the documentation
+shows to docs/images, and no others.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from scripts.console_page import asked
@@ -37,31 +39,31 @@ agent: {id: parser}
 limits: {price: {input: 3, output: 15}}
 permissions:
   rules:
-    - allow execute python *
+    - allow execute grep *
     - deny execute git push *   # releases are made elsewhere
     - allow write notes/**
 egress: {mode: allowlist, domains: [api.example.com]}
 memory: {enabled: true}
 agents: {reviewer: {prompt: You look for mistakes., tools: [{name: file_read}, {name: grep_search}]}}
 schedules:
-  - {id: nightly, cron: "0 3 * * *", task: "Run the tests, and say what fails."}
+  - {id: nightly, cron: "0 3 * * *", task: "Run the tests and report failures."}
 """
 PARSER = 'def parse(line):\n    name, value = line.split("=")\n    return name.strip(), value.strip()\n'
-MEMORY = "# Parser\nValues may hold `=`.\n\n# People\nAda looks after releases.\n"
+MEMORY = "# Parser\nValues may contain `=`.\n\n# People\nAda is responsible for releases.\n"
 TURNS: list[Any] = [
-    {"text": "I look at the parser first.\n", "call": "file_read", "arguments": {"path": "parser.py"}},
+    {"text": "First I read the parser.\n", "call": "file_read", "arguments": {"path": "parser.py"}},
     {
-        "text": "A value may hold `=`; it is split too often. First I see whether that is so.\n",
+        "text": "A value may contain `=`, so the line is split too often. I check that first.\n",
         "call": "bash",
-        "arguments": {"command": "python -c 'import parser; print(parser.parse(\"a=b=c\"))'"},
+        "arguments": {"command": "grep -n split parser.py"},
     },
     {"call": "bash", "arguments": {"command": "git push origin main"}},
     {
-        "text": "It is. I mend it.\n",
+        "text": "That is the cause. I fix it.\n",
         "call": "file_edit",
         "arguments": {"path": "parser.py", "old_text": 'line.split("=")', "new_text": 'line.split("=", 1)'},
     },
-    "A value may hold `=`, and the line was split at each of them. It is split once now.",
+    "Fixed: the line was split at every `=`, and values may contain `=`. It is split once now.",
 ]
 
 
@@ -112,22 +114,49 @@ def _places(run: str) -> dict[str, str]:
         "schedules": "#/schedules",
         "memory": "#/memory?q=values",
         "workers": "#/workers",
+        "trends": "#/trends",
         "demo": "#/sessions/demo",
     }
 
 
 async def _begin(page: Any) -> str:
-    """Two runs: one that has ended, one that waits. Gives the one that has ended."""
-    begun = []
-    for prompt in ("The parser fails for a=b=c. Mend it.", "Mend the parser, please."):
+    """Starts a run that ends and two that wait. Returns the one that has ended."""
+    begun: list[str] = []
+    _write_past(Path(str(await _workspace(page))) / ".forge")
+    for prompt in ("The parser fails for a=b=c. Fix it.", "Fix the parser, please.", "Fix the other parser."):
         begun.append((await asked(page, "/api/runs", {"prompt": prompt}))["run"]["id"])
-        questions = await _until(page, "/api/questions", lambda told: told["questions"])
+        wanted = max(1, len(begun) - 1)
+        questions = await _until(page, "/api/questions", lambda told: len(told["questions"]) == wanted)  # noqa: B023
         if len(begun) == 1:
             await asked(page, f"/api/questions/{questions['questions'][0]['id']}/answer", {"kind": "once"})
             await _until(page, f"/api/runs/{begun[0]}", lambda told: told["status"] == "finished")
             await asked(page, "/api/overview")
             (Path(str(await _workspace(page))) / "parser.py").write_text(PARSER, encoding="utf-8")
     return str(begun[0])
+
+
+def _write_past(folder: Path) -> None:
+    """Writes a note, and events of two weeks to the log, for the memory and the trends."""
+    (folder / "memory").mkdir(exist_ok=True)
+    (folder / "memory" / "MEMORY.md").write_text(MEMORY, encoding="utf-8")
+    dice = Random(7)  # noqa: S311 - the same pictures every time
+    events: list[dict[str, Any]] = []
+    for ago in range(13, 0, -1):
+        at = time.time() - ago * 86_400
+        for tool in dice.choices(["bash", "file_read", "file_edit", "grep_search"], k=dice.randint(15, 60)):
+            kind = dice.choices(["", "system_error", "permission_error"], [92, 5, 3])[0]
+            result = {"is_error": bool(kind), "error_type": kind or None}
+            seconds = dice.lognormvariate(-1 if tool == "bash" else -4, 1)
+            call = {"call": {"id": "1", "name": tool}, "seconds": seconds, "success": not kind, "result": result}
+            events.append({"event": "tool_call_end", "ts": at, **call})
+        for _ in range(dice.randint(2, 8)):
+            usage = {"input": dice.randint(5_000, 60_000), "output": dice.randint(300, 4_000)}
+            price = usage["input"] * 3e-6 + usage["output"] * 15e-6
+            ended = {"event": "run_finished", "ts": at, "reason": "answer", "usage": usage, "cost": price}
+            events.append({**ended, "error": None})
+    common = {"seq": 1, "session": "past", "agent": "main"}
+    with (folder / "audit.ndjson").open("a", encoding="utf-8") as log:
+        log.writelines(f"{json.dumps({**one, **common})}\n" for one in events)
 
 
 async def _workspace(page: Any) -> str:
@@ -140,7 +169,7 @@ async def _until(page: Any, path: str, is_so: Any) -> Any:
         if is_so(told):
             return told
         await asyncio.sleep(0.05)
-    raise SystemExit(f"{path} did not come to what was waited for")
+    raise SystemExit(f"{path} did not reach the expected state: {told}")
 
 
 async def _photograph(context: Any, address: str, file: Path) -> None:
@@ -157,10 +186,9 @@ async def _photograph(context: Any, address: str, file: Path) -> None:
 @contextmanager
 def _console(directory: Path) -> Iterator[str]:
     project = directory / "parser"
-    (project / ".forge" / "memory").mkdir(parents=True)
+    project.mkdir()
     (project / "forge.yaml").write_text(CONFIG, encoding="utf-8")
     (project / "parser.py").write_text(PARSER, encoding="utf-8")
-    (project / ".forge" / "memory" / "MEMORY.md").write_text(MEMORY, encoding="utf-8")
     (directory / "script.json").write_text(json.dumps(TURNS), encoding="utf-8")
     options = ["--port", "0", "--config", "forge.yaml", "--model", f"scripted:{directory / 'script.json'}"]
     homes = {name: str(directory / name) for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME")}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from scripts.reference.api import api_page
 from scripts.reference.commands import commands_page
 from scripts.reference.configuration import configuration_page
 from scripts.reference.errors import errors_page
@@ -18,6 +19,7 @@ WRITTEN = "<!-- written by `make reference`; do not edit -->\n"
 def pages() -> dict[str, str]:
     """Every page by the name of its file."""
     written = {
+        "api": api_page,
         "tools": tools_page,
         "events": events_page,
         "errors": errors_page,

@@ -19,9 +19,9 @@ def commands_page() -> str:
     common = [one for one in _common() if isinstance(one, click.Option)]
     parts = [
         "# Commands",
-        "What `forge COMMAND --help` says. Exit codes are under [errors](errors.md#exit-codes).",
+        "The output of `forge COMMAND --help`. Exit codes are under [errors](errors.md#exit-codes).",
         "## Common flags",
-        "Every command takes these, unless it says otherwise:",
+        "Every command has these flags, unless its help says otherwise:",
         _flags(common),
     ]
     shared = {tuple(one.opts): one.help for one in common}
@@ -80,9 +80,9 @@ def _flags(options: Iterable[click.Option]) -> str:
             value = f" {one.metavar or one.type.name.split()[0].upper()}"
         words = [one.help or ""]
         if isinstance(one.show_default, str):
-            words.append(f"By default: {one.show_default}.")
+            words.append(f"Default: {one.show_default}.")
         elif one.show_default and isinstance(one.default, str | int):
-            words.append(f"By default `{one.default}`.")
+            words.append(f"Default: `{one.default}`.")
         rows.append((f"{spelled}{value}", " ".join(words).strip()))
     return table(("flag", ""), rows)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from forge.models.names import DEFAULTS, SERVERS
+from forge.models.names import DEFAULTS, OWN_PROTOCOLS, SERVERS
 from forge.project.config.declaration import KEYS, Configuration, keys_said_by, known_variables
 from forge.project.config.key_paths import on_one_line
 from forge.project.config.schema import config_schema
@@ -19,11 +19,12 @@ def configuration_page(declaration: type[Section] = Configuration) -> str:
     sections = _object_of(config_schema(declaration))["properties"]
     parts = [
         "# forge.yaml",
-        "Every key, from the same schema that `forge config schema` prints and that editors complete with. Unknown keys"
-        " are refused, with the nearest known one. `NAME` stands for a name of your own, `[]` for an entry of a list.",
+        "All keys of `forge.yaml`, from the schema that `forge config schema` prints. An unknown"
+        " key is an error with a suggestion. `NAME` stands for a name that you choose, `[]` for an entry of a list.",
         "```sh\nforge config schema > forge.schema.json\n```",
-        "In the first line of `forge.yaml`, `# yaml-language-server: $schema=forge.schema.json` tells an editor.",
-        table(("key", "what it says"), [(f"[`{key}`](#{key.lower()})", _say(one)) for key, one in sections.items()]),
+        "Write `# yaml-language-server: $schema=forge.schema.json` in the first line of `forge.yaml`: editors then"
+        " complete and check the file.",
+        table(("key", "meaning"), [(f"[`{key}`](#{key.lower()})", _say(one)) for key, one in sections.items()]),
     ]
     for key, one in sections.items():
         rows = _rows(one, key)
@@ -94,25 +95,29 @@ def _say(schema: Schema) -> str:
 
 def _layers() -> Iterator[str]:
     yield (
-        "Defaults, then the user's `$XDG_CONFIG_HOME/forge/config.yaml` (by default `~/.config/forge/config.yaml`), the"
-        " project's `forge.yaml`, variables, flags: each over those before it. Above them all is the organisation's"
-        " `/etc/forge/policy.yaml`. Rules of a stricter layer stay; of sandboxes and egresses the stricter holds."
+        "The layers are the defaults, the user's `$XDG_CONFIG_HOME/forge/config.yaml` (by default"
+        " `~/.config/forge/config.yaml`), the project's `forge.yaml`, environment variables, and flags. Each overrides"
+        " the ones before it. The organisation's `/etc/forge/policy.yaml` overrides all of them. Denies of the user and"
+        " the organisation stay, and the stricter sandbox and egress apply."
     )
-    yield table(("variable", "place"), [(f"`{name}`", f"`{place}`") for name, place in known_variables().items()])
+    yield table(("variable", "key"), [(f"`{name}`", f"`{place}`") for name, place in known_variables().items()])
     fixed = " ".join(f"`{key}`" for key in sorted(keys_said_by("organisation")))
     project = " ".join(f"`{key}`" for key in KEYS if key not in keys_said_by("user"))
-    yield f"The organisation's file has {fixed}. The user's has every key but {project}."
+    yield f"The organisation's file may have {fixed}. The user's file may have every key except {project}."
 
 
 def _models() -> Iterator[str]:
     usual = ", ".join(f"`{name}:{model}`" for name, model in DEFAULTS.items())
-    yield f"Where none is named, the first whose key is set is taken ({usual}), then one of a server on this machine."
-    rows = [("`anthropic:MODEL`", "`ANTHROPIC_API_KEY`")]
+    yield f"Without a configured model, Forge uses the first one whose API key is set ({usual}), else a local server."
+    rows = [
+        (f"`{name}:MODEL`", f"`{keys[0]}`" if keys else "Google Cloud's credentials")
+        for name, keys in OWN_PROTOCOLS.items()
+    ]
     rows += [(f"`{name}:MODEL`", f"`{one.key}`" if one.key else one.base_url) for name, one in SERVERS.items()]
     rows += [
-        ("`text:NAME`", "a model that cannot call tools, by any of these names"),
+        ("`text:NAME`", "any of these models, if it cannot call tools itself"),
         ("`local:PATH`", "a GGUF file in this process; `pip install 'forge-tools[local]'`"),
-        ("`scripted:FILE`", "no model: says what the file tells it"),
+        ("`scripted:FILE`", "no model: the turns of the file"),
     ]
-    yield table(("name", "key, or where"), rows)
-    yield "`NAME_BASE_URL` (such as `OPENAI_BASE_URL`) says where else its server is."
+    yield table(("name", "key or location"), rows)
+    yield "`NAME_BASE_URL` (such as `OPENAI_BASE_URL`) sets another URL for the server."

@@ -12,9 +12,9 @@ from scripts.reference.markdown import table
 
 EVENTS = {  # where the class says nothing of itself
     "tool_call_start": "A call begins.",
-    "tool_progress": "The tool says what it is doing now.",
+    "tool_progress": "The tool reports its progress.",
     "permission_asked": "A person is asked; the call waits.",
-    "permission_answered": "The person, or nobody, answered.",
+    "permission_answered": "The question was answered.",
     "run_started": "A run begins.",
 }
 _ON_THE_WIRE = {
@@ -46,23 +46,23 @@ def events_page() -> str:
     return "\n\n".join(
         [
             "# Events",
-            "One shape everywhere: the lines of `forge run --json`, the audit log, and what"
-            " `executor.activity.subscribe` hears (there as objects; `event.to_dict()` is the line).",
+            "Events have the same form in the lines of `forge run --json`, in the audit log, and in"
+            " `executor.activity.subscribe` (there as objects; `event.to_dict()` is the line).",
             f"```json\n{json.dumps(example.to_dict())}\n```",
-            "Every event has `event` (its name), `ts` (seconds since 1970), `seq` (counted up in a process), `session`"
-            " and `agent`. `arguments` are those that were sent: an object, or the text of one. What else it has:",
+            "Every event has `event` (its name), `ts` (seconds since 1970), `seq` (a counter in the process), `session`"
+            " and `agent`. `arguments` are an object, or its text, as sent. Further fields:",
             table(("event", "class", "when", "fields"), rows),
             "A failed call emits `error`, then `tool_call_end` with `success: false`; only the latter is the end. A"
             " call that is refused before it runs has all three. The last line of a run is its `run_finished`.",
             "## Results",
             f"`ToolResult.to_dict()`, in `tool_call_end` and `tool_completed`, and what `forge tool call` prints:\n\n"
             f"```json\n{json.dumps(result)}\n```",
-            "`for_user`, `error_type` and `suggestion` are there only where there is something to say. `data` is for"
-            " programs: the model never sees it. `async` says that work goes on, and a `tool_completed` follows.",
+            "`for_user`, `error_type` and `suggestion` are omitted if they are empty. `data` is for programs: the model"
+            " never sees it. `async` means that work continues in the background, and a `tool_completed` follows.",
         ]
     )
 
 
 def _words(kind: type[events.Event]) -> str:
-    own = kind.__doc__ or ""
+    own = (kind.__doc__ or "").partition("\n\n")[0]
     return EVENTS[kind.type] if own.startswith(f"{kind.__name__}(") else " ".join(own.split())

@@ -29,13 +29,14 @@ def tools_page() -> str:
     rows = [(f"`{name}`", ", ".join(f"`{one}`" for one in names)) for name, names in groups.items()]
     parts = [
         "# Built-in tools",
-        "What a model is given, and what each tool needs. A permission with a question mark is asked for while the tool"
-        " runs, if at all. `config` are the settings that `tools: [{name: …, config: {…}}]` takes in `forge.yaml`,"
-        " beside `timeout`, `rate`, `confirm` and `permissions`, which every tool takes.",
+        "The definitions that a model gets, and the permissions of each tool. A permission with a question mark is only"
+        " asked for while the tool runs, if it needs it. `config` lists the settings of the tool for"
+        " `tools: [{name: …, config: {…}}]` in `forge.yaml`. Every tool also has `timeout`, `rate`, `confirm` and"
+        " `permissions`.",
         "## Groups",
         table(("group", "tools"), rows),
-        "`bash` brings the tools that look after its jobs. Tools marked *dev* are there with `--dev` only, those of"
-        " the memory where `memory` is enabled, `task` in `forge run` and in an `Agent(…, agents={…})`.",
+        "`bash` includes the tools for its background jobs. Tools marked *dev* need `--dev`. The tools of the memory"
+        " need `memory` to be enabled. `task` exists in `forge run` and in an `Agent(…, agents={…})`.",
     ]
     for title, dev in (("Tools", False), ("Tools for development", True)):
         parts.append(f"## {title}")

@@ -54,13 +54,13 @@ def _asked() -> argparse.Namespace:
 
 
 def cost_table(costs: Measured) -> Iterator[str]:
-    yield "| what | statements | transactions | log, bytes | rows | stored, bytes |"
+    yield "| what | statements | transactions | write-ahead log, bytes | rows | stored, bytes |"
     yield "|---|---|---|---|---|---|"
     for name, cost in {
         "a step": costs.step,
-        "a run, beside its steps": costs.run,
-        "a worker without work, each second": costs.idle,
-        "a worker with work, each second, beside the steps": costs.busy,
+        "a run, without its steps": costs.run,
+        "an idle worker, per second": costs.idle,
+        "an active worker, per second, without the steps": costs.busy,
         "a round of housekeeping": costs.round,
     }.items():
         statements, transactions, log, rows, stored = astuple(cost)
@@ -72,7 +72,7 @@ def day_table(load: Load, costs: Measured) -> Iterator[str]:
     day = simulated(load)
     sizes = (load.concurrency, LARGE)
     fleets = [load, *(replace(load, workers=math.ceil(2 * day.most_at_work / one), concurrency=one) for one in sizes)]
-    heads = [f"{one.workers:,} workers of {one.concurrency}" for one in fleets]
+    heads = [f"{one.workers:,} workers, {one.concurrency} runs each" for one in fleets]
     yield f"| {' | '.join([f'{load.runs:,} runs a day, {load.steps:.0f} steps each', *heads])} |"
     yield f"|{'---|' * (len(fleets) + 1)}"
     columns = [dict(_figures(one, day, costs)) for one in fleets]
@@ -87,19 +87,19 @@ def _figures(load: Load, day: Day, costs: Measured) -> Iterator[tuple[str, str]]
     quiet = min(load.workers, round(day.mean_at_work))
     mean = per_run * (load.runs / DAY) + _workers(costs, quiet, load.workers - quiet)
     stored = per_run * load.runs
-    yield "places for runs", f"{load.workers * load.concurrency:,}"
-    yield "… taken at the busiest moment", f"{day.most_at_work:,}"
-    yield "runs a second, mean and most", f"{load.runs / DAY:.1f}, {day.most_runs:.1f}"
-    yield "steps a second, mean and most", f"{load.runs / DAY * load.steps:,.0f}, {day.most_runs * load.steps:,.0f}"
-    yield "transactions a second, mean and most", f"{mean.transactions:,.0f}, {most.transactions:,.0f}"
-    yield "… of which the runs need, at most", f"{(per_run * day.most_runs).transactions:,.0f}"
-    yield "statements a second, mean and most", f"{mean.statements:,.0f}, {most.statements:,.0f}"
+    yield "run slots", f"{load.workers * load.concurrency:,}"
+    yield "… used at the peak", f"{day.most_at_work:,}"
+    yield "runs a second, mean and peak", f"{load.runs / DAY:.1f}, {day.most_runs:.1f}"
+    yield "steps a second, mean and peak", f"{load.runs / DAY * load.steps:,.0f}, {day.most_runs * load.steps:,.0f}"
+    yield "transactions a second, mean and peak", f"{mean.transactions:,.0f}, {most.transactions:,.0f}"
+    yield "… needed by the runs, at the peak", f"{(per_run * day.most_runs).transactions:,.0f}"
+    yield "statements a second, mean and peak", f"{mean.statements:,.0f}, {most.statements:,.0f}"
     yield "write-ahead log, GB a day", f"{mean.log * DAY / 1e9:,.0f}"
     yield "rows a day", f"{stored.rows / 1e6:,.0f} million"
     yield "stored, GB a day", f"{stored.stored / 1e9:,.0f}"
     yield "connections of the workers, at rest", f"{load.workers * costs.connections:,}"
-    yield "databases, by transactions", f"{math.ceil(most.transactions / CAPACITY)}"
-    yield "… and connections behind their poolers", f"{math.ceil(most.transactions / CAPACITY) * SERVERS:,}"
+    yield "databases needed for the transactions", f"{math.ceil(most.transactions / CAPACITY)}"
+    yield "connections from the poolers to these databases", f"{math.ceil(most.transactions / CAPACITY) * SERVERS:,}"
 
 
 def _workers(costs: Measured, busy: float, idle: float) -> Cost:

@@ -1,0 +1,132 @@
+"""Prepares a release: writes the notes of changelog.d into CHANGELOG.md, and sets the version.
+
+`make changelog VERSION=0.2.0` runs it.
+
+With --dry-run it prints the section and changes nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+KINDS = ("added", "changed", "deprecated", "removed", "fixed", "security")
+_NAME = re.compile(rf"(?P<issue>[^.]+)\.(?P<kind>{'|'.join(KINDS)})(?:\.[^.]+)?\.md")
+_VERSION = re.compile(r"\d+\.\d+\.\d+(?:(?:a|b|rc)\d+)?")
+_STATED = re.compile(r'^version = "([^"]+)"$', re.MULTILINE)
+
+
+class ReleaseError(Exception):
+    """A release cannot be prepared or made as it is."""
+
+
+class Note(NamedTuple):
+    path: Path
+    issue: str
+    kind: str
+
+    @property
+    def order(self) -> tuple[bool, int, str]:
+        """Sorts by the number of the issue, names without a number last."""
+        return not self.issue.isdecimal(), int(self.issue) if self.issue.isdecimal() else 0, self.path.name
+
+
+def read_notes(root: Path) -> list[Note]:
+    """Returns the notes in order. Raises `ReleaseError` for a file whose name says no kind."""
+    notes, odd = [], []
+    for path in sorted((root / "changelog.d").glob("*.md")):
+        named = _NAME.fullmatch(path.name)
+        if named:
+            notes.append(Note(path, named["issue"], named["kind"]))
+        elif path.name != "README.md":
+            odd.append(path.name)
+    if odd:
+        raise ReleaseError(
+            f"changelog.d: cannot read the names {', '.join(odd)}. Name a note ISSUE.KIND.TOPIC.md; KIND is one of "
+            f"{', '.join(KINDS)}."
+        )
+    return sorted(notes, key=lambda note: note.order)
+
+
+def render_section(version: str, date: str, notes: list[Note]) -> str:
+    """Returns the section of a release, with a heading for each kind that has notes."""
+    if not notes:
+        raise ReleaseError("changelog.d holds no note, so there is nothing to release. Add one; its README says how.")
+    lines = [f"## {version} ({date})", ""]
+    for kind in KINDS:
+        texts = [_as_items(note.path.read_text(encoding="utf-8")) for note in notes if note.kind == kind]
+        if texts:
+            lines += [f"### {kind.capitalize()}", "", *texts, ""]
+    return "\n".join(lines)
+
+
+def stated_version(root: Path) -> str:
+    """Returns the version of pyproject.toml, which is the only place that states it."""
+    found = _STATED.findall((root / "pyproject.toml").read_text(encoding="utf-8"))
+    if len(found) != 1:
+        raise ReleaseError(f'pyproject.toml: expected one line version = "…", found {len(found)}.')
+    return str(found[0])
+
+
+def read_section(root: Path, version: str) -> str:
+    """Returns the section of a version from CHANGELOG.md. Raises `ReleaseError` if there is none."""
+    text = (root / "CHANGELOG.md").read_text(encoding="utf-8")
+    found = re.search(rf"^## {re.escape(version)} \(.*?(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
+    if found is None:
+        raise ReleaseError(f"CHANGELOG.md has no section {version}. Run: make changelog VERSION={version}")
+    return found[0].rstrip() + "\n"
+
+
+def write_release(root: Path, version: str, section: str, notes: list[Note]) -> None:
+    """Puts the section above the older ones, sets the version and removes the notes."""
+    changelog, project = root / "CHANGELOG.md", root / "pyproject.toml"
+    text = changelog.read_text(encoding="utf-8")
+    if f"\n## {version} " in text:
+        raise ReleaseError(f"CHANGELOG.md already has a section {version}. Choose the next version.")
+    head, separator, older = text.partition("\n## ")
+    changelog.write_text(f"{head.rstrip()}\n\n{section.rstrip()}\n{separator}{older}", encoding="utf-8")
+    project.write_text(_STATED.sub(f'version = "{version}"', project.read_text(encoding="utf-8")), encoding="utf-8")
+    for note in notes:
+        note.path.unlink()
+
+
+def check_version(version: str) -> None:
+    if not _VERSION.fullmatch(version):
+        raise ReleaseError(f"{version!r} is no version. Write it like 1.2.3 or 1.2.3rc1.")
+
+
+def _as_items(text: str) -> str:
+    """Returns the text of a note as list items."""
+    text = text.strip()
+    return text if text.startswith("- ") else "- " + text.replace("\n", "\n  ")
+
+
+def main(arguments: list[str], root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.changelog", description=__doc__)
+    parser.add_argument("version", help="such as 0.2.0")
+    parser.add_argument("--date", default=datetime.now(UTC).date().isoformat(), help="of the release; today by default")
+    parser.add_argument("--dry-run", action="store_true", help="print the section, change nothing")
+    given = parser.parse_args(arguments)
+    try:
+        check_version(given.version)
+        notes = read_notes(root)
+        section = render_section(given.version, given.date, notes)
+        if given.dry_run:
+            print(section, end="")
+            return 0
+        write_release(root, given.version, section, notes)
+    except ReleaseError as error:
+        print(f"changelog: {error}", file=sys.stderr)
+        return 1
+    print(f"CHANGELOG.md has {len(notes)} notes of {given.version}, and pyproject.toml its version.")
+    print(f"Next: commit, then git tag v{given.version} and push the tag.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

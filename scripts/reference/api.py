@@ -1,0 +1,137 @@
+"""The page of `forge.*`: every public name with its signature, its parameters and an example, from the docstrings."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+import forge
+from scripts.reference.markdown import table
+
+TOPICS = {
+    "Agents and runs": """
+        Agent RunResult Limits Price Scope Root RunContext Conversation AgentType SessionStore SessionState run_loop
+        LoopSettings Project load_project
+    """,
+    "Tools": """
+        tool Tool toolset ToolContext ToolResult ToolError Attachment Failure ErrorKind ToolSpec Category Permission
+        Rate ToolRegistry ToolSource register_all tool_group DefinitionError DuplicateToolError
+    """,
+    "Rules and approvals": """
+        rules load_rules layered Policy PolicyError PolicyGate PermissionRequest Ruling Decision Approver Answer
+        approve_all nobody Egress Secrets Guardrails
+    """,
+    "Models": """
+        provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted scripted fallback text_calls Provider
+        ProviderError ModelRequest StreamPart Message ToolCall Usage unanswered_calls
+    """,
+    "Other people's tools": "mcp openapi scripts webhook",
+    "Offered to MCP clients": "resource Resource prompt Prompt CallClient ClientRoot MissingCapability",
+    "Events": """
+        ActivityStream audit_log Event RunStarted TextDelta ReasoningDelta ToolArgumentsDelta Retrying
+        MessageReceived ToolStarted ToolOutput ToolProgress ToolFailed ToolFinished ToolCompleted PermissionAsked
+        PermissionAnswered TurnFinished RunFinished SessionTitled
+    """,
+    "Calls without an agent": "standard_executor standard_steps ToolExecutor Step Next dry_run record replay",
+    "Runs that survive": "DurableAgent DurableResult Runs Waiting",
+    "Skills, memory, schedules, channels": """
+        Catalog ActiveSkills ReadSkill Memory memory_tools ScheduleStore Runner schedule_tools Channel Channels
+    """,
+}
+_SHOWN = ("Agent",)  # classes whose methods the page has, too
+
+
+def api_page() -> str:
+    """Raises `AssertionError` where a public name belongs to no topic."""
+    listed = [name for names in TOPICS.values() for name in names.split()]
+    assert sorted(listed) == forge.__all__, sorted(set(listed) ^ set(forge.__all__))
+    parts = [
+        "# Python",
+        "Every name below is imported from `forge`: `from forge import Agent, tool`. The tests run every example; the"
+        " names of `forge`, `asyncio` and `Path` are imported there.",
+    ]
+    for topic, names in TOPICS.items():
+        parts.append(f"## {topic}")
+        for name in names.split():
+            parts += _describe(name)
+    return "\n\n".join(parts)
+
+
+def docstring_of(name: str) -> str:
+    """Returns the docstring of a public name; of an alias, the text below its definition."""
+    value = getattr(forge, name)
+    if inspect.isclass(value) and not documented(value.__doc__ or "") and value.__init__.__doc__:
+        own = vars(value).get("__init__")
+        return "\n\n".join(inspect.cleandoc(text) for text in (value.__doc__, getattr(own, "__doc__", "")) if text)
+    if inspect.isclass(value) or inspect.isroutine(value):
+        return inspect.cleandoc(value.__doc__ or "")
+    return _alias_text(import_module(forge._WHERE[name]), name)
+
+
+def documented(text: str) -> list[tuple[str, str]]:
+    """Returns the parameters in the section `Args:`, each with its text."""
+    section = re.search(r"^Args:\n((?:    .*\n?)+)", inspect.cleandoc(text), re.MULTILINE)
+    found = re.findall(r"^    (\w+): ((?:.+\n?)(?:        .*\n?)*)", section[1], re.MULTILINE) if section else []
+    return [(name, " ".join(words.split())) for name, words in found]
+
+
+def _describe(name: str, value: Any = None, text: str = "") -> list[str]:
+    value = getattr(forge, name) if value is None else value
+    text = text or docstring_of(name)
+    prose, _, example = text.partition("Example:\n")
+    parts = [f"### {name}", f"```text\n{_signature(name, value)}\n```", _paragraphs(prose.partition("Args:\n")[0])]
+    if found := documented(text):
+        parts.append(table(("parameter", "meaning"), [(f"`{one}`", words) for one, words in found]))
+    if example:
+        parts.append(f"```pycon\n{inspect.cleandoc(example)}\n```")
+    if name in _SHOWN:
+        parts.append(_methods(value))
+    return [part for part in parts if part]
+
+
+def _methods(value: type) -> str:
+    rows = []
+    for member, found in vars(value).items():
+        text = inspect.cleandoc(getattr(found, "__doc__", "") or "").partition("\n\n")[0]
+        if not member.startswith("_") and text and (inspect.isroutine(found) or isinstance(found, property)):
+            rows.append((f"`{member}`", text))
+    return table(("method", "purpose"), rows)
+
+
+def _signature(name: str, value: Any) -> str:
+    if not (inspect.isclass(value) or inspect.isroutine(value)):
+        return name
+    if getattr(value, "_is_protocol", False) or (inspect.isclass(value) and issubclass(value, BaseException)):
+        return name
+    try:
+        found = inspect.signature(value)
+    except (TypeError, ValueError):
+        return name
+    given = []
+    for one in found.parameters.values():
+        given.append(f"{'*' * (one.kind == one.VAR_POSITIONAL)}{'**' * (one.kind == one.VAR_KEYWORD)}{one.name}")
+        if one.default is not one.empty:
+            shown = repr(one.default)
+            given[-1] += f"={shown}" if len(shown) < 20 and "<" not in shown else "=…"
+    text = f"{name}({', '.join(given)})"
+    return text if len(text) <= 100 else f"{name}(\n    " + ",\n    ".join(given) + ",\n)"
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
+
+
+def _alias_text(module: Any, name: str) -> str:
+    body = ast.parse(inspect.getsource(module)).body
+    for node, below in pairwise(body):
+        match node, below:
+            case ast.Assign(targets=[ast.Name(id=found)]), ast.Expr(value=ast.Constant(value=str(text))):
+                if found == name:
+                    return inspect.cleandoc(text)
+            case ast.ImportFrom(module=str(where), names=names), _ if any(one.name == name for one in names):
+                return _alias_text(import_module(where), name)
+    return ""
