@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from forge.core import activity
 from tests import quick
 
 TESTS = Path(__file__).parent
@@ -46,6 +47,7 @@ os.umask(0o022)
 # and neither does how busy the machine is: without this, an example that takes 200 ms is a failure
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")
+activity.SLOW = 10.0  # a listener that a busy machine interrupts is not slow; events would come after the test's end
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -71,9 +73,9 @@ CLOCKS = frozenset({"at_most", "monotonic", "perf_counter", "sleep", "timeout", 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test that waits for programs or looks at the clock may fail on a busy machine: it is run once more, and that is
-    printed. (For all tests at once this costs more time than most of them take.)"""
+    printed. (For all tests at once this costs more time than most of them take. Forks do it by themselves, for all.)"""
     again = pytest.mark.flaky(reruns=1)
-    for item in items:
+    for item in () if config.getoption("--forks", 0) else items:
         function = getattr(item, "function", None)
         names = getattr(function, "__code__", None)
         if SENSITIVE.intersection(item.path.relative_to(TESTS).parts) or (names and CLOCKS & {*names.co_names}):

@@ -2,11 +2,15 @@
 
 Each process of pytest-xdist collects all tests by itself: with 18,000 tests on two cores that takes a minute. xdist is
 used where a fork is not safe (macOS), and where somebody runs a few tests.
+
+A few tests that failed are run again at the end, alone: on a busy machine a program may be late. The summary lists them
+as rerun. A test that fails twice has failed.
 """
 
 from __future__ import annotations
 
 import atexit
+import copy
 import os
 import signal
 import struct
@@ -24,6 +28,9 @@ from tests import programs
 LARGEST = 30
 """The tests that a process takes at once, at most. They are of one module, whose fixtures are then made once."""
 
+MOST_AGAIN = 12
+"""Where more tests than this failed, it is not the machine: none of them is run again."""
+
 Chunk = tuple[int, int]
 
 
@@ -38,6 +45,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
         return None
     _Workers(session, option.forks).run()
     return True
+
+
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    return ("rerun", "R", "RERUN") if report.outcome == "rerun" else None  # type: ignore[comparison-overlap]
 
 
 def cut(modules: list[Any], workers: int) -> Iterator[Chunk]:
@@ -67,6 +78,8 @@ class _Workers:
         self.left: dict[Connection, list[int]] = {}
         self.names: dict[Connection, str] = {}
         self.pids: dict[Connection, int] = {}
+        self.failed: dict[int, list[pytest.TestReport]] = {}
+        self.is_last_try = False
 
     def run(self) -> None:
         if programs.is_warm():
@@ -74,13 +87,38 @@ class _Workers:
         try:
             for number in range(self.number):
                 self._fork(f"gw{number}", self.first[number :: self.number])
-            while self.left:
-                for one in wait(list(self.left)):
-                    assert isinstance(one, Connection)
-                    self._listen(one)
+            self._listen_to_all()
+            self._run_failed_again()
         finally:
             for pid in self.pids.values():
                 os.kill(pid, signal.SIGKILL)
+
+    def _listen_to_all(self) -> None:
+        while self.left:
+            for one in wait(list(self.left)):
+                assert isinstance(one, Connection)
+                self._listen(one)
+
+    def _run_failed_again(self) -> None:
+        if not self.failed:
+            return
+        if len(self.failed) <= MOST_AGAIN:
+            again, self.failed, self.is_last_try = list(self.failed), {}, True
+            self._fork("again", again)
+            self._listen_to_all()
+        else:
+            for reports in self.failed.values():
+                self._log(reports)
+
+    def _note_failure(self, number: int, reports: list[pytest.TestReport]) -> None:
+        if self.is_last_try or len(self.failed) > MOST_AGAIN:
+            self._log(reports)
+            return
+        self.failed[number] = copy.deepcopy(reports)
+        for report in reports:
+            if report.failed:
+                report.outcome = "rerun"  # type: ignore[assignment]  # the word of pytest-rerunfailures
+        self._log(reports)
 
     def _fork(self, name: str, left: list[int]) -> None:
         reading, writing = Pipe(duplex=False)
@@ -102,19 +140,27 @@ class _Workers:
         elif what == "ends":
             self._forget(one)
         else:
-            number, reports = told
+            number, serialized = told
             self.left[one].remove(number)
-            for report in reports:
-                self._report(one, report)
+            reports = [self._read(one, report) for report in serialized]
+            if any(report.failed for report in reports):
+                self._note_failure(number, reports)
+            else:
+                self._log(reports)
             item = self.session.items[number]
             self.session.config.hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
-    def _report(self, one: Connection, serialized: dict[str, Any]) -> None:
+    def _read(self, one: Connection, serialized: dict[str, Any]) -> pytest.TestReport:
         config = self.session.config
-        report = config.hook.pytest_report_from_serializable(config=config, data=serialized)
+        report: pytest.TestReport = config.hook.pytest_report_from_serializable(config=config, data=serialized)
         # as xdist does: the terminal then prints no names of files
-        report.node = SimpleNamespace(gateway=SimpleNamespace(id=self.names[one]), _workerinfocache="")
-        config.hook.pytest_runtest_logreport(report=report)
+        node = SimpleNamespace(gateway=SimpleNamespace(id=self.names[one]), _workerinfocache="")
+        report.node = node  # type: ignore[attr-defined]
+        return report
+
+    def _log(self, reports: list[pytest.TestReport]) -> None:
+        for report in reports:
+            self.session.config.hook.pytest_runtest_logreport(report=report)
         if self.session.shouldfail:
             raise self.session.Failed(self.session.shouldfail)
         if self.session.shouldstop:
@@ -125,10 +171,10 @@ class _Workers:
         name, left = self.names[one], self.left[one]
         status = self._forget(one)
         if left:
-            item = self.session.items[left.pop(0)]
+            number = left.pop(0)
+            item = self.session.items[number]
             words = f"the process of this test died ({status}): {item.nodeid}"
-            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call")
-            self.session.config.hook.pytest_runtest_logreport(report=report)
+            self._note_failure(number, [pytest.TestReport(item.nodeid, item.location, {}, "failed", words, "call")])
         self._fork(name, left)
 
     def _forget(self, one: Connection) -> int:

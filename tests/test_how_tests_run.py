@@ -79,10 +79,29 @@ def run_pytest(folder: Path, content: str, *options: str) -> tuple[int, str]:
 def test_forks_run_everything_and_report_what_fails_and_what_dies(tmp_path):
     code, said = run_pytest(tmp_path, ENDS, "--forks", "3")
     assert code == 1
-    assert "2 failed, 41 passed, 1 skipped" in said
+    assert "2 failed, 41 passed, 1 skipped, 2 rerun" in said
     assert "assert 1 == 2" in said
     assert "said before" in said
     assert "the process of this test died (3): test_it.py::test_dies" in said
+
+
+LATE = """
+import pathlib, pytest
+
+@pytest.mark.parametrize("number", range(20))
+def test_late(number):
+    mark = pathlib.Path(__file__).with_name(f"{number}.ran")
+    if number < HOW_MANY and not mark.exists():
+        mark.touch()
+        assert False, "late"
+"""
+
+
+@linux_only
+@pytest.mark.parametrize(("late", "code", "ends"), [(2, 0, "20 passed, 2 rerun"), (20, 1, "20 failed, 13 rerun")])
+def test_a_few_failed_tests_are_run_again_alone(tmp_path, late, code, ends):
+    got, said = run_pytest(tmp_path, LATE.replace("HOW_MANY", str(late)), "--forks", "2")
+    assert (got, ends in said) == (code, True), said
 
 
 @linux_only

@@ -267,7 +267,8 @@ async def test_a_throwing_async_listener_harms_nobody_and_hears_the_rest(error):
     assert len(got) == 6
 
 
-async def test_a_slow_plain_listener_holds_up_at_most_one_event():
+async def test_a_slow_plain_listener_holds_up_at_most_one_event(monkeypatch):
+    monkeypatch.setattr("forge.core.activity.SLOW", 0.05)
     seen = []
 
     def slow(event: Any) -> None:
@@ -287,7 +288,8 @@ async def test_a_slow_plain_listener_holds_up_at_most_one_event():
     assert [event.seq for event in seen] == list(range(1, 11)), "the slow one hears everything, in order"
 
 
-async def test_a_listener_that_hangs_later_holds_up_nobody():
+async def test_a_listener_that_hangs_later_holds_up_nobody(monkeypatch):
+    monkeypatch.setattr("forge.core.activity.SLOW", 0.05)
     release = threading.Event()
     count = 0
 
