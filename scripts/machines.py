@@ -1,9 +1,10 @@
 """Runs the quick tests on machines that differ from this one, and prints a table: `python -m scripts.machines`.
 
-A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration. Names
-choose some (`python -m scripts.machines umask-077 no-home`), and what follows `--` goes to pytest instead of the
-choice of quick tests (`… -- tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that need root or
-an interpreter that is not here are reported as not tried.
+A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration. Without
+names four machines are tried that have all these differences between them. Where one of them fails, names choose
+machines with one difference each (`python -m scripts.machines umask-077 no-home`). What follows `--` goes to pytest
+instead of the choice of quick tests (`… -- tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that
+need root or an interpreter that is not here are reported as not tried.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 QUICK = ["-m", "not slow and not browser"]
 USER = "nobody"
+_FORKS = ["-n0", "-p", "tests.forked_workers", "--forks", "4"] if sys.platform == "linux" else ["-n", "4"]
 _COUNTS = re.compile(r"(\d+) (passed|failed|skipped|errors?|rerun)")
 _GIT_SETTINGS = """[init]
     defaultBranch = trunk
@@ -50,15 +52,34 @@ class Machine:
     without: tuple[str, ...] = ()  # programs that are hidden
 
 
-MACHINES = [
+_UNREADABLE = "{unreadable}:" + os.environ.get("PATH", os.defpath)
+TOGETHER = [
     Machine("this one"),
+    Machine(
+        "debian: ordinary user, umask 077, locale C, no home",
+        python="/usr/bin/python3",
+        user=USER,
+        umask=0o077,
+        environment={"LANG": "C", "LC_ALL": "C", "HOME": None},
+    ),
+    Machine(
+        "3.12: root, umask 002, odd Git settings, unreadable PATH",
+        python="python3.12",
+        umask=0o002,
+        environment={"PATH": _UNREADABLE},
+        git_settings=True,
+    ),
+    Machine("3.13: root, no bubblewrap, no home", python="python3.13", environment={"HOME": None}, without=("bwrap",)),
+]
+MACHINES = [
+    *TOGETHER,
     *(Machine(f"python-{one}", python=one) for one in ("/usr/bin/python3", "python3.12", "python3.13", "python3.14")),
     Machine("ordinary-user", python="/usr/bin/python3", user=USER),  # one that every user can read
     Machine("umask-002", umask=0o002),
     Machine("umask-077", umask=0o077),
     Machine("locale-c", environment={"LANG": "C", "LC_ALL": "C"}),
     Machine("no-home", environment={"HOME": None}),
-    Machine("unreadable-path", environment={"PATH": "{unreadable}:" + os.environ.get("PATH", os.defpath)}),
+    Machine("unreadable-path", environment={"PATH": _UNREADABLE}),
     Machine("git-settings", git_settings=True),
     Machine("no-bubblewrap", without=("bwrap",)),
 ]
@@ -71,7 +92,7 @@ def main(words: list[str]) -> int:
         sys.exit(f"unknown: {', '.join(sorted(unknown))}. There are {', '.join(one.name for one in MACHINES)}.")
     print("| machine | Python | result |\n|---|---|---|", flush=True)
     worst = 0
-    for machine in MACHINES:
+    for machine in MACHINES if names else TOGETHER:
         if names and machine.name not in names:
             continue
         python, said, code = _tried(machine, tests or QUICK)
@@ -104,7 +125,7 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
             for path in (Path(folder), *Path(folder).rglob("*")):
                 shutil.chown(path, machine.user)
         ended = subprocess.run(
-            [*_outside(machine, Path(folder)), str(python), "-m", "pytest", "-n", "4", "-q", *tests],
+            [*_outside(machine, Path(folder)), str(python), "-m", "pytest", *_FORKS, "-q", *tests],
             cwd=tree,
             env=_variables(machine, Path(folder)),
             umask=machine.umask,
@@ -115,7 +136,8 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
     version = subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=False).stdout.split()[-1]
     lines = ended.stdout.strip().splitlines() or [ended.stderr.strip()[-300:]]
     (ROOT / ".cache").mkdir(exist_ok=True)
-    log = ROOT / ".cache" / f"machine-{machine.name.replace('/', '_')}.log"
+    name = re.sub(r"[^\w.-]+", "-", machine.name)
+    log = ROOT / ".cache" / f"machine-{name}.log"
     log.write_text(ended.stdout, encoding="utf-8")
     failed = [line.removeprefix("FAILED ")[:150] for line in lines if line.startswith(("FAILED", "ERROR"))]
     counts = ", ".join(f"{number} {what}" for number, what in _COUNTS.findall(lines[-1])) or lines[-1][:200]
