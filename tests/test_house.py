@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -50,16 +51,25 @@ def test_a_riddle_is_seen(text):
 def _opaque(file: Path) -> Iterator[str]:
     if file.stem.strip("_") in OPAQUE:
         yield file.name
-    for node in ast.walk(ast.parse(file.read_text())):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                if name.strip("_").lower() in OPAQUE:
-                    yield name
+    yield from (name for name in _read(file)[0] if name.strip("_").lower() in OPAQUE)
 
 
-def _docstrings(file: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(file.read_text())):
+def _docstrings(file: Path) -> list[str]:
+    return _read(file)[1]
+
+
+@cache
+def _read(file: Path) -> tuple[list[str], list[str]]:
+    """The names of functions and classes, and the first lines of docstrings."""
+    names, docstrings = [], []
+    todo: list[ast.AST] = [ast.parse(file.read_text())]
+    while todo:
+        node = todo.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
-            text = ast.get_docstring(node)
-            if text:
-                yield text.split("\n")[0]
+            if not isinstance(node, ast.Module):
+                names.append(node.name)
+            if text := ast.get_docstring(node):
+                docstrings.append(text.split("\n")[0])
+        if isinstance(node, ast.stmt | ast.Module | ast.excepthandler | ast.match_case):  # expressions have none
+            todo += (one for one in ast.iter_child_nodes(node) if not isinstance(one, ast.expr))
+    return names, docstrings
