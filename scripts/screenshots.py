@@ -26,7 +26,7 @@ from typing import Any
 from scripts.console_page import asked
 
 ROOT = Path(__file__).parents[1]
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 START = """
 import sys
@@ -70,7 +70,7 @@ TURNS: list[Any] = [
 async def main(folder: Path, wanted: set[str]) -> int:
     program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if program is None:
-        print(f"there is none of {', '.join(CHROMIUMS)}; on Debian: apt-get install chromium", file=sys.stderr)
+        print(f"none of {', '.join(CHROMIUMS)} is here; on Debian: apt-get install {CHROMIUMS[0]}", file=sys.stderr)
         return 2
     from playwright.async_api import async_playwright  # only where there is a browser
 

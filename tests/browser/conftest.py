@@ -24,9 +24,9 @@ import pytest
 from tests.browser.served import MODEL
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 30.0  # seconds: other tests may have both cores
-LONGEST = 100.0  # seconds for one test
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
+PATIENCE = 60.0  # seconds: other tests may have both cores
+LONGEST = 200.0  # seconds for one test
+CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
     *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
@@ -339,7 +339,9 @@ def browser(stage: Stage) -> Iterator[Any]:
     )
     program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
     if program is None:
-        pytest.skip(f"NO BROWSER: none of {', '.join(CHROMIUMS)} is installed (on Debian: apt-get install chromium)")
+        pytest.skip(
+            f"NO BROWSER: none of {', '.join(CHROMIUMS)} is installed (on Debian: apt-get install {CHROMIUMS[0]})"
+        )
 
     async def launched() -> tuple[Any, Any]:
         playwright = await async_api.async_playwright().start()
