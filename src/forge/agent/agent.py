@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
@@ -19,6 +19,7 @@ from forge.agent.instructions import DepsT, Instructions, call_instructions, che
 from forge.agent.limits import Limits
 from forge.agent.loop import run_loop
 from forge.agent.output import Structured
+from forge.agent.quarantine import read_in_quarantine
 from forge.agent.result import OutputT, RunResult
 from forge.agent.run import LoopSettings
 from forge.agent.run_checks import DeclaredDeps, OpenAgent, check_no_loop, check_session
@@ -51,6 +52,7 @@ else:
     TypeForm = type
 
 log = LazyLog(__name__)
+AnswerT = TypeVar("AnswerT")
 
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
 Prompt = str | list[Message] | Conversation
@@ -340,6 +342,16 @@ class Agent(Generic[OutputT, DepsT]):
         if self.guard is not None and is_denied(self.guard, scope.session_id, result.text):
             result.text = MARK
         return result
+
+    async def quarantine(self, content: str, *, question: str, output: TypeForm[AnswerT] | UnionType) -> AnswerT:
+        """Asks the model one question about text that others wrote. The model has no tools, and sees nothing else.
+
+        `output` is the type of the answer: a `Literal` or enum, `bool`, a number, a date, a text with a maximum length
+        of up to 200, or a flat model of these. Raises `ToolError` where the answer is anything else; its words contain
+        nothing that the model wrote.
+        """
+        answer: AnswerT = await read_in_quarantine(self.model_for(""), content, question, output, self.options)
+        return answer
 
     async def call(
         self,

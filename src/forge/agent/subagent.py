@@ -1,4 +1,7 @@
-"""The `task` tool: a sub-agent with its own history, some of its parent's tools and all of its parent's rules."""
+"""The `task` tool: a sub-agent with its own history, some of its parent's tools and all of its parent's rules.
+
+With `quarantine`, a model without any tool reads text that others wrote, and only a checked value comes back.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,24 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
-from typing import Annotated, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits
+from forge.agent.quarantine import read_shape
+from forge.agent.quarantine.task import QuarantinedTask, quarantine_task
 from forge.agent.result import RunResult
 from forge.agent.run import LoopSettings
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message
 from forge.core.provider import Provider
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
-from forge.core.spec import Category
+from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.tools.conversation import task_completion
 
@@ -38,6 +43,7 @@ class AgentType:
         tools: names or groups of the parent's tools; by default all that only read.
         provider: another model than the parent's.
         limits: the limits of one task.
+        quarantine: True: each task of this type is a quarantined one, without tools.
 
     Example:
         >>> AgentType(prompt="Look things up.", tools=("web_search",)).limits.turns
@@ -48,6 +54,11 @@ class AgentType:
     tools: tuple[str, ...] = ()
     provider: Provider | None = None  # None: the parent's
     limits: Limits = field(default_factory=lambda: BUDGET)
+    quarantine: bool = False  # True: each of its tasks is a quarantined one, without tools
+
+    def __post_init__(self) -> None:
+        if self.quarantine and self.tools:
+            raise DefinitionError("AgentType(quarantine=True, tools=…): a sub-agent in quarantine has no tools")
 
 
 class Order(NamedTuple):
@@ -63,6 +74,8 @@ class SubAgent(Protocol):
     """The part of an `Agent` that the tool needs."""
 
     provider: Provider | None
+    options: dict[str, Any]
+    limits: Limits
     registry: ToolRegistry
     steps: tuple[Step, ...]
 
@@ -99,15 +112,33 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         prompt: Annotated[str, "Everything the sub-agent must know, and what it shall report."],
         agent_type: Annotated[str, "Which kind of sub-agent."] = "",
         task_id: Annotated[str, "An earlier task to go on with."] = "",
+        quarantine: Annotated[
+            bool, "True: a model without tools answers the prompt about untrusted text. Only the typed answer returns."
+        ] = False,
+        content: Annotated[str, "With quarantine: the text, unless read gets it."] = "",
+        read: Annotated[
+            dict[str, Any] | None, 'With quarantine: a call whose result is the text: {"tool": …, "arguments": {…}}.'
+        ] = None,
+        output: Annotated[
+            dict[str, Any] | None,
+            "With quarantine: JSON Schema of the answer: enum, boolean, number, date, text with maxLength, or a flat"
+            " object of these.",
+        ] = None,
     ) -> ToolResult:
         chosen = self.type_of(agent_type)
+        if quarantine or chosen.quarantine:
+            order = QuarantinedTask(description, prompt, content, read, read_shape(output))
+            return await quarantine_task(ctx, order, self._subagent(agent_type), chosen.prompt if agent_type else "")
+        if content or read or output:
+            words = "content, read and output belong to a task with quarantine: true"
+            raise ToolError(words, ErrorKind.VALIDATION, "Set quarantine, or write the text into the prompt.")
         delegate = task_delegate.get()
         if delegate is not None:
             order = Order(agent_type or next(iter(self.types)), task_id, description, prompt)
             return await delegate(ctx, order)
         session = ctx.scope.session_id
         history = self._history(session, task_id, chosen)
-        agent = self._parent().subagent(agent_type, self) if self._parent is not None else None
+        agent = self._subagent(agent_type)
         if agent is None or agent.provider is None:
             words = "No model is configured to run a sub-agent; do the task yourself, step by step."
             return ToolResult(for_llm=words, data={"error": "LLM_ASSIST_REQUIRED", "prompt": prompt})
@@ -120,6 +151,14 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
         self._keep((session, task_id), history)
         return make_report(result, task_id, description)
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+        """A quarantined task needs no permission: it has no tools. The call that reads for it asks for itself."""
+        chosen = self.type_of(arguments.get("agent_type", ""))
+        return [(None, "")] if arguments.get("quarantine") or chosen.quarantine else None
+
+    def _subagent(self, agent_type: str) -> SubAgent | None:
+        return self._parent().subagent(agent_type, self) if self._parent is not None else None
 
     def type_of(self, name: str) -> AgentType:
         """Returns the type of that name; without a name the first. Raises `ToolError` where there is none."""

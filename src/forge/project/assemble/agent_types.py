@@ -30,4 +30,5 @@ def _agent_type(entry: SubAgentEntry) -> AgentType:
         tools=entry.tools,
         provider=provider_for(entry.model) if entry.model else None,
         limits=limits_of(entry.limits, standard.limits),
+        quarantine=entry.quarantine,
     )

@@ -151,3 +151,14 @@ class SubAgentEntry(Section, example={"prompt": "Look things up.", "tools": [{"g
         [{"group": "read"}, "math_calculate"],
     )
     limits: Mapping[str, Any] = key(LimitsEntry, "Limits of the sub-agent's runs.", default=NOTHING)
+    quarantine: bool = key(
+        Flag(), "Read untrusted text without tools, and return only a typed value.", True, default=False, unset=False
+    )
+
+    @classmethod
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+        if values.get("quarantine") and values.get("tools"):
+            raise reader.error(
+                f"{key_path}.tools", "a sub-agent in quarantine has no tools; remove tools or quarantine"
+            )
+        return super().from_keys(reader, values, key_path)
