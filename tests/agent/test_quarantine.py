@@ -188,6 +188,9 @@ async def test_its_tokens_count_for_the_run_also_where_the_answer_is_refused():
         assert (await agent.run("go")).usage.input >= 100
 
 
+Word = Literal["yes", "no"]
+
+
 class Kind(Enum):
     BILL = "bill"
     OTHER = "other"
@@ -204,7 +207,8 @@ async def test_python_gets_a_typed_value():
     reply = '{"kind": "bill", "due": "2026-12-01", "amount": 98.7, "reference": "R-12"}'
     mail = await Agent(Scripted(reply)).quarantine(EVIL, question="What is it?", output=Mail)
     assert mail == Mail(kind=Kind.BILL, due=date(2026, 12, 1), amount=98.7, reference="R-12")
-    assert await Agent(Scripted('"yes"')).quarantine(EVIL, question="Spam?", output=Literal["yes", "no"]) == "yes"
+    answer = await Agent(Scripted('"yes"')).quarantine(EVIL, question="Spam?", output=Word)
+    assert answer == "yes"
 
 
 async def test_python_gets_an_error_for_anything_else():

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
@@ -343,15 +343,20 @@ class Agent(Generic[OutputT, DepsT]):
             result.text = MARK
         return result
 
-    async def quarantine(self, content: str, *, question: str, output: TypeForm[AnswerT] | UnionType) -> AnswerT:
+    @overload
+    async def quarantine(self, content: str, *, question: str, output: type[AnswerT]) -> AnswerT: ...
+
+    @overload
+    async def quarantine(self, content: str, *, question: str, output: Any) -> Any: ...
+
+    async def quarantine(self, content: str, *, question: str, output: Any) -> Any:
         """Asks the model one question about text that others wrote. The model has no tools, and sees nothing else.
 
         `output` is the type of the answer: a `Literal` or enum, `bool`, a number, a date, a text with a maximum length
         of up to 200, or a flat model of these. Raises `ToolError` where the answer is anything else; its words contain
         nothing that the model wrote.
         """
-        answer: AnswerT = await read_in_quarantine(self.model_for(""), content, question, output, self.options)
-        return answer
+        return await read_in_quarantine(self.model_for(""), content, question, output, self.options)
 
     async def call(
         self,

@@ -127,8 +127,10 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
     ) -> ToolResult:
         chosen = self.type_of(agent_type)
         if quarantine or chosen.quarantine:
-            order = QuarantinedTask(description, prompt, content, read, read_shape(output))
-            return await quarantine_task(ctx, order, self._subagent(agent_type), chosen.prompt if agent_type else "")
+            quarantined = QuarantinedTask(description, prompt, content, read, read_shape(output))
+            return await quarantine_task(
+                ctx, quarantined, self._subagent(agent_type), chosen.prompt if agent_type else ""
+            )
         if content or read or output:
             words = "content, read and output belong to a task with quarantine: true"
             raise ToolError(words, ErrorKind.VALIDATION, "Set quarantine, or write the text into the prompt.")

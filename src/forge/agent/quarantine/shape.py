@@ -21,7 +21,7 @@ ALLOWED = (
     f" maxLength of at most {LONGEST_TEXT}; and a flat object of these."
 )
 _HIDDEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs", "Co", "Cn"})  # line breaks, and characters that nobody sees
-_MOMENTS = {"date": date, "date-time": datetime, "time": time}
+_MOMENTS: dict[str, Any] = {"date": date, "date-time": datetime, "time": time}
 _KNOWN = frozenset(
     "type enum const anyOf minimum maximum exclusiveMinimum exclusiveMaximum format minLength maxLength pattern".split()
 )
