@@ -11,7 +11,7 @@ from importlib import import_module
 from benchmarks.timing import Measure
 
 PARTS = (
-    *("calls", "definitions", "parallel", "loop", "models", "startup"),
+    *("calls", "definitions", "parallel", "loop", "context", "models", "startup"),
     *("reading", "search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
     *(
         "adapters_serve",

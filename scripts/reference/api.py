@@ -14,8 +14,8 @@ from scripts.reference.markdown import table
 
 TOPICS = {
     "Agents and runs": """
-        Agent RunResult Limits Price Scope Root RunContext Conversation AgentType SessionStore SessionState run_loop
-        LoopSettings Project load_project
+        Agent RunResult Limits Price ContextRules Scope Root RunContext Conversation AgentType SessionStore SessionState
+        run_loop LoopSettings Project load_project
     """,
     "Tools": """
         tool Tool toolset ToolContext ToolResult ToolError Attachment Failure ErrorKind ToolSpec Category Permission
@@ -34,7 +34,7 @@ TOPICS = {
     "Events": """
         ActivityStream audit_log Event RunStarted TextDelta ReasoningDelta ToolArgumentsDelta Retrying
         MessageReceived ToolStarted ToolOutput ToolProgress ToolFailed ToolFinished ToolCompleted PermissionAsked
-        PermissionAnswered TurnFinished RunFinished SessionTitled
+        PermissionAnswered ContextShortened TurnFinished RunFinished SessionTitled
     """,
     "Calls without an agent": "standard_executor standard_steps ToolExecutor Step Next dry_run record replay",
     "Runs that survive": "DurableAgent DurableResult Runs Waiting",

@@ -13,12 +13,14 @@ _HOME = {
     "forge.agent.result": ("RunResult",),
     "forge.agent.run": ("LoopSettings",),
     "forge.agent.session": ("SessionStore",),
+    "forge.agent.shown_results": ("ContextRules",),
     "forge.agent.subagent": ("AgentType",),
     "forge.project.project": ("Project", "load_project"),
     "forge.core.activity": ("ActivityStream",),
     "forge.core.context": ("Root", "RunContext", "Scope", "ToolContext"),
     "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError", "Waiting"),
     "forge.core.events": (
+        "ContextShortened",
         "Event",
         "MessageReceived",
         "PermissionAnswered",
@@ -149,6 +151,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.agent.session import (
         SessionStore as SessionStore,
     )
+    from forge.agent.shown_results import (
+        ContextRules as ContextRules,
+    )
     from forge.agent.subagent import (
         AgentType as AgentType,
     )
@@ -196,6 +201,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.errors import (
         Waiting as Waiting,
+    )
+    from forge.core.events import (
+        ContextShortened as ContextShortened,
     )
     from forge.core.events import (
         Event as Event,

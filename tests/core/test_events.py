@@ -7,6 +7,7 @@ import json
 import pytest
 
 from forge.core.events import (
+    ContextShortened,
     Event,
     MessageReceived,
     PermissionAnswered,
@@ -64,6 +65,11 @@ EVENTS = [
         Retrying("slow down", 2, 1.5, 429),
         "retrying",
         {"reason": "slow down", "attempt": 2, "seconds": 1.5, "status": 429},
+    ),
+    (
+        ContextShortened(2, 3, 1, 400),
+        "context_shortened",
+        {"repeats": 2, "outputs": 3, "summaries": 1, "tokens": 400},
     ),
     (TurnFinished(3, {"tokens": 5}), "turn_finished", {"turn": 3, "usage": {"tokens": 5}}),
 ]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from forge.core.events import (
+    ContextShortened,
     Event,
     MessageReceived,
     PermissionAnswered,
@@ -52,6 +53,7 @@ EVENTS = [
     ReasoningDelta("Hm"),
     ToolArgumentsDelta(CALL, '{"a"'),
     Retrying("slow down", 2, 1.5, 429),
+    ContextShortened(2, 3, 1, 400),
     TurnFinished(3, {"input": 1, "output": 2, "cached": 0}),
     RunStarted("go"),
     RunFinished("done", "answer", 3, {"input": 1}, 2, 0.5, ""),

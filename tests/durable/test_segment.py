@@ -367,3 +367,29 @@ async def test_a_tool_that_cancels_its_own_task_fails_and_the_run_goes_on(sqlite
         assert "it cancelled itself" in told(worker)[0]
         steps = await asyncio.to_thread(worker.engine.starter.client.list_workflow_steps, "r.1")
         assert len(steps) == 5  # two turns, intent, call and end: nothing was begun twice
+
+
+async def test_a_stored_run_keeps_results_that_the_model_is_not_sent_again(sqlite: str, tmp_path: Path) -> None:
+    text = "A line that everybody wants to read.\n" * 40
+
+    @tool
+    def page(name: str) -> str:
+        """Read a page by its name."""
+        return text
+
+    seen: list[list[str]] = []
+
+    def end(request: ModelRequest) -> str:
+        seen.append([message.text for message in request.messages if message.role == "tool"])
+        return "done"
+
+    first, second = (ToolCall("page", {"name": name}, name) for name in "ab")
+    model = Scripted(first, second, ToolCall("pay", {"name": "Ada", "sum": 5}, "p1"), end)
+    async with working(sqlite, Agent(model, tools=[page, pay]), tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        run = await answered(worker, {"kind": "once"})  # another segment, whose messages are loaded again
+        assert run.status == "finished"
+        assert told(worker)[:2] == [text, text]
+    assert seen[0][0] == text
+    assert seen[0][1].startswith('[the same 1480 characters as the result of your call "a" above')

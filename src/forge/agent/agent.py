@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from copy import copy
 from dataclasses import replace
@@ -17,12 +17,13 @@ from forge.agent.conversation import Conversation, Prepare
 from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_denied
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
-from forge.agent.loop import run_loop
+from forge.agent.loop import may_run_again, run_loop
 from forge.agent.output import Structured
 from forge.agent.quarantine import read_in_quarantine
 from forge.agent.result import OutputT, RunResult
 from forge.agent.run import LoopSettings
 from forge.agent.run_checks import DeclaredDeps, OpenAgent, check_no_loop, check_session
+from forge.agent.shown_results import ContextRules, make_store
 from forge.agent.subagent import AgentType, Task
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed
@@ -82,6 +83,7 @@ class Agent(Generic[OutputT, DepsT]):
         secrets: values that are masked in results, events and logs.
         steps: builds the steps that every call passes; `standard_steps` by default.
         window: the tokens that the model can see. Near the end, older parts become a summary; 0: never.
+        context: how long results are shortened before they are sent; by default `ContextRules()`.
         wait_for_background: whether a run waits for background work of its calls.
         agents: kinds of sub-agents by name. The model gets the tool `task` to use them.
         name: the agent's name in events and stored runs.
@@ -120,6 +122,7 @@ class Agent(Generic[OutputT, DepsT]):
         secrets: Secrets | Iterable[str] = (),
         steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
         window: int = 0,
+        context: ContextRules | None = None,
         wait_for_background: bool = False,
         agents: Mapping[str, AgentType] | None = None,
         name: str = "main",
@@ -140,7 +143,8 @@ class Agent(Generic[OutputT, DepsT]):
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
         self.gate = PolicyGate(policy, approve)
         self.steps = tuple(steps(self.gate, self.secrets))
-        self.window = window  # tokens the model can see; 0: unknown, and nothing is ever shortened
+        self.window = window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
+        self.context = context if context is not None else ContextRules()
         self.wait_for_background = wait_for_background
         self.activity = ActivityStream(self.secrets)  # for runs and calls without a stream of their own
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
@@ -289,7 +293,7 @@ class Agent(Generic[OutputT, DepsT]):
                 scope,
                 LoopSettings(
                     options=_add_format(self.options if options is None else options, structured),
-                    prepare=prepare if prepare is not None else self._make_shortening(),
+                    prepare=prepare if prepare is not None else self.make_shortening(scope),
                     wait_for_background=wait,
                     inbox=lambda: inbox.take(scope.session_id),
                 ),
@@ -550,8 +554,16 @@ class Agent(Generic[OutputT, DepsT]):
             raise ToolError(words, ErrorKind.CONFIG, "Give it one: Agent(model=…), --model or agent.model.")
         return GuardedProvider(self.provider, self.guard, session) if self.guard is not None else self.provider
 
-    def _make_shortening(self) -> Shortening | None:
-        return Shortening(self.provider, self.window) if self.window and self.provider is not None else None
+    def make_shortening(
+        self, scope: Scope, provider: Provider | None = None, meta: MutableMapping[str, Any] | None = None
+    ) -> Shortening:
+        """Returns the function that shortens what the model is shown, for one conversation.
+
+        `provider` writes summaries, by default its model. `meta` stores the summary.
+        """
+        provider = provider if provider is not None else self.model_for(scope.session_id)
+        store = make_store(scope.workspace, lambda name: may_run_again(self.registry.find(name).spec))
+        return Shortening(provider, self.window, meta, self.context, store)
 
     def __repr__(self) -> str:
         model = self.model or (type(self.provider).__name__ if self.provider is not None else "no model")

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import MutableMapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from forge.agent.conversation import Conversation
+from forge.agent.shown_results import (
+    NEVER_CLEARED,
+    PER_TOKEN,
+    ContextRules,
+    ShownResults,
+    Store,
+    replace_by_note,
+    restore_references,
+)
 from forge.agent.summary import is_summary, summarise
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
+from forge.core.events import ContextShortened
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of
 from forge.models.known_models import known_of
@@ -32,17 +40,29 @@ KEY = "summary"  # in a session's meta
 class Shortening:
     """A `Prepare` of one conversation. `meta` stores the summary, so that resuming later does not need another.
 
-    It looks only at what is new since the turn before: the cost of a turn does not grow with the history.
+    It looks only at what is new since the turn before: the cost of a turn does not grow with the history. A window of
+    0 is never full: then results are shortened, and nothing else.
     """
 
-    def __init__(self, provider: Provider, window: int = 0, meta: MutableMapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        provider: Provider,
+        window: int = 0,
+        meta: MutableMapping[str, Any] | None = None,
+        rules: ContextRules | None = None,
+        store: Store = lambda message, name: "",
+    ) -> None:
         self._provider = provider
         self._meta: MutableMapping[str, Any] = {} if meta is None else meta
         self._tally = Tally()
         self._looked_at = 0  # tokens when pruning was last tried
-        self.window = window or find_window(provider)
+        self._results = ShownResults(rules if rules is not None else ContextRules(), store)
+        self.window = window
 
     async def __call__(self, conversation: Conversation) -> None:
+        conversation.note_shortened(self._shorten_results(conversation))
+        if not self.window:
+            return
         tokens = self._tally.of(conversation.shown)
         if tokens > self.window * CROWDED and tokens - self._looked_at > self.window * BATCH:
             pruned = prune(conversation.shown, keep_turns=KEEP_TURNS, window=self.window)
@@ -58,6 +78,7 @@ class Shortening:
         if summary is None:
             return False
         self._looked_at = 0
+        conversation.note_shortened(ContextShortened(summaries=1))
         after = len(conversation.shown) - conversation.shown.index(summary) - 1
         self._meta[KEY] = {"text": summary.text, "covers": len(conversation.messages) - after}
         return True
@@ -65,12 +86,18 @@ class Shortening:
     def recall(self, conversation: Conversation) -> None:
         """Shows the messages that were shown when the conversation was last compacted, and the later ones."""
         stored = self._meta.get(KEY)
-        if not isinstance(stored, dict) or not isinstance(stored.get("text"), str):
-            return
+        stored = stored if isinstance(stored, dict) and isinstance(stored.get("text"), str) else {}
         covers = stored.get("covers")
         if isinstance(covers, int) and 0 < covers <= len(conversation.messages):
             first = [message for message in conversation.messages[:covers] if message.role == "system"]
             conversation.show([*first, Message("user", stored["text"]), *conversation.messages[covers:]])
+        self._shorten_results(conversation)
+
+    def _shorten_results(self, conversation: Conversation) -> ContextShortened | None:
+        repeats, outputs, characters = self._results.apply(conversation)
+        if not repeats and not outputs:
+            return None
+        return ContextShortened(repeats, outputs, tokens=characters // PER_TOKEN)
 
 
 async def shorten(conversation: Conversation, provider: Provider, keep_tokens: int) -> Message | None:
@@ -80,7 +107,7 @@ async def shorten(conversation: Conversation, provider: Provider, keep_tokens: i
         return None
     summary = await summarise(provider, old)
     conversation.paid = conversation.paid.plus(summary.usage)
-    conversation.show(insert_summary(recent, summary))
+    conversation.show(insert_summary(restore_references(recent, conversation.messages), summary))
     return summary
 
 
@@ -88,11 +115,6 @@ __all__ = ["insert_summary", "is_summary", "needs_summary", "prune", "split", "s
 
 CROWDED = 0.5  # of the window: below, nothing is pruned
 BATCH = 1 / 16  # of the window: that much is freed at once, or nothing
-SHORT = 400  # characters of an output that is not worth leaving out
-NEVER_PRUNED = frozenset({"read_skill"})  # instructions, which hold for the whole conversation
-
-_STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
-_NOTE = re.compile(r"\[left out: [^\n]*\]")
 
 
 def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Message]:
@@ -109,9 +131,9 @@ def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Mess
     names: dict[str, str] = {}
     for index, message in enumerate(messages[: _find_start_of_last(messages, keep_turns)]):
         names.update((call.id, call.name) for call in message.tool_calls)
-        if message.role != "tool" or names.get(message.call_id) in NEVER_PRUNED:
+        if message.role != "tool" or names.get(message.call_id) in NEVER_CLEARED:
             continue
-        note = _replace_by_note(message)
+        note = replace_by_note(message)
         if (saved := estimate_message(message) - estimate_message(note)) <= 0:
             continue
         batch[index] = note
@@ -161,19 +183,6 @@ def _find_start_of_last(messages: Sequence[Message], turns: int) -> int:
         if turns == 0:
             return index
     return 0
-
-
-def _replace_by_note(message: Message) -> Message:
-    """Replaces the output by a note that says how to get it back; keeps a short message or an earlier note."""
-    if len(message.text) <= SHORT or _NOTE.fullmatch(message.text):
-        if not message.attachments:
-            return message
-        return replace(message, text=f"{message.text}\n[left out: what was attached]".strip(), attachments=())
-    files = _STORED_IN.findall(message.text, max(0, len(message.text) - 6_000))  # the cut's own note is the end of it
-    where = f'the whole text is in "{files[-1]}"' if files else "call the tool again if you need it"
-    return replace(
-        message, text=f"[left out: an old output of {len(message.text)} characters; {where}]", attachments=()
-    )
 
 
 def _find_cut(messages: Sequence[Message], keep_tokens: int) -> int:

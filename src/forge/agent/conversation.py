@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 
+from forge.core.events import ContextShortened
 from forge.core.messages import Message, Usage
 
 
@@ -26,6 +27,7 @@ class Conversation:
         self.shown = messages
         self.paid = Usage()  # for summaries, beside what the turns cost
         self.billed = Usage()  # the part of `paid` that is in the usage of a finished run
+        self._shortened: list[ContextShortened] = []  # since it was last taken
         self._store = store  # stores messages, and appends them to `messages`
 
     @property
@@ -44,6 +46,18 @@ class Conversation:
     def show(self, messages: Iterable[Message]) -> None:
         """Sets the messages that the model sees instead of the history so far."""
         self.shown = list(messages)
+
+    def note_shortened(self, event: ContextShortened | None) -> None:
+        """Notes that the model is shown less than before."""
+        if event is not None:
+            self._shortened.append(event)
+
+    def take_shortened(self) -> list[ContextShortened]:
+        """Returns what was shortened since the last time."""
+        if not self._shortened:
+            return []
+        taken, self._shortened = self._shortened, []
+        return taken
 
     def __repr__(self) -> str:
         return f"<Conversation of {len(self.messages)} messages, {len(self.shown)} shown>"

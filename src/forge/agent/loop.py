@@ -131,6 +131,8 @@ async def _run_until_end(run: Run) -> RunResult:
         _receive_messages(run)
         if run.settings.prepare is not None:
             await run.settings.prepare(run.conversation)
+            for shortened in run.conversation.take_shortened():
+                _emit(run, shortened)
         run.spent.turns += 1
         try:
             reply = await _retry_turn(run)

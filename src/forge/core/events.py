@@ -303,6 +303,28 @@ class MessageReceived(Event):
 
 
 @dataclass(slots=True, eq=False)
+class ContextShortened(Event):
+    """The model is sent less than the history holds. The history keeps everything.
+
+    Args:
+        repeats: results that became references to the same text above.
+        outputs: old outputs that were replaced by notes.
+        summaries: 1 where older messages became a summary.
+        tokens: what references and notes save in each later request, about.
+
+    Example:
+        >>> ContextShortened(outputs=12, tokens=20_400).to_dict()["outputs"]
+        12
+    """
+
+    type: ClassVar[str] = "context_shortened"
+    repeats: int = 0
+    outputs: int = 0
+    summaries: int = 0
+    tokens: int = 0
+
+
+@dataclass(slots=True, eq=False)
 class TurnFinished(Event):
     """The model answered and its calls have results.
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.agent.agent import Agent
 from forge.agent.context_window import find_window
+from forge.agent.shown_results import ContextRules
 from forge.agent.subagent import Task
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
@@ -143,6 +144,7 @@ class Project:
             options=configuration.agent.options,
             secrets=self.secrets,
             steps=self._steps,
+            context=ContextRules(**configuration.context),
             name=self.scope.agent,
             scope=self.scope,
             guard=self.skills,

@@ -18,6 +18,7 @@ from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.print_result import harmless
 from forge.core.events import (
+    ContextShortened,
     Event,
     MessageReceived,
     ReasoningDelta,
@@ -148,6 +149,8 @@ class ForPeople:
                 self._drafts.take(event)
             case MessageReceived(text=text):
                 self._note(self._line(int(event.agent != MAIN), ">", CYAN, text))
+            case ContextShortened():
+                self._note(self._line(int(event.agent != MAIN), "✂", CYAN, describe_shortening(event)))
             case Retrying():
                 self._drafts.forget(event.agent)
                 self._note(self._line(int(event.agent != MAIN), "↻", CYAN, describe_retry(event)))
@@ -370,6 +373,15 @@ def describe_retry(event: Retrying) -> str:
     """Renders a retry: `trying again in 2.5 s: asking openai …: HTTP 429: …`."""
     when = f" in {format_seconds(event.seconds)}" if event.seconds else ""
     return f"trying again{when}: {event.reason}"
+
+
+def describe_shortening(event: ContextShortened) -> str:
+    """Renders what the model is not sent: `not sent again: 12 old outputs, about 20,400 tokens`."""
+    counts = [(event.outputs, "old output"), (event.repeats, "repeated result")]
+    parts = [f"{count} {words}{'s' if count > 1 else ''}" for count, words in counts if count]
+    if event.summaries:
+        parts.append("older messages, which are a summary now")
+    return f"not sent again: {', '.join(parts)}" + (f", about {event.tokens:,} tokens" if event.tokens else "")
 
 
 def describe_call(call: ToolCall) -> str:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.agent import Agent, add_answer_tool
-from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
 from forge.agent.loop import find_waiting
@@ -195,9 +194,8 @@ class SegmentRun:
     async def _loop(self, executor: RecordedExecutor) -> RunResult:
         agent = self.agent
         provider = RecordedProvider(agent.model_for(self.scope.session_id), self.attempt, self.conversation.messages)
-        shortening = Shortening(provider, agent.window, self.meta) if agent.window else None
-        if shortening is not None:
-            shortening.recall(self.conversation)
+        shortening = agent.make_shortening(self.scope, provider, self.meta)
+        shortening.recall(self.conversation)
         settings = LoopSettings(
             id=self.run.id,
             options=agent.options,

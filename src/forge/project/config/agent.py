@@ -42,6 +42,24 @@ class LimitsEntry(PlainSection, example={"turns": 50, "calls": 200}):
     price: PriceEntry = key(PriceEntry)
 
 
+class ContextEntry(PlainSection, example={"clear_outputs": 20_000, "keep_turns": 6}):
+    """How long results are shortened before they are sent to the model. Sessions and runs store them whole."""
+
+    refer_to_repeats: bool = key(
+        Flag(), "Send a long result that the model still sees only once; later ones refer to it.", False, unset=True
+    )
+    clear_outputs: int = key(
+        WholeNumber(0, "a number"),
+        "Replace old outputs by notes as soon as this frees that many tokens; 0: only when half of the model's window"
+        " is used.",
+        40_000,
+        unset=20_000,
+    )
+    keep_turns: int = key(
+        WholeNumber(1, "a number"), "Never replace outputs of this many latest turns by notes.", 10, unset=6
+    )
+
+
 class AgentEntry(
     Section,
     example={"id": "ops", "version": "0.1.0", "description": "Looks after the servers.", "model": "anthropic:MODEL"},

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from forge.core.errors import ToolError
 from forge.core.spec import REPAIR_NAMES
 from forge.project.config.access import SANDBOXES, EgressEntry, PermissionsEntry, RootEntry, SecretFile, WorkspaceEntry
-from forge.project.config.agent import AgentEntry, LimitsEntry, SubAgentEntry, ToolEntry
+from forge.project.config.agent import AgentEntry, ContextEntry, LimitsEntry, SubAgentEntry, ToolEntry
 from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Variable
 from forge.project.config.reader import Reader, config_error, file_of
 from forge.project.config.section import DeferredSection, Key, Section, key, section_of
@@ -43,6 +43,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         MappingOf(DeferredSection("knowledge", "ChannelEntry"), "team"),
         "Destinations of messages and of the results of schedules.",
     )
+    context: Mapping[str, Any] = key(ContextEntry, default=NOTHING)
     durable: DurableEntry | None = key(DeferredSection("durable", "DurableEntry"))
     egress: EgressEntry | None = key(EgressEntry, said_by=_ALL)
     guardrails: Mapping[str, Any] = key(DeferredSection("knowledge", "GuardrailsEntry"), default=NOTHING, said_by=_ALL)

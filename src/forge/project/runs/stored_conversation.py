@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from os import urandom
 from pathlib import Path
+from typing import Any
 
 from forge.agent.agent import Agent
-from forge.agent.context_window import Shortening
+from forge.agent.context_window import Shortening, find_window
 from forge.agent.conversation import Conversation
 from forge.agent.session import Session, SessionStore
 from forge.core.errors import ErrorKind, ToolError
@@ -47,14 +49,20 @@ def session_store(workspace: Path) -> SessionStore:
 def open_conversation(store: SessionStore, name: str, agent: Agent) -> StoredConversation:
     """Opens the session of that name, new or continued. Raises `ToolError`."""
     session = store.open(name)
-    stored = StoredConversation(_conversation(session), Shortening(agent.model_for(name), meta=session.meta), session)
+    stored = StoredConversation(_conversation(session), _shortening(agent, name, session.meta), session)
     stored.shortening.recall(stored.conversation)
     return stored
 
 
 def unstored_conversation(agent: Agent, name: str = "") -> StoredConversation:
     """Returns a conversation that is not stored."""
-    return StoredConversation(Conversation([]), Shortening(agent.model_for(name)))
+    return StoredConversation(Conversation([]), _shortening(agent, name, {}))
+
+
+def _shortening(agent: Agent, name: str, meta: MutableMapping[str, Any]) -> Shortening:
+    shortening = agent.make_shortening(agent.scope, provider := agent.model_for(name), meta)
+    shortening.window = find_window(provider)
+    return shortening
 
 
 def _conversation(session: Session) -> Conversation:
