@@ -37,7 +37,7 @@ Store = Callable[[Message, str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRules:
-    """How results are shortened before they are sent to the model. Sessions and runs store them whole.
+    """Rules for the results that are sent to the model: when they are shortened. Sessions and runs store them whole.
 
     Args:
         refer_to_repeats: a long result that the model still sees is not sent twice: the second is a reference.

@@ -43,7 +43,7 @@ class LimitsEntry(PlainSection, example={"turns": 50, "calls": 200}):
 
 
 class ContextEntry(PlainSection, example={"clear_outputs": 20_000, "keep_turns": 6}):
-    """How long results are shortened before they are sent to the model. Sessions and runs store them whole."""
+    """Rules for the results that are sent to the model: when they are shortened. Sessions and runs store them whole."""
 
     refer_to_repeats: bool = key(
         Flag(), "Send a long result that the model still sees only once; later ones refer to it.", False, unset=True
