@@ -187,7 +187,9 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
             lambda spec: (
                 spec.name not in CONVERSATION
                 and spec.name != self.spec.name
-                and (bool(wanted & {spec.name, *spec.groups}) if wanted else not spec.permissions - {"read"})
+                and (
+                    bool(wanted & {spec.name, spec.origin, *spec.groups}) if wanted else not spec.permissions - {"read"}
+                )
             )
         )
         picked.add(task_completion)

@@ -45,6 +45,8 @@ def _program_items(said: Configuration) -> Iterator[TrustItem]:
     for one in said.schedules or ():
         yield TrustItem("runs on a schedule", f"schedule {one['id']}: {one['cron']}: {one['task']}")
     for entry in said.tools or ():
+        if entry.is_reference:
+            yield TrustItem("imports code", f"{entry.name}: it can do everything that you can do")
         loose = {key: value for key, value in entry.config.items() if isinstance(value, bool) or not _is_number(value)}
         if loose:
             settings = ", ".join(f"{key}: {_plain(value)}" for key, value in loose.items())

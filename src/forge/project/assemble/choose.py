@@ -116,7 +116,7 @@ def apply_settings(tool: Tool, configuration: Configuration) -> Tool:
             traits[key] = _trait(key, value)
     if "permissions" in traits:
         traits["permissions"] = {*traits["permissions"], *_permissions_denied_above(tool.spec, configuration)}
-    return _with_traits(tool, traits)
+    return change_traits(tool, traits)
 
 
 def _traits_of_all(tool: Tool, configuration: Configuration) -> dict[str, Any]:
@@ -156,12 +156,15 @@ def _matches(entry: ToolEntry, spec: ToolSpec) -> bool:
         return entry.group in spec.groups
     if any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases)):
         return True
+    if entry.is_reference:
+        return spec.origin == entry.name
     return entry.name in FAMILIES and spec.name.startswith(f"{entry.name}_")
 
 
 def _applies_to(entry: ToolEntry, spec: ToolSpec) -> bool:
     """Tells whether the settings are for this tool, and not only for another of its family."""
-    return bool(entry.group) or any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
+    named = any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
+    return bool(entry.group) or named or entry.is_reference
 
 
 def _is_pattern(entry: ToolEntry) -> bool:
@@ -175,7 +178,7 @@ def _check_entry(entry: ToolEntry, known: list[ToolSpec], configuration: Configu
             raise configuration.error(
                 f"{entry.key_path}.group", f"there is no group {entry.group!r}", entry.group, GROUPS
             )
-    elif entry.name == TASK or _is_pattern(entry):
+    elif entry.name == TASK or _is_pattern(entry) or entry.is_reference:  # `imported_tools` checks these
         return
     elif not any(_matches(entry, spec) for spec in known):
         names = [name for spec in known for name in (spec.name, *spec.aliases)]
@@ -198,7 +201,7 @@ def _apply_entries(tool: Tool, entries: list[ToolEntry], registry: ToolRegistry,
     _tighten(tool, settings, traits, configuration)
     if settings:
         tool = _rebuild_tool(tool, settings, registry)
-    return _with_traits(tool, traits)
+    return change_traits(tool, traits)
 
 
 def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], configuration: Configuration) -> None:
@@ -225,7 +228,8 @@ def _trait(key: str, value: Any) -> Any:
     return Rate(**value) if key == "rate" and value is not None else value
 
 
-def _with_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
+def change_traits(tool: Tool, traits: dict[str, Any]) -> Tool:
+    """Returns a copy of the tool with these fields of its spec; the tool itself if there are none."""
     if not traits:
         return tool
     own = copy.copy(tool)

@@ -10,6 +10,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 from forge.project.assemble.channels import ProjectChannels
 from forge.project.assemble.choose import apply_settings, choose_tools
+from forge.project.assemble.imported_tools import imported_tools
 from forge.project.assemble.schedule_store import schedule_store_opener
 from forge.project.assemble.sources import Sources
 from forge.project.config import Configuration
@@ -41,7 +42,7 @@ def project_tools(
         configuration,
         dev=dev,
         own=own_tools(configuration, workspace, sources, skills) if own is None else own,
-        always=sources.webhooks(),
+        always=[*sources.webhooks(), *imported_tools(configuration)],
         groups=skills().groups if is_active else (),
         later=later or bool(sources.all) or is_active,
     )

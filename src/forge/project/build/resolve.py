@@ -11,12 +11,15 @@ from typing import Any
 from forge.agent.subagent import Task
 from forge.project.build.record import Build, RemoteTool, Problem, StageRefused
 from forge.project.config import Configuration
+from forge.project.assemble.imported_tools import is_part_of_project, list_references
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.skills import active_skills
 from forge.project.assemble.sources import Sources
 from forge.core.context import Scope
 from forge.core.registry import ToolRegistry
 from forge.skills.active import ActiveSkills
+
+_PACKAGE = "Make the module a package, and install it here and in the image: pip install ."
 
 
 def resolve(build: Build) -> str:
@@ -32,6 +35,8 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
     )  # the sources are opened on this machine
     sources = Sources(configuration, order.workspace, watch=False)
     dev = wants_dev(configuration, dev=order.dev)
+    if own := [one for one in list_references(configuration) if is_part_of_project(one)]:
+        raise StageRefused(Problem(f"{one.entry.key_path}: {one.entry.name!r} is in a file of the project, which is not part of a build", _PACKAGE) for one in own)
     registry = project_tools(configuration, order.workspace, sources, lambda: skills, dev=dev)
     add_task_tool(registry)
     reports: list[str] = []

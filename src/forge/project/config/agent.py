@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from forge.project.config.kinds import NOTHING, AsWritten, Choice, Flag, ListOf,
 from forge.project.config.reader import Reader
 from forge.project.config.section import ExactlyOne, PlainSection, Section, key
 
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _IDENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64")
 _NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
 
@@ -139,11 +141,21 @@ class ToolEntry(
     checks=[ExactlyOne(("name", "group"), "either a name or a group")],
     example={"name": "cli_execute", "config": {"allowed_binaries": ["git", "jq"], "timeout": 120}},
 ):
-    """A tool by name or pattern, or a group, with settings."""
+    """A tool by name, pattern or Python reference, or a group, with settings."""
 
-    name: str = key(Text(), "A tool, or a pattern such as git__*.", "cli_execute")
+    name: str = key(
+        Text(),
+        "A tool, a pattern such as git__*, or MODULE:ATTRIBUTE: a tool, or a list of tools, in a Python module of the"
+        " project's directory or of an installed package. Forge imports the module.",
+        "cli_execute",
+    )
     group: str = key(Text(), "A group of tools.", "read")
     config: Mapping[str, Any] = key(ToolConfig, default=NOTHING)
+
+    @property
+    def is_reference(self) -> bool:
+        """True for a tool in Python code: MODULE:ATTRIBUTE."""
+        return ":" in self.name and _REFERENCE.fullmatch(self.name) is not None
 
 
 class _ToolName(ToolEntry, example={"group": "read"}):

@@ -94,8 +94,9 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         ListOf(ToolEntry),
         "The agent's tools. Without this key: every built-in tool; few are sent to the model, which finds the others"
         " with `tool_search`. With it: the listed tools, the conversation tools,"
-        " and the tools of the project's servers, OpenAPI documents, webhooks and scripts.",
-        [{"group": "read"}, {"name": "bash", "config": {"timeout": 30}}, "math_calculate"],
+        " and the tools of the project's servers, OpenAPI documents, webhooks and scripts. MODULE:ATTRIBUTE imports a"
+        " tool of yours.",
+        [{"group": "read"}, {"name": "bash", "config": {"timeout": 30}}, "math_calculate", "shop.tools:refund"],
         default=None,
         unset="every built-in tool",
     )

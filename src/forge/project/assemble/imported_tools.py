@@ -1,0 +1,144 @@
+"""Imports the tools that a project names as MODULE:ATTRIBUTE: its own `@tool` functions, in this process."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module, invalidate_caches
+from importlib.machinery import PathFinder
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from forge.core.arguments.checks import near
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import text_of
+from forge.core.tool import Tool
+from forge.project.assemble.choose import change_traits
+from forge.project.config import Configuration, ToolEntry
+from forge.project.config.reader import file_of
+
+_LONGEST = 300  # characters of an exception's text in an error
+_import_lock = RLock()
+
+
+class Reference(NamedTuple):
+    """An entry under `tools:` that names Python code, and the directory of the file that names it."""
+
+    entry: ToolEntry
+    module: str
+    attribute: str
+    file: str
+
+    @property
+    def directory(self) -> Path:
+        return Path(self.file).absolute().parent
+
+    def error(self, problem: str, advice: str) -> ToolError:
+        words = f"{self.file}: {self.entry.key_path}: cannot load the tool {self.entry.name!r}: {problem}"
+        return ToolError(words, ErrorKind.CONFIG, advice)
+
+
+def imported_tools(configuration: Configuration) -> list[Tool]:
+    """Imports the modules that the configuration names and returns their tools. Raises `ToolError`.
+
+    Only call this with a configuration that a person trusts: importing a module runs its code.
+    """
+    found: dict[str, Tool] = {}
+    for one in list_references(configuration):
+        for tool in _find_tools(one, _import_module(one)):
+            if tool.spec.name in found and found[tool.spec.name].spec.origin != one.entry.name:
+                other = found[tool.spec.name].spec.origin
+                raise one.error(f"{other!r} has the same name, {tool.spec.name}", 'Rename one: @tool(name="…").')
+            found[tool.spec.name] = change_traits(tool, {"origin": one.entry.name})
+    return list(found.values())
+
+
+def list_references(configuration: Configuration) -> list[Reference]:
+    """Returns the entries under `tools:` that name Python code."""
+    return [
+        Reference(entry, *entry.name.split(":"), file_of(entry.key_path, configuration.files, configuration.name))
+        for entry in configuration.tools or ()
+        if entry.is_reference
+    ]
+
+
+def is_part_of_project(one: Reference) -> bool:
+    """Tells whether the module is a file of the project that is not installed as a package."""
+    top = one.module.partition(".")[0]
+    return not any(find(top, None) for finder in sys.meta_path if (find := getattr(finder, "find_spec", None)))
+
+
+def _import_module(one: Reference) -> ModuleType:
+    with _import_lock, _on_path(str(one.directory)):
+        try:
+            module = import_module(one.module)
+        except ModuleNotFoundError as error:
+            if error.name and f"{one.module}.".startswith(f"{error.name}."):
+                raise one.error(
+                    f"there is no module {error.name!r} in {one.directory} or among the installed packages",
+                    "Correct the name, or install the package into Forge's environment.",
+                ) from None
+            raise one.error(
+                f"{one.module} imports {error.name!r}, which is not installed",
+                "Install it into Forge's environment.",
+            ) from None
+        except (Exception, SystemExit) as error:
+            words = " ".join(text_of(error).split())[:_LONGEST]
+            raise one.error(f"importing {one.module} raised {words}", "Fix the module, then try again.") from None
+        _check_origin(one)
+    return module
+
+
+@contextmanager
+def _on_path(directory: str) -> Iterator[None]:
+    """Lets modules of a directory be imported, after installed ones, and only now.
+
+    A model may write files there. So they never replace an installed package, nor one that Forge imports later.
+    """
+    if directory in sys.path:
+        yield
+        return
+    sys.path.append(directory)
+    invalidate_caches()  # a module may be newer than the last look at the directory
+    try:
+        yield
+    finally:
+        sys.path.remove(directory)
+
+
+def _check_origin(one: Reference) -> None:
+    """Refuses a module of another directory that has the name of one of the project's modules."""
+    top = one.module.partition(".")[0]
+    own, loaded = PathFinder.find_spec(top, [str(one.directory)]), sys.modules[top].__spec__
+    if own is None or own.origin is None or loaded is None or loaded.origin is None:
+        return
+    if Path(own.origin).resolve() != Path(loaded.origin).resolve():
+        raise one.error(
+            f"{own.origin} cannot be imported, because the module {top!r} is {loaded.origin} already",
+            "Rename the project's module.",
+        )
+
+
+def _find_tools(one: Reference, module: ModuleType) -> list[Tool]:
+    """Returns the tools of an attribute: a tool, or a list of tools."""
+    value: Any = module
+    for name in one.attribute.split("."):
+        if not hasattr(value, name):
+            known = [known for known, item in vars(value).items() if isinstance(item, Tool)]
+            hints = near(name, known) or known[:5]
+            advice = f"Did you mean {' or '.join(f'{one.module}:{hint}' for hint in hints)}?" if hints else ""
+            raise one.error(
+                f"{one.module} has no attribute {one.attribute!r}", advice or "Define it in the module, with @tool."
+            )
+        value = getattr(value, name)
+    listed = list(value) if isinstance(value, list | tuple) else [value]
+    for item in listed:
+        if not isinstance(item, Tool):
+            what = "a function" if callable(item) and not isinstance(item, type) else f"of type {type(item).__name__}"
+            raise one.error(f"{one.attribute} is {what}, not a tool", "Decorate the function with @tool.")
+    if not listed:
+        raise one.error(f"the list {one.attribute} is empty", "Put tools into it, or remove the entry.")
+    return listed
