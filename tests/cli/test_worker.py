@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 
 from tests.cli.conftest import start
-from tests.cli.scripts import script
+from tests.cli.scripts import call, script
 
 pytest.importorskip("dbos")
 from forge.durable.worker import Worker
@@ -61,3 +62,24 @@ def test_one_that_cannot_go_on_ends_with_an_exit_code(
     ended = here(*declared(workspace))
     assert ended.code == 2
     assert "cannot continue: RuntimeError: no more threads" in ended.err
+
+
+def test_it_loads_the_projects_own_tools_and_serves_its_health(workspace: Path) -> None:
+    (workspace / "shop_of_worker.py").write_text(
+        'from forge import tool\n\n\n@tool\ndef stock() -> str:\n    """Count."""\n    return "three"\n'
+    )
+    (workspace / "forge.yaml").write_text("tools: ['shop_of_worker:stock']\ndurable: {health: 0}\n")
+    model = script(workspace, call("stock"), "There are three.")
+    flags = ("--config", "forge.yaml", "--model", model)
+    process = start(workspace, "worker", *flags)
+    assert process.stderr is not None
+    address = process.stderr.readline().decode().rpartition("metrics at ")[2].strip()
+    with urlopen(address.replace("/metrics", "/readyz"), timeout=30) as answer:
+        assert answer.status == 200
+    asked = start(workspace, "run", "--durable", "--json", "How many?", *flags)
+    out, err = asked.communicate(timeout=60)
+    assert asked.returncode == 0, err
+    assert b"There are three." in out
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=50)
+    assert process.returncode == 0

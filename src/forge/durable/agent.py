@@ -64,6 +64,7 @@ class WorkerSettings(TypedDict, total=False):
     silent: float
     chores: Sequence[Chore]
     keep_conversations: bool
+    health: str
 
 
 class SubmitParameters(TypedDict, total=False):
@@ -95,7 +96,8 @@ class DurableAgent:
         others: further agents whose runs this process works on; `submit(…, agent="name")` begins a run of one.
         drain: the seconds that runs have to end their turn at the end of `async with`. What is not over by then is
             handed to other workers.
-        worker: settings of the worker, such as `queues`, `concurrency` and `version`.
+        worker: settings of the worker, such as `queues`, `concurrency` and `version`; `health="127.0.0.1:9464"` serves
+            `/healthz`, `/readyz` and `/metrics`.
 
     Example:
         >>> async def main():

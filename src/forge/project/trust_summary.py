@@ -128,6 +128,8 @@ def _connection_items(said: Configuration) -> Iterator[TrustItem]:
         from forge.project.config.durable import without_password
 
         yield TrustItem("stores runs in", without_password(said.durable.database))
+    if said.durable is not None and said.durable.health:
+        yield TrustItem("serves metrics at", said.durable.health)
     if said.root is not None:
         yield TrustItem("works in", f"{said.root}", risky=".." in said.root.parts or said.root.is_absolute())
     for root in said.roots:

@@ -89,8 +89,11 @@ def serve_console(
             state = open_project(
                 given, model=model, database=database, version=version, notes=_notes(options), settings=settings
             )
-            if grace is not None:
+            if grace is not None:  # it is a worker, too
+                from forge.project.runs.project_worker import health_address
+
                 state.grace = grace
+                state.settings.setdefault("health", health_address(state.project.configuration))
             asyncio.run(
                 _run_until_signal(_serve_until_closed(state, listening, prompt=prompt, session=session, opens=opens))
             )

@@ -44,6 +44,10 @@ DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured o
     "--drain-seconds", type=click.FloatRange(0, 86_400), default=60.0, show_default=True, metavar="S",
     help="On shutdown, the time in seconds for active runs to end their turn.",
 )  # fmt: skip
+@click.option(
+    "--health", default="", metavar="ADDRESS:PORT",
+    help="Serve /healthz, /readyz and /metrics there. Default: FORGE_HEALTH, else the configured one, else nowhere.",
+)  # fmt: skip
 @click.option("--console", is_flag=True, help="Also start the web console: see forge console.")
 def command(options: Options, action: str | None, console: bool, **flags: Any) -> int:
     """Process durable runs, as one of any number of workers.
@@ -52,6 +56,7 @@ def command(options: Options, action: str | None, console: bool, **flags: Any) -
     forge worker                                     the runs of this workspace
     forge worker --database postgresql://…           runs of a database that several machines share
     forge worker --queue night --concurrency 2       only runs of one queue
+    forge worker --health 127.0.0.1:9464             serve probes and metrics for Prometheus
     forge worker status                              list workers and queues
 
     If a worker dies or sends no heartbeat for 10 seconds, other workers resume its runs where they stopped. On SIGTERM
@@ -82,7 +87,7 @@ def command(options: Options, action: str | None, console: bool, **flags: Any) -
 def _work_in_console(options: Options, flags: dict[str, Any]) -> int:
     from forge.cli.commands.console import serve_console
 
-    settings = {name: flags[name] for name in ("queues", "offers", "name", "concurrency") if flags[name]}
+    settings = {name: flags[name] for name in ("queues", "offers", "name", "concurrency", "health") if flags[name]}
     return serve_console(
         options,
         model=flags["model"],

@@ -28,6 +28,7 @@ from forge.durable.engine.queues import Limits, offer_queue
 from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
 from forge.durable.engine.start_segments import NAME, Starter, on_start
+from forge.durable.monitor.counters import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
 from forge.durable.store.rows import RunInfo
@@ -71,6 +72,7 @@ class Engine:
         self.agents: dict[str, Agent] = {}  # those it can run, by name
         self.models: Models | None = None
         self.watch: WatchActivity | None = None
+        self.counters = Counters()
         self.offered = OfferedTools()
         self.starter = Starter(self.store)
         self.taking = True  # False: leave queued runs to others

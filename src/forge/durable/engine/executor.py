@@ -130,6 +130,7 @@ class RecordedExecutor(ToolExecutor):
         async def perform() -> Mapping[str, Any]:
             nonlocal is_replayed
             is_replayed = False
+            self.attempt.context.counters.calls += 1
             if intent != self.attempt.token and not self._may_be_repeated(call):
                 return result_to_json(self._unknown_result(call, scope))
             return await self._perform_in_task(call, scope)
@@ -190,6 +191,7 @@ class RecordedExecutor(ToolExecutor):
     def _unknown_result(self, call: ToolCall, scope: Scope) -> ToolResult:
         """Reports a call that another attempt was about to run: its state is unknown."""
         result = unknown_result(call, "ran")
+        self.attempt.context.counters.unknown += 1
         self.refuse(call, scope, result)
         return result
 

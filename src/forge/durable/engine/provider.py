@@ -56,6 +56,7 @@ class RecordedProvider:
         with chat_span(str(getattr(self._provider, "model", ""))) as tell:
             answer = await self._ask(request, parts)
             tell(answer)
+            self._attempt.context.counters.turns += 1
             return answer
 
     async def _ask(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:

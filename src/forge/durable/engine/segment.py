@@ -69,6 +69,7 @@ async def perform(
                 outcome = await _run_segment(attempt)
                 tell(outcome)
             recorded = await attempt.record(END, outcome_to_json(outcome))
+            context.counters.add_segment(attempt.run, outcome)
         closed = await asyncio.to_thread(_close_segment, context, run_id, number, recorded)
     finally:
         if ATTEMPTS.get(run_id) is attempt:
@@ -283,6 +284,7 @@ class SegmentRun:
             "usage": self.spent.usage.plus(self.conversation.paid)._asdict(),
             "priced": self.spent.priced._asdict(),
             "priced_cost": self.spent.priced_cost,
+            "cost": self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
             "seconds": round(self.spent.seconds, 3),
             "meta": self.meta,
             BEFORE: self.before,

@@ -9,6 +9,7 @@ from forge.agent.agent import Agent
 from forge.core.activity import ActivityStream
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
+from forge.durable.monitor.counters import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
 
@@ -42,6 +43,8 @@ class WorkerContext(Protocol):
     def offered(self) -> OfferedRegistry: ...
     @property
     def watch(self) -> WatchActivity | None: ...
+    @property
+    def counters(self) -> Counters: ...
 
     async def start_segment(self, run: RunInfo) -> None:
         """Starts the run's current segment, here or elsewhere; idempotent."""

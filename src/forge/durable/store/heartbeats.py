@@ -190,6 +190,16 @@ class Heartbeat:
         """Notes that the worker's loop is alive."""
         self._pulse = time.monotonic()
 
+    @property
+    def age(self) -> float:
+        """Seconds since the last heartbeat that reached the database."""
+        return time.monotonic() - self._beaten
+
+    @property
+    def is_steady(self) -> bool:
+        """True if the last heartbeat reached the database, in time."""
+        return self._steady is not None and self.age < self._silent
+
     def beat(self) -> bool:
         """Writes a heartbeat. False: another worker declared this one dead, and it must drop its runs."""
         beaten = self._write(

@@ -22,6 +22,10 @@ from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, Limits
 from forge.durable.engine.segment_context import Models, WatchActivity
+from forge.durable.monitor.counters import Counters
+from forge.durable.monitor.exposition import WorkerState
+from forge.durable.monitor.health import Address, HealthServer
+from forge.durable.monitor.load import read_load
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
 from forge.durable.worker.housekeeping import Housekeeping
@@ -63,8 +67,11 @@ class Worker:
         silent: float = SILENT,
         chores: Sequence[Chore] = (),
         keep_conversations: bool = False,
+        health: str = "",
     ) -> None:
-        """`keep_conversations`: programs that a run of a named session left running continue until this worker leaves,
+        """`health`: the address and port where it serves `/healthz`, `/readyz` and `/metrics`; empty: nowhere.
+
+        `keep_conversations`: programs that a run of a named session left running continue until this worker leaves,
         since a person may continue the session with another run. Otherwise they end with their run.
         """
         self._chores = tuple(chores)  # additional work of every round
@@ -80,6 +87,9 @@ class Worker:
             "limits": limits,
         }
         self._every, self._silent = every, silent
+        self._health_at = Address.parse(health) if health else None
+        self.health: HealthServer | None = None
+        self.counters = Counters()
         self._database = database
         self._draining = False
         self._is_here = asyncio.Event()  # cleared while it comes back
@@ -94,7 +104,14 @@ class Worker:
         return self.engine.worker
 
     async def __aenter__(self) -> Self:
-        await self._arrive()
+        if self._health_at is not None:  # before it works: an address that cannot be used is an error of the start
+            self.health = HealthServer(self._health_at, self, lambda: read_load(self.store))
+            await self.health.__aenter__()
+        try:
+            await self._arrive()
+        except BaseException:
+            await self._end_health()
+            raise
         self._ticking = asyncio.create_task(self._tick())
         self._ticking.add_done_callback(self._log_end)
         return self
@@ -106,7 +123,30 @@ class Worker:
         if self._is_here.is_set():
             await self._leave(in_good_order=True)
         background_programs.end_all()
+        await self._end_health()
         self.store.close()
+
+    async def _end_health(self) -> None:
+        if self.health is not None:
+            await self.health.__aexit__()
+
+    def describe(self, loop_lag: float) -> WorkerState:
+        """Returns the worker's state, for its endpoints."""
+        has_database = self._is_here.is_set() and self.beats.is_steady and not self.beats.lost.is_set()
+        return WorkerState(
+            version=self.engine.version,
+            queues=self.engine.takes,
+            is_ready=has_database and not self._draining and not self.why_broken(),
+            is_draining=self._draining,
+            running=len(self.engine.list_running()) if self._is_here.is_set() else 0,
+            concurrency=self.engine.concurrency,
+            heartbeat_age=self.beats.age if self._is_here.is_set() else 0.0,
+            loop_lag=loop_lag,
+        )
+
+    def why_broken(self) -> str:
+        """Returns why the worker cannot continue; empty if it can, or has not begun."""
+        return "the worker cannot continue: see its log" if self._ticking is not None and self._ticking.done() else ""
 
     async def broken(self) -> NoReturn:
         """Waits until the worker cannot continue, then raises `ToolError`: its process should end."""
@@ -262,6 +302,7 @@ class Worker:
         self.engine = Engine(self._database, worker=new_worker_id(self.name), store=self.store, **self._settings)  # type: ignore[arg-type]
         engine = self.engine
         engine.agents, engine.taking = self.agents, not self._draining
+        engine.counters = self.counters
         engine.models, engine.watch, engine.offered = self._models, self._watch, self._offered
         self.beats = Heartbeat(
             self._database,

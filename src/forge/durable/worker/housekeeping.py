@@ -67,6 +67,8 @@ class Housekeeping:
         for worker in await in_thread(self._beats.find_unhanded):
             workflows = await in_thread(_bind(self._engine.hand_back, worker))
             await in_thread(_bind(self._beats.mark_handed, worker))
+            self._engine.counters.lost_workers += 1
+            self._engine.counters.requeued += len(workflows)
             log.warning("worker %s is gone: %d of its runs are queued again", worker, len(workflows))
 
     async def hand_back_late_ones(self) -> None:

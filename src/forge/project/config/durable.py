@@ -15,6 +15,7 @@ from forge.project.config.section import PlainSection, Section, key
 
 _URL = r"(sqlite:///|postgres(ql(\+psycopg)?)?://|\$\{)[^\u0000]+"
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
+_ADDRESS = r"(([0-9.]{7,15}|\[[0-9A-Fa-f:.]+\]|localhost):)?[0-9]{1,5}"
 _SQLITE = "sqlite:///"
 _REFERENCE = rf"\$\{{({VARIABLE})\}}"
 
@@ -57,6 +58,13 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
     )
     queues: Mapping[str, Mapping[str, Any]] = key(
         MappingOf(QueueEntry, "default", _QUEUE, "not a valid name of a queue"), "Limits of queues, by name."
+    )
+    health: str = key(
+        Text(_ADDRESS, "ADDRESS:PORT or a port of 127.0.0.1", numeric=True),
+        "Address and port where a worker serves /healthz, /readyz and /metrics.",
+        "127.0.0.1:9464",
+        unset="nowhere",
+        variable="FORGE_HEALTH",
     )
     name: str = ""  # of the file that names the database, whose directory relative paths count from
 

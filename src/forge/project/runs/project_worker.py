@@ -56,6 +56,7 @@ class WorkerOptions:
     name: str = ""
     version: str
     drain_seconds: float = 60.0
+    health: str = ""
 
 
 class ProjectWorker:
@@ -83,6 +84,7 @@ class ProjectWorker:
             concurrency=flags.concurrency,
             limits=limits,
             chores=project_chores(project),
+            health=flags.health or health_address(project.configuration),
         )
 
     async def work(self, leave: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
@@ -121,9 +123,10 @@ class ProjectWorker:
     def _introduction(self) -> str:
         engine = self.worker.engine
         offers = f", offers {', '.join(engine.offers)}" if engine.offers else ""
+        health = f"; metrics at {self.worker.health.url}/metrics" if self.worker.health is not None else ""
         return (
             f"worker {engine.worker} of version {engine.version} on {engine.store.label}: "
-            f"queues {', '.join(self.queues)}{offers}, {_count_runs(engine.concurrency)} at a time"
+            f"queues {', '.join(self.queues)}{offers}, {_count_runs(engine.concurrency)} at a time{health}"
         )
 
 
@@ -134,6 +137,11 @@ def check_schedules(configuration: Configuration, workspace: Path) -> None:
     check_channels(configuration, ProjectChannels(configuration))
     with suppress(StoreError):  # nothing can be written here: reported in every round
         open_schedule_store(configuration, workspace).close()
+
+
+def health_address(configuration: Configuration) -> str:
+    """Returns where the project's workers serve their health; empty: nowhere."""
+    return configuration.durable.health if configuration.durable is not None else ""
 
 
 def project_chores(project: Project) -> Sequence[Chore]:
