@@ -62,7 +62,7 @@ def pay(amount: int) -> str:
 def make_agent() -> Agent:
     said = Message("assistant", "Done.", usage=Usage(input=1_000, output=500))
     return Agent(
-        script(ToolCall("pay", {"amount": 5}), said),
+        script(ToolCall("pay", {"amount": 5}), lambda _: said),
         tools=[pay],
         name="cashier",
         limits=Limits(price=Price(input=1_000, output=2_000)),

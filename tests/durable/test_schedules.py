@@ -16,6 +16,7 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.monitor.counters import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker.deliveries import deliver_ended
@@ -49,6 +50,7 @@ class Home:
     version = "7"
     models = None
     watch = None
+    counters = Counters()
     offered = OfferedTools()
 
     def __init__(self, store: RunStore) -> None:

@@ -25,12 +25,18 @@ _import_lock = RLock()
 
 
 class Reference(NamedTuple):
-    """An entry under `tools:` that names Python code, and the directory of the file that names it."""
+    """An entry under `tools:` that names Python code, and the file that has the entry."""
 
     entry: ToolEntry
-    module: str
-    attribute: str
     file: str
+
+    @property
+    def module(self) -> str:
+        return self.entry.name.partition(":")[0]
+
+    @property
+    def attribute(self) -> str:
+        return self.entry.name.partition(":")[2]
 
     @property
     def directory(self) -> Path:
@@ -59,7 +65,7 @@ def imported_tools(configuration: Configuration) -> list[Tool]:
 def list_references(configuration: Configuration) -> list[Reference]:
     """Returns the entries under `tools:` that name Python code."""
     return [
-        Reference(entry, *entry.name.split(":"), file_of(entry.key_path, configuration.files, configuration.name))
+        Reference(entry, file_of(entry.key_path, configuration.files, configuration.name))
         for entry in configuration.tools or ()
         if entry.is_reference
     ]
