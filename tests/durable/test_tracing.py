@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from forge.agent.agent import Agent
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.tool import tool
-from forge.durable.engine.tracing import carrier, chat_span, segment_span
+from forge.durable.engine.tracing import carrier, segment_span
 from forge.durable.store import RunStore
-from forge.durable.store.rows import NewRun
+from forge.durable.store.rows import NewRun, Outcome
 from tests import programs
 from tests.durable.working import answered, begun, rested, script, working
 
@@ -124,12 +124,12 @@ async def test_a_model_that_fails_is_seen_without_its_words(sqlite: str, tmp_pat
     assert "hunter2" not in "".join(span.to_json() for span in spans())
 
 
-async def test_tokens_are_told(spans: Spans) -> None:
-    with chat_span("some-model") as tell:
-        tell({"message": {"role": "assistant", "text": "", "usage": {"input": 3, "output": 5, "cached": 0}}})
-    (span,) = spans()
-    assert span.name == "chat some-model"
-    told = dict(span.attributes)
+async def test_tokens_are_told(sqlite: str, tmp_path: Path, spans: Spans) -> None:
+    said = Message("assistant", "Done.", usage=Usage(input=3, output=5))
+    async with working(sqlite, Agent(script(lambda _: said)), tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+    told = dict(spans()[0].attributes)
     assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (3, 5)
 
 
@@ -140,8 +140,8 @@ def test_nothing_is_carried_where_nobody_traces(monkeypatch: pytest.MonkeyPatch,
     with RunStore(sqlite) as store:
         store.prepare()
         run = store.create(NewRun(id="r"))
-    with segment_span(run, "w"), chat_span("m") as tell:
-        tell({"message": {}})
+    with segment_span(run, "w") as tell:
+        tell(Outcome(status="failed", messages=(), spent={}))
     assert "opentelemetry.trace" not in sys.modules
 
 

@@ -27,6 +27,7 @@ from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPar
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.errors import BrokeOff, PromptTooLong
+from forge.pipeline.spans import agent_span, chat_span
 
 MOST_RETRIES = 2  # of a turn whose stream broke
 MOST_NOTES = 5  # about repairs of one call
@@ -80,7 +81,12 @@ async def run_loop(
         has_published_price=limits is None or limits.price is None,
     )
     try:
-        result = await _run_in_time(run)
+        with agent_span(provider, run.scope.agent, run.scope.session_id) as operation:
+            result = await _run_in_time(run)
+            operation.set("forge.run.reason", result.reason)
+            operation.add_usage(result.usage)
+            if result.error is not None:
+                operation.fail(str(result.error.kind))
     except asyncio.CancelledError:
         _keep_partial_reply(run)
         _announce_end(run, end_run(run, "cancelled"))
@@ -186,7 +192,10 @@ async def _ask(run: Run) -> Message:
     stream = run.provider.stream(request)
     run.partial.clear()
     try:
-        return await _receive_reply(run, stream)
+        with chat_span(run.provider) as operation:
+            reply = await _receive_reply(run, stream)
+            operation.add_reply(reply)
+            return reply
     except ProviderError:
         raise
     except Exception as error:  # a custom provider

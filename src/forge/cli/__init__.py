@@ -65,6 +65,10 @@ def main() -> NoReturn:
 def perform(arguments: Sequence[str]) -> int:
     """Runs a command and returns its exit code. Errors are printed as a sentence, never as a traceback."""
     _use_utf8()
+    if any(name.startswith("OTEL_") for name in os.environ):
+        from forge.cli.running.telemetry import start_telemetry  # few have set it up
+
+        start_telemetry(arguments)
     try:
         code = forge.main(list(arguments), prog_name="forge", standalone_mode=False, color=_colour())
         sys.stdout.flush()

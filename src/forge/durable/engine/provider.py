@@ -15,14 +15,16 @@ from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.durable.engine.attempt import Attempt
-from forge.durable.engine.tracing import chat_span
 from forge.models.http.errors import BrokeOff, PromptTooLong
+from forge.pipeline.spans import chat_span
 
 _ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong": PromptTooLong}
 
 
 class RecordedProvider:
     """Streams text on the first attempt alone; records the message or the error."""
+
+    traces_itself = True  # a recorded answer is not asked for again, and has no span
 
     def __init__(self, provider: Provider, attempt: Attempt, said: Sequence[Message] = ()) -> None:
         """`said`: the whole conversation, as it grows."""
@@ -53,9 +55,12 @@ class RecordedProvider:
         yield import_message(answer["message"])
 
     async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
-        with chat_span(str(getattr(self._provider, "model", ""))) as tell:
+        with chat_span(self._provider) as operation:
             answer = await self._ask(request, parts)
-            tell(answer)
+            if "error" in answer:
+                operation.fail(answer["error"]["kind"])
+            elif operation.is_traced:
+                operation.add_reply(import_message(answer["message"]))
             self._attempt.context.counters.turns += 1
             return answer
 
