@@ -354,6 +354,11 @@ def test_runs_that_have_been_over_for_long_are_pruned(workspace, here):
     assert here("runs", "prune", "--days", "0").err == "1 run has been over for 0 days: deleted.\n"
     assert kept(here) == []
     assert here("runs", "prune").code == here("runs", "prune", "--days", "-1").code == 2
+    (workspace / "kept.yaml").write_text("durable: {retention: {runs: 0.000001, events: 3}}\n")
+    assert here("runs", "prune", "--config", "kept.yaml").err == "0 runs, events and files are deleted.\n"
+    assert here("run", "--durable", "hello", "--quiet", "--model", script(workspace, "hi")).code == 0
+    assert here("runs", "prune", "--config", "kept.yaml", "--dry-run", "--json").json == {"found": 1}
+    assert here("runs", "prune", "--config", "kept.yaml", "--json").json == {"deleted": 1}
 
 
 def test_what_a_pruned_or_deleted_run_said_is_in_its_session(workspace, here):

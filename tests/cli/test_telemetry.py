@@ -9,7 +9,7 @@ from tests.cli.conftest import start
 from tests.cli.scripts import call, script
 
 
-def run(workspace: Path, **variables: str) -> tuple[int, str, str]:
+def run(workspace: Path, **variables: Any) -> tuple[int, str, str]:
     model = script(workspace, call("math_calculate", expression="6*7"), "42")
     process = start(workspace, "run", "What is six times seven?", "--model", model, "--quiet", **variables)
     out, err = process.communicate(timeout=60)

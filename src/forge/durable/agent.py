@@ -65,6 +65,7 @@ class WorkerSettings(TypedDict, total=False):
     chores: Sequence[Chore]
     keep_conversations: bool
     health: str
+    retention: Mapping[str, float] | None
 
 
 class SubmitParameters(TypedDict, total=False):
@@ -97,7 +98,7 @@ class DurableAgent:
         drain: the seconds that runs have to end their turn at the end of `async with`. What is not over by then is
             handed to other workers.
         worker: settings of the worker, such as `queues`, `concurrency` and `version`; `health="127.0.0.1:9464"` serves
-            `/healthz`, `/readyz` and `/metrics`.
+            `/healthz`, `/readyz` and `/metrics`; `retention={"runs": 30}` deletes runs 30 days after their end.
 
     Example:
         >>> async def main():

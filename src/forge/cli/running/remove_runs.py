@@ -10,6 +10,7 @@ import click
 from forge.cli.options import Options
 from forge.cli.refusal import Refusal
 from forge.cli.running.stored_runs import open_stored_runs, print_json, with_database
+from forge.project.config import load_configuration
 
 
 @click.command()
@@ -39,19 +40,27 @@ def delete(options: Options, run: str, database: str | None) -> None:
 @click.command()
 @with_database
 @click.option(
-    "--days", type=click.FloatRange(min=0), required=True, metavar="N", help="Only runs that ended at least N days ago."
+    "--days",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    help="Only runs that ended at least N days ago. Default: what durable.retention says.",
 )
 @click.option("--dry-run", is_flag=True, help="Only count the runs.")
-def prune(options: Options, database: str | None, days: float, dry_run: bool) -> None:
+def prune(options: Options, database: str | None, days: float | None, dry_run: bool) -> None:
     """Delete old runs with all their data. The runs that they started are deleted, too.
 
     \b
     forge runs prune --days 30
     forge runs prune --days 30 --dry-run
+    forge runs prune                         as durable.retention in forge.yaml says
 
-    What the runs changed stays changed, and their sessions stay, too. Workers may keep running. With --json:
-    {"deleted"}, or {"found"} with --dry-run.
+    Workers do the last one at quiet times. What the runs changed stays changed, and their sessions stay, too. Workers
+    may keep running. With --json: {"deleted"}, or {"found"} with --dry-run. Without --days, "deleted" also counts
+    events and files.
     """
+    if days is None:
+        _prune_kept(options, database, dry_run=dry_run)
+        return
     with open_stored_runs(options, database) as stored:
         if stored.runs is None:
             count = 0
@@ -67,6 +76,26 @@ def prune(options: Options, database: str | None, days: float, dry_run: bool) ->
         return
     words = f"{count:,} {'run has' if count == 1 else 'runs have'} been over for {days:g} days"
     click.echo(f"{words}." if dry_run else f"{words}: deleted.", err=True)
+
+
+def _prune_kept(options: Options, database: str | None, *, dry_run: bool) -> None:
+    """Prunes what is older than the configuration keeps."""
+    with open_stored_runs(options, database) as stored:
+        kept = load_configuration(options.config).durable
+        if kept is None or not kept.retention:
+            way = "Use --days N, or write durable: {retention: {runs: 90}} in forge.yaml."
+            raise Refusal(f"cannot prune: nothing says how long runs are kept\n{way}")
+        count = 0
+        if stored.runs is not None and dry_run:
+            count = stored.runs.prunable(kept.retention["runs"] * 86_400) if "runs" in kept.retention else 0
+        elif stored.runs is not None:
+            stored.store_finished()
+            batches = stored.runs.prune_kept(stored.workspace, **kept.retention)
+            count = sum(_show_progress(batches, show_progress=not options.json))
+    if options.json:
+        print_json({"found" if dry_run else "deleted": count})
+        return
+    click.echo(f"{count:,} old runs." if dry_run else f"{count:,} runs, events and files are deleted.", err=True)
 
 
 def _show_progress(batches: Iterator[int], *, show_progress: bool) -> Iterator[int]:

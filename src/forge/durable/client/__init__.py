@@ -19,7 +19,7 @@ from forge.core.messages import Message
 from forge.durable.client.answering import check_answer, check_answer_values, choose_question, nothing_asked_error
 from forge.durable.client.following import RunFollower
 from forge.durable.client.live_workers import UnattendedWarning, has_worker
-from forge.durable.client.pruning import count_prunable, prune, remove
+from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
 from forge.durable.client.waiting_for_runs import SHORTEST, needs_no_worker, pauses
 from forge.durable.engine.agents import MODEL
 from forge.durable.engine.approval import answer_to_json
@@ -237,6 +237,15 @@ class Runs:
     def prune(self, seconds: float, workspace: Path | None = None) -> Iterator[int]:
         """Removes every run that has been over for so long, with its sub-runs; yields the number of each batch."""
         return prune(self.store, self._starter.client, seconds, workspace)
+
+    def prune_kept(
+        self, workspace: Path | None = None, *, runs: float = 0.0, events: float = 0.0, files: float = 0.0
+    ) -> Iterator[int]:
+        """Removes ended runs, events and files that are older than so many days; 0 keeps them. Yields the number of
+        each batch.
+        """
+        keep = Retention(runs=runs, events=events, files=files)
+        return prune_kept(self.store, self._starter.client, keep, workspace)
 
     def prunable(self, seconds: float) -> int:
         """Counts the runs that `prune` would remove, without their sub-runs."""

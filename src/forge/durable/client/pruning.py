@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import sqlalchemy as sa
+
 from forge.durable.engine.large_results import is_spilled
 from forge.durable.engine.start_segments import workflow_id
-from forge.durable.store import RunStore
+from forge.durable.store import RunStore, tables
 from forge.durable.store import remove as _remove
 from forge.workspace.state import NAME as STATE
 
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from dbos import DBOSClient
 
 BATCH = 200  # runs removed in one transaction
+DAY = 86_400.0  # seconds
 SEGMENTS = 500  # … and segments in one of the engine's
 
 
@@ -36,6 +40,37 @@ def prune(store: RunStore, client: DBOSClient, seconds: float, workspace: Path |
         _forget(store, client, database.read(partial(_remove.family_of, roots=roots)), workspace)
         yield database.write(partial(_remove.remove_old, roots=roots, before=before))
     database.checkpoint()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The days that ended runs, their events and their files are kept; 0: for ever."""
+
+    runs: float = 0.0
+    events: float = 0.0
+    files: float = 0.0
+
+
+def prune_kept(store: RunStore, client: DBOSClient, keep: Retention, workspace: Path | None = None) -> Iterator[int]:
+    """Removes what is older than it is kept; yields the number of runs or rows of each batch."""
+    if keep.runs:
+        yield from prune(store, client, keep.runs * DAY, workspace)
+    if keep.events:
+        yield from _prune_rows(store, tables.events, keep.events * DAY)
+    if keep.files:
+        yield from _prune_rows(store, tables.files, keep.files * DAY, workspace)
+
+
+def _prune_rows(store: RunStore, table: sa.Table, seconds: float, workspace: Path | None = None) -> Iterator[int]:
+    """Removes the rows that belong to runs that have been over for so long."""
+    database, before, after = store.database, store.now() - seconds, ""
+    store.update()
+    while some := database.read(partial(_remove.find_with_rows, table=table, before=before, after=after, limit=BATCH)):
+        after = some[-1]
+        if workspace is not None:
+            family = [(run, 0) for run in some]
+            _forget_files(workspace, database.read(partial(_remove.files_of, family=family)))
+        yield database.write(partial(_remove.remove_rows, table=table, names=some, before=before))
 
 
 def count_prunable(store: RunStore, seconds: float) -> int:

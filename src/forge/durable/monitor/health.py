@@ -27,7 +27,7 @@ log = logging.getLogger("forge.durable")
 
 
 class Address(NamedTuple):
-    """Where to listen. Port 0: any free one."""
+    """The address and port of a server. Port 0: any free one."""
 
     host: str
     port: int

@@ -99,6 +99,20 @@ def remove_old(connection: sa.Connection, roots: Family, before: float) -> int:
     return len(names)
 
 
+def find_with_rows(connection: sa.Connection, table: sa.Table, before: float, after: str, limit: int) -> list[str]:
+    """Returns runs after that id that have been over since then and have rows of a table, such as events."""
+    has_rows = sa.exists().where(table.c.run == runs.c.id)
+    query = sa.select(runs.c.id).where(*_is_over(before), runs.c.id > after, has_rows)
+    return list(connection.execute(query.order_by(runs.c.id).limit(limit)).scalars())
+
+
+def remove_rows(connection: sa.Connection, table: sa.Table, names: list[str], before: float) -> int:
+    """Removes the rows of runs that were not resumed meanwhile; returns their number."""
+    still = sa.select(runs.c.id).where(*_is_over(before), runs.c.id.in_(names)).with_for_update()
+    ids = list(connection.execute(still).scalars())
+    return connection.execute(sa.delete(table).where(table.c.run.in_(ids))).rowcount
+
+
 def _delete(connection: sa.Connection, names: list[str]) -> None:
     for some in _portions(names):
         for table in _PARTS:
@@ -108,4 +122,8 @@ def _delete(connection: sa.Connection, names: list[str]) -> None:
 
 def _is_old(before: float) -> tuple[sa.ColumnElement[bool], ...]:
     """Matches runs without a parent, over since then. (`created` has an index.)"""
-    return (runs.c.status.in_(OVER), runs.c.created < before, runs.c.updated < before, runs.c.parent == "")
+    return (*_is_over(before), runs.c.parent == "")
+
+
+def _is_over(before: float) -> tuple[sa.ColumnElement[bool], ...]:
+    return (runs.c.status.in_(OVER), runs.c.created < before, runs.c.updated < before)

@@ -16,6 +16,7 @@ from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
+from forge.durable.client.pruning import Retention
 from forge.durable.engine import background, background_programs, workflow
 from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.attempt import ATTEMPTS
@@ -29,6 +30,7 @@ from forge.durable.monitor.load import read_load
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
 from forge.durable.worker.housekeeping import Housekeeping
+from forge.durable.worker.retention import Pruning
 from forge.workspace.state.store import StoreError
 
 TICK = 1.0  # seconds between two checks of this worker's runs
@@ -68,13 +70,17 @@ class Worker:
         chores: Sequence[Chore] = (),
         keep_conversations: bool = False,
         health: str = "",
+        retention: Mapping[str, float] | None = None,
     ) -> None:
-        """`health`: the address and port where it serves `/healthz`, `/readyz` and `/metrics`; empty: nowhere.
+        """`retention`: the days that ended `runs`, their `events` and their `files` are kept; without one, for ever.
+
+        `health`: the address and port where it serves `/healthz`, `/readyz` and `/metrics`; empty: nowhere.
 
         `keep_conversations`: programs that a run of a named session left running continue until this worker leaves,
         since a person may continue the session with another run. Otherwise they end with their run.
         """
-        self._chores = tuple(chores)  # additional work of every round
+        keep = Retention(**retention or {})
+        self._chores: tuple[Chore, ...] = (*chores, *([Pruning(keep)] if keep != Retention() else ()))  # of every round
         self.store = RunStore(database)
         self.agents = {agent.name: agent for agent in agents}
         self._models, self._watch, self._offered = models, watch, OfferedTools()

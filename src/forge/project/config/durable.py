@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ToolError
-from forge.project.config.kinds import MappingOf, Number, Text, WholeNumber
+from forge.project.config.kinds import NOTHING, MappingOf, Number, Text, WholeNumber
 from forge.project.config.reader import VARIABLE, Reader, config_error
 from forge.project.config.section import PlainSection, Section, key
 
@@ -46,6 +46,14 @@ class QueueEntry(PlainSection, example={"concurrency": 50, "rate": {"calls": 100
     rate: QueueRate = key(QueueRate)
 
 
+class RetentionEntry(PlainSection, example={"runs": 90, "events": 14}):
+    """The days that ended runs are kept. Workers delete older ones at quiet times. Default: for ever."""
+
+    runs: float = key(Number(), "Days after which an ended run is deleted, with everything.", 90)
+    events: float = key(Number(), "Days after which the events of an ended run are deleted.", 14)
+    files: float = key(Number(), "Days after which the stored files of an ended run are deleted.", 30)
+
+
 class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"default": {"concurrency": 50}}}):
     """Durable runs: `forge run --durable`, `forge worker`. By default they are stored in .forge/durable.db."""
 
@@ -66,6 +74,7 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
         unset="nowhere",
         variable="FORGE_HEALTH",
     )
+    retention: Mapping[str, float] = key(RetentionEntry, default=NOTHING)
     name: str = ""  # of the file that names the database, whose directory relative paths count from
 
     @classmethod

@@ -31,7 +31,8 @@ def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[F
             from forge.durable.store.database import label_of, parse_url
 
             where = label_of(parse_url(url))
-            yield Finding(CHECK, "ok", f"kept in {where}, which was not contacted; forge worker status asks it")
+            kept = describe_retention(configuration)
+            yield Finding(CHECK, "ok", f"kept in {where}, which was not contacted; forge worker status asks it; {kept}")
             return
     except ToolError as error:
         yield finding_of_error(CHECK, error)
@@ -40,7 +41,18 @@ def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[F
         yield Finding(CHECK, "note", "none is kept here yet", "forge run --durable begins one.")
         return
     finding = check_store(own)
-    yield finding._replace(check=CHECK) if finding.status != "ok" else Finding(CHECK, "ok", _count_runs(own))
+    yield (
+        finding._replace(check=CHECK)
+        if finding.status != "ok"
+        else Finding(CHECK, "ok", f"{_count_runs(own)}; {describe_retention(configuration)}")
+    )
+
+
+def describe_retention(configuration: Configuration) -> str:
+    """Returns how long ended runs are kept, in words."""
+    said = configuration.durable.retention if configuration.durable is not None else {}
+    words = ", ".join(f"{name} {days:g} days" for name, days in said.items())
+    return f"kept after their end: {words}" if words else "ended runs are kept for ever (durable.retention)"
 
 
 def _count_runs(path: Path) -> str:

@@ -14,6 +14,7 @@ from forge.agent.agent import Agent
 from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.durable.client.pruning import Retention
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.queues import DEFAULT, count_queued
 from forge.durable.store import RunStore
@@ -22,6 +23,7 @@ from forge.durable.store.results import run_result
 from forge.durable.store.rows import RunInfo
 from forge.durable.worker import Chore, Worker
 from forge.durable.worker.deliveries import deliver_ended
+from forge.durable.worker.retention import Pruning
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.pipeline.audit_log import audit_log
 from forge.project.assemble.channels import ProjectChannels
@@ -83,9 +85,18 @@ class ProjectWorker:
             offers=flags.offers,
             concurrency=flags.concurrency,
             limits=limits,
-            chores=project_chores(project),
+            chores=[*project_chores(project), *self._pruning()],
             health=flags.health or health_address(project.configuration),
         )
+
+    def _pruning(self) -> list[Chore]:
+        """Returns the chore that prunes, if the project says how long runs are kept."""
+        keep = retention_of(self._project.configuration)
+        if keep == Retention():
+            return []
+        workspace = self._project.workspace
+        copy = partial(store_finished_runs, workspace=workspace) if self.is_own else None
+        return [Pruning(keep, workspace, copy)]
 
     async def work(self, leave: asyncio.Event, hurry: asyncio.Event, report: Report) -> None:
         """Works until `leave` is set; then runs may end their turn, unless `hurry` is set."""
@@ -142,6 +153,11 @@ def check_schedules(configuration: Configuration, workspace: Path) -> None:
 def health_address(configuration: Configuration) -> str:
     """Returns where the project's workers serve their health; empty: nowhere."""
     return configuration.durable.health if configuration.durable is not None else ""
+
+
+def retention_of(configuration: Configuration) -> Retention:
+    """Returns how long the project keeps its runs."""
+    return Retention(**configuration.durable.retention) if configuration.durable is not None else Retention()
 
 
 def project_chores(project: Project) -> Sequence[Chore]:
