@@ -50,7 +50,7 @@ def test_what_is_told_is_what_a_call_gets(made, arguments, parameter, value):
 
 @pytest.mark.parametrize("made", [Bash, LocalShell, TestRunner])
 def test_a_time_out_that_a_project_sets_is_told(made):
-    own = choose._with_traits(made(), {"timeout": 45.0})
+    own = choose.change_traits(made(), {"timeout": 45.0})
     assert own.spec.parameters["properties"]["timeout"]["default"] == 45
     assert own.parse({"command": "ls"} if made is not TestRunner else {})["timeout"] == 45
     assert made().spec.parameters["properties"]["timeout"]["default"] != 45
