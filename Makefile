@@ -156,6 +156,13 @@ changelog: $(READY) ## put the notes of changelog.d into CHANGELOG.md and set th
 install-sizes: dist ## measure a base install and every extra in fresh environments, into docs/install.md (minutes)
 	@$(BIN)/python -m scripts.install_sizes dist/*.whl
 
+MANIFESTS_VENV := .venv-manifests
+
+.PHONY: check-manifests
+check-manifests: $(READY) ## check deploy/kubernetes against the schemas of Kubernetes (a package of 22 MB)
+	@$(call new-venv,$(MANIFESTS_VENV)); $$install kubernetes-validate==1.37.0 pyyaml || exit 1; \
+	$(MANIFESTS_VENV)/bin/python -m scripts.check_manifests
+
 .PHONY: fuzz soak
 fuzz: $(READY) bubblewrap ## 20,000 mutated calls of every tool (minutes)
 	@$(BIN)/python -m fuzz
