@@ -41,6 +41,7 @@ from forge.core.secrets import Secrets, secrets_of
 from forge.core.tool import Tool, explain_unavailable
 from forge.models.names import provider_for
 from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import Policy
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
@@ -91,6 +92,7 @@ class Agent(Generic[OutputT, DepsT]):
         guard: checks prompts and answers, such as a project's guardrails.
         deps_type: the type of `run(deps=…)`. It is checked at the start of each run, and by type checkers.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
+        labels: follows untrusted and private text into later calls, and asks about calls that obey it. False: off.
 
     Example:
         >>> @tool
@@ -130,6 +132,7 @@ class Agent(Generic[OutputT, DepsT]):
         guard: Guard | None = None,
         deps_type: type[DepsT] | UnionType | None = None,
         code_mode: bool = False,
+        labels: LabelSettings | bool = True,
     ) -> None:
         self.provider: Provider | None = provider_for(model) if isinstance(model, str) else model
         self.model = model if isinstance(model, str) else ""  # its name, where it was given by name
@@ -141,7 +144,7 @@ class Agent(Generic[OutputT, DepsT]):
         self._scope = scope
         self.guard = guard
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
-        self.gate = PolicyGate(policy, approve)
+        self.gate = PolicyGate(policy, approve, labels)
         self.steps = tuple(steps(self.gate, self.secrets))
         self.window = window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
         self.context = context if context is not None else ContextRules()

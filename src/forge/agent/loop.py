@@ -12,6 +12,7 @@ from uuid import uuid4
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation
 from forge.agent.ending import correct_reason, end_run, end_with_error, find_ending
+from forge.agent.label_history import NOT_FROM_PERSON, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent
 from forge.agent.prices import price_for, price_of_name
 from forge.agent.result import Reason, RunResult
@@ -80,17 +81,18 @@ async def run_loop(
         first=len(conversation.messages),
         has_published_price=limits is None or limits.price is None,
     )
-    try:
-        with agent_span(provider, run.scope.agent, run.scope.session_id) as operation:
-            result = await _run_in_time(run)
-            operation.set("forge.run.reason", result.reason)
-            operation.add_usage(result.usage)
-            if result.error is not None:
-                operation.fail(str(result.error.kind))
-    except asyncio.CancelledError:
-        _keep_partial_reply(run)
-        _announce_end(run, end_run(run, "cancelled"))
-        raise
+    with follow_labels(executor) as run.labels:
+        try:
+            with agent_span(provider, run.scope.agent, run.scope.session_id) as operation:
+                result = await _run_in_time(run)
+                operation.set("forge.run.reason", result.reason)
+                operation.add_usage(result.usage)
+                if result.error is not None:
+                    operation.fail(str(result.error.kind))
+        except asyncio.CancelledError:
+            _keep_partial_reply(run)
+            _announce_end(run, end_run(run, "cancelled"))
+            raise
     _announce_end(run, result)
     return result
 
@@ -233,6 +235,8 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
     run.spent.calls += len(runnable)
     if runnable:
         run.recoveries = 0
+    if run.labels is not None:
+        run.labels.follow(run.conversation.messages)
     scope = run.scope.in_turn(f"{run.id}.{run.spent.turns}")
     if results:
         for call in calls:
@@ -326,7 +330,9 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
     for call in calls:
         result = results.get(call.id) or _make_refusal(call, "cancelled before it ended.", "")
         text = _add_repairs(result) if "repaired" in result.data else result.for_llm
-        messages.append(Message("tool", text, (), call.id, result.attachments, is_error=result.failure is not None))
+        extra = label_extra(result) if result.labels else {}
+        is_error = result.failure is not None
+        messages.append(Message("tool", text, (), call.id, result.attachments, extra=extra, is_error=is_error))
     run.conversation.say(*messages)
 
 
@@ -396,8 +402,9 @@ def _receive_messages(run: Run) -> bool:
 
 def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
     """Renders the message that tells the model about completed background work."""
-    words = f"[This is not from the person: the background work of {call.name}, call {call.id}, is over.]"
-    return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments)
+    words = f"{NOT_FROM_PERSON} the background work of {call.name}, call {call.id}, is over.]"
+    extra = label_extra(result) if result.labels else {}
+    return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments, extra=extra)
 
 
 def _keep_partial_reply(run: Run) -> None:

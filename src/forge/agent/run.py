@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forge.agent.conversation import Conversation, Prepare
+from forge.agent.label_history import LabelHistory
 from forge.agent.limits import Limits, Spent
 from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
@@ -64,6 +65,7 @@ class Run:
     first: int  # where this run begins in the history
     has_published_price: bool = False  # the price is not one that a person has set
     partial: list[str] = field(default_factory=list)  # the text so far of an unfinished answer
+    labels: LabelHistory | None = None  # None: labels are off
     is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
     recoveries: int = 0
     cuts: int = 0

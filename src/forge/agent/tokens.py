@@ -127,7 +127,7 @@ def estimate_message(message: Message) -> int:
         tokens += CALL + estimate(call.name) + estimate(arguments)
     for attachment in message.attachments:
         tokens += IMAGE if attachment.media_type.startswith("image/") else ATTACHED
-    if message.extra:
+    if message.extra and message.role == "assistant":  # of other messages nothing is sent
         tokens += estimate(_json(message.extra))
     _remember(message, tokens)
     return tokens

@@ -180,6 +180,7 @@ class PermissionAsked(Event):
         target: what it is about, such as a path or a command.
         rule: the rule that asks.
         others: further permissions and targets of the same question.
+        origins: where values of the call come from, if this is why it asks.
 
     Example:
         >>> PermissionAsked(ToolCall("deploy"), "execute", "web").target
@@ -192,6 +193,7 @@ class PermissionAsked(Event):
     target: str
     rule: str = ""
     others: tuple[tuple[str, str], ...] = ()  # further permissions and targets of the same question
+    origins: tuple[str, ...] = ()  # where values of the call come from, if this is why it asks
 
 
 @dataclass(slots=True, eq=False)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.label import Label, read_labels
 from forge.core.plain_values import brief, describe_unreadable, number, plain, sendable, short_name, text_of, visible
 
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
@@ -109,6 +110,7 @@ class ToolResult:
         failure: why the call failed; None where it did not.
         pending: work continues in the background; a `ToolCompleted` event follows.
         whole: all of a text of which `for_llm` holds a part; the output limit takes it away.
+        labels: says that others may have written it, or that it must not leave. A step sets them.
 
     Example:
         >>> ToolResult(for_llm="3 rows", data={"rows": 3}).success
@@ -128,6 +130,7 @@ class ToolResult:
     whole: StoredText | None = field(
         default=None, compare=False
     )  # all of a text of which `for_llm` holds only a part; the output limit takes it away
+    labels: tuple[Label, ...] = ()  # others may have written it, or it must not leave
 
     def __init__(
         self,
@@ -141,6 +144,7 @@ class ToolResult:
         failure: Failure | None = None,
         pending: bool = False,
         whole: StoredText | None = None,
+        labels: tuple[Label, ...] = (),
     ) -> None:
         self.for_llm = for_llm if for_llm or failure is None else failure.text()
         self.for_user = for_user
@@ -151,6 +155,7 @@ class ToolResult:
         self.failure = failure
         self.pending = pending
         self.whole = whole
+        self.labels = labels
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in ("for_llm", "for_user", "title", "data")}
@@ -206,6 +211,7 @@ class ToolResult:
             self.attachments,
         )
         made.failure, made.pending, made.whole = self.failure, self.pending, self.whole
+        made.labels = self.labels
         return made
 
     @classmethod
@@ -213,7 +219,7 @@ class ToolResult:
         """Makes a result of a text, without `__init__`, since most results are made here."""
         made = object.__new__(cls)
         made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", data
-        made.attachments, made.failure, made.pending, made.whole = (), None, False, None
+        made.attachments, made.failure, made.pending, made.whole, made.labels = (), None, False, None, ()
         return made
 
     @classmethod
@@ -317,6 +323,8 @@ class ToolResult:
             "attachments": [one.to_dict() for one in attachments],
             "error": "",
         }
+        if self.labels:
+            wire["labels"] = [[label.kind, sendable(label.origin)] for label in self.labels]
         if self.for_user:
             wire["for_user"] = sendable(self.for_user)
         if self.failure is not None:
@@ -348,6 +356,7 @@ class ToolResult:
             ),
             failure=failure,
             pending=wire.get("async", False),
+            labels=read_labels(wire.get("labels")),
         )
 
 

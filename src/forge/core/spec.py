@@ -49,6 +49,9 @@ class Permission(StrEnum):
 
 PermissionName = Literal["read", "write", "execute", "network"]
 
+TrustName = Literal["trusted", "untrusted"]
+TRUST_NAMES: tuple[TrustName, ...] = get_args(TrustName)
+
 RepairName = Literal["fence", "prose", "quotes", "commas", "encoding", "closing", "wrapping", "names", "values"]
 REPAIR_NAMES: tuple[RepairName, ...] = get_args(RepairName)
 REPAIRS: frozenset[str] = frozenset(REPAIR_NAMES)
@@ -92,6 +95,8 @@ class ToolTraits(TypedDict, total=False):
     hidden: bool
     keep_end: bool
     isolate: bool
+    trust: TrustName
+    private: bool
     strict: bool
     repairs: Collection[RepairName]
     expose_errors: bool
@@ -164,6 +169,8 @@ class ToolSpec:
         hidden: not shown to the model until `tool_search` reveals it.
         keep_end: a long result keeps its end as well as its beginning.
         isolate: runs in its own process.
+        trust: "untrusted": its results may contain what others wrote, such as a page or a mail. Labels follow them.
+        private: its results contain what must not leave, such as the person's data. Labels follow them.
         strict: True: nothing in the arguments is repaired.
         repairs: the kinds of repair that its arguments may get; by default all of them.
         expose_errors: False: an unexpected exception is withheld from the model and logged under an id.
@@ -204,6 +211,8 @@ class ToolSpec:
     hidden: bool = False  # not shown to the model until `tool_search` reveals it
     keep_end: bool = False  # a long result keeps its end as well as its beginning
     isolate: bool = False  # runs in a process of its own
+    trust: TrustName = "trusted"  # "untrusted": its results may contain what others wrote
+    private: bool = False  # its results contain what must not leave
     strict: bool = False  # True: nothing in the arguments is repaired
     repairs: frozenset[str] = dataclasses.field(default_factory=lambda: REPAIRS)  # kinds that its arguments may get
     expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
@@ -239,6 +248,8 @@ class ToolSpec:
             raise DefinitionError(
                 f"tool name {self.name!r}: two underscores in a row are reserved for server__tool names; use one"
             )
+        if self.trust not in TRUST_NAMES:
+            raise DefinitionError(f'{who}: trust={self.trust!r} must be "trusted" or "untrusted"')
         if self.extra and self.extra not in EXTRAS:
             raise DefinitionError(f"{who}: extra={self.extra!r} is no extra of Forge; there are {', '.join(EXTRAS)}")
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):

@@ -57,12 +57,13 @@ def request_text(request: PermissionRequest) -> str:
     lines += [f"  ⟨{len(parts) - MOST:,} more targets⟩"] if len(parts) > MOST else []
     if request.ruling is not None:
         lines.append(f"Asked because: {one_line(request.ruling.reason)}")
+        lines += [f"  also: {one_line(str(trace))}" for trace in request.traces[1:]]
     if request.introduction:
         lines += ["No person has approved this tool yet. Its own description:"]
         lines += _indent(request.introduction, LONGEST_PREVIEW)
     if request.preview:
         lines += [
-            "Changes since the last approval:" if request.personal else "It would change:",
+            "Changes since the last approval:" if request.personal and not request.traces else "It would change:",
             *_indent(request.preview, LONGEST_PREVIEW),
         ]
     lines += _render_arguments(request)
@@ -96,7 +97,7 @@ def _render_arguments(request: PermissionRequest) -> list[str]:
     lines = ["With these arguments:"]
     for name, value in list(request.arguments.items())[:MOST]:
         written = value_text(value)
-        if request.preview and not request.personal and len(written) > IN_PREVIEW:
+        if request.preview and (not request.personal or request.traces) and len(written) > IN_PREVIEW:
             written = f"⟨{len(written):,} characters; their effect is shown above⟩"
             lines.append(f"  {one_line(name)}: {written}")
             continue

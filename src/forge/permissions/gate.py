@@ -20,6 +20,7 @@ from forge.permissions.answers import Answer, Approver, answer_of, approve_all, 
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.call_preview import introduce_tool, preview_changes
 from forge.permissions.forms import ask_own_form
+from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
 from forge.permissions.policy_decision import copy_arguments, ruling_of
 from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
@@ -101,6 +102,7 @@ class PolicyGate:
     Args:
         policy: the policy; by default reading is allowed and the rest asks.
         approve: answers what asks.
+        labels: follows untrusted and private text into later calls of a run; False: not at all.
 
     Example:
         >>> steps = standard_steps(PolicyGate(rules("allow read")))
@@ -108,7 +110,13 @@ class PolicyGate:
         True
     """
 
-    def __init__(self, policy: Policy | None = None, approve: Approver | None = nobody) -> None:
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        approve: Approver | None = nobody,
+        labels: LabelSettings | bool = True,
+    ) -> None:
+        self.labels = LabelSettings() if labels is True else labels or None
         self._policy = rules() if policy is None else policy
         self.approve = nobody if approve is None else approve
         self._remembered = RememberedAnswers()
@@ -259,7 +267,7 @@ class PolicyGate:
         """Says whether a person already approved it."""
         if need.granted in grant.approved:
             return True
-        if ctx.tool.needs_person:
+        if ctx.tool.needs_person or need.ruling.traces:
             return False
         session = ctx.scope.session_id
         return self._remembered.has(session) and self._remembered.covers(session, _memory(ctx, need))
@@ -268,7 +276,7 @@ class PolicyGate:
         self, ctx: ToolContext, grant: Grant, needs: list[PermissionNeed], *, editable: bool
     ) -> ToolContext:
         """Asks one question about all open needs. Returns the context with the very arguments that were shown."""
-        first, *more = needs
+        first, *more = sorted(needs, key=lambda need: not need.ruling.traces)  # the one with a trace explains best
         shown, seal = copy_arguments(ctx.arguments), fingerprint(ctx.arguments)
         if not seal:
             raise ToolError("the arguments cannot be shown to a person", ErrorKind.PERMISSION, "Nest them less deeply.")
@@ -286,7 +294,7 @@ class PolicyGate:
             preview=preview,
             introduction=introduce_tool(ctx),
             editable=editable,
-            personal=ctx.tool.needs_person,
+            personal=ctx.tool.needs_person or any(need.ruling.traces for need in needs),
         )
         answer = await self._ask(ctx, request)
         if answer.kind == "no":
@@ -323,13 +331,15 @@ class PolicyGate:
     def _accept(self, ctx: ToolContext, grant: Grant, needs: list[PermissionNeed], answer: Answer) -> None:
         grant.approved.update(need.granted for need in needs)
         if answer.kind == "always" and not ctx.tool.needs_person:
-            self._remembered.add(ctx.scope.session_id, (_memory(ctx, need) for need in needs))
+            kept = (need for need in needs if not need.ruling.traces)
+            self._remembered.add(ctx.scope.session_id, (_memory(ctx, need) for need in kept))
 
     async def _ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         if ctx.activity.listening:
             rule = request.ruling.rule if request.ruling else ""
+            origins = tuple(map(str, request.ruling.traces)) if request.ruling else ()
             for part in request.parts:
-                ctx.emit(PermissionAsked(ctx.call, str(part.permission or ""), part.target, rule))
+                ctx.emit(PermissionAsked(ctx.call, str(part.permission or ""), part.target, rule, origins=origins))
         answer: Answer | None = Answer.no(by="cancelled")
         inside = _asking.set((*_asking.get(), self._key(ctx)))
         try:

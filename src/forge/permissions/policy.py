@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
+from forge.permissions.labels.conditions import CallLabels
 from forge.permissions.policy_files import LAYERS, RuleEntry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
@@ -60,7 +61,7 @@ class Rules:
         permission, scope = request.permission, request.scope
         mine = self._rules_about(request.spec, permission)
         if mine.rules or mine.layers:
-            mine = mine._rules_for(scope)
+            mine = mine._rules_for(scope, request.labels)
         readings: list[TargetForm | None] = [None]  # where no rule looks at targets, they need not be read
         if any(rule.target for rule in mine.every()):
             readings = [*read_target_forms(permission, request.target, scope)]
@@ -104,10 +105,11 @@ class Rules:
                 self._parts[key] = found
         return found
 
-    def _rules_for(self, scope: Scope) -> Rules:
-        """Returns the rules about this caller."""
-        mine = tuple(rule for rule in self.rules if rule.is_for(scope))
-        return Rules(mine, tuple((name, layer._rules_for(scope)) for name, layer in self.layers), self.otherwise)
+    def _rules_for(self, scope: Scope, labels: CallLabels | None = None) -> Rules:
+        """Returns the rules about this caller whose conditions about labels hold."""
+        mine = tuple(rule for rule in self.rules if rule.is_for(scope) and rule.holds(labels))
+        layers = tuple((name, layer._rules_for(scope, labels)) for name, layer in self.layers)
+        return Rules(mine, layers, self.otherwise)
 
     def _decide(self, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
         found = self._decide_by_layers(form, permission) or self._decide_by_rules(form)
@@ -122,7 +124,8 @@ class Rules:
                 continue
             if not rule.target and isinstance(form, RepeatedTarget):
                 return perhaps
-            ruling = Ruling(rule.decision, f"the rule `{rule.text}` ({rule.where})", rule.text)
+            words = f"the rule `{rule.text}` ({rule.where})"
+            ruling = Ruling(rule.decision, words, rule.text, conditions=rule.conditions)
             if rule.decision is Decision.ASK and form is not None and not rule.surely_matches(form):
                 perhaps = perhaps or ruling
                 continue
@@ -135,7 +138,7 @@ class Rules:
             found = layer._decide(form, permission)
             if found is None:
                 continue
-            decided = Ruling(found.decision, f"{found.reason} of the {name} layer", found.rule, name)
+            decided = replace(found, reason=f"{found.reason} of the {name} layer", layer=name)
             if found.decision is Decision.DENY:
                 return decided
         return decided

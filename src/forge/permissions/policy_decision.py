@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
@@ -12,6 +13,9 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 from forge.permissions.failures import describe_failure
+from forge.permissions.labels.conditions import CallLabels
+from forge.permissions.labels.settings import current_provenance
+from forge.permissions.labels.trace import Trace
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
 from forge.permissions.protected import protect
 from forge.permissions.targets import Opaque
@@ -24,14 +28,37 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
     arguments = (
         ctx.arguments if isinstance(policy, Rules) else copy_arguments(ctx.arguments)
     )  # rules do not look at them
-    request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope)
+    provenance = current_provenance.get()
+    labels = None if provenance is None else provenance.label_request(ctx.spec, ctx.arguments, permission, target)
+    request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope, labels=labels)
     try:
         decided = policy.explain(request) if isinstance(policy, Rules) else policy(request)
         ruling = decided if isinstance(decided, Ruling) else Ruling(Decision(decided), "the policy")
-        return ask_if_unresolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx.scope)
+        ruling = ask_if_unresolved(protect(ruling, permission, target, ctx.scope), permission, target, ctx.scope)
+        return ruling if labels is None else apply_labels(ruling, labels)
     except Exception as error:
         log.error("the policy failed on %s: %s", ctx.spec.name, ctx.activity.secrets.mask_all(describe_failure(error)))
         return Ruling(Decision.DENY, f"the policy, which failed with {type(error).__name__}")
+
+
+def apply_labels(ruling: Ruling, labels: CallLabels) -> Ruling:
+    """Adds to a ruling what labels say. Where the default profile has a reason to ask, an allow becomes a question.
+
+    A rule that has a condition about labels decides itself.
+    """
+    if ruling.conditions:
+        traces = () if ruling.decision is Decision.ALLOW else labels.explain(ruling.conditions)
+        return replace(ruling, reason=_add_traces(ruling.reason, traces), traces=traces) if traces else ruling
+    traces = () if ruling.decision is Decision.DENY else labels.find_reasons()
+    if not traces:
+        return ruling
+    why = ruling.reason if ruling.decision is Decision.ASK else ""
+    return Ruling(Decision.ASK, _add_traces(why, traces), ruling.rule, ruling.layer, traces=traces)
+
+
+def _add_traces(reason: str, traces: tuple[Trace, ...]) -> str:
+    more = f" (and {len(traces) - 1} more)" if len(traces) > 1 else ""
+    return f"{reason}; {traces[0]}{more}" if reason else f"{traces[0]}{more}"
 
 
 def ask_if_unresolved(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:

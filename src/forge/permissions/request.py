@@ -12,6 +12,8 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
+from forge.permissions.labels.conditions import CallLabels
+from forge.permissions.labels.trace import Trace
 from forge.permissions.remember import make_memory
 
 
@@ -37,6 +39,8 @@ class Ruling:
         reason: why, in words.
         rule: the rule as it was written; empty for a default.
         layer: the layer of the rule, such as "project".
+        conditions: the conditions about labels that the rule has.
+        traces: the values of the call that come from labelled text, and because of which it asks or denies.
 
     Example:
         >>> Ruling(Decision.DENY, "Not on a Friday.").decision
@@ -47,6 +51,8 @@ class Ruling:
     reason: str
     rule: str = ""  # as it was written; empty for a default
     layer: str = ""
+    conditions: tuple[str, ...] = ()  # about labels, which the rule has
+    traces: tuple[Trace, ...] = ()  # the values that come from labelled text, and because of which it asks or denies
 
 
 _STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
@@ -77,6 +83,7 @@ class PermissionRequest:
         editable: False: the arguments are in use already, so no answer can change them.
         personal: True: only a person can answer, and only for this call.
         form: with a question: the schema of the fields that an answer has as arguments.
+        labels: what is known about the origins of the arguments; None outside of runs.
 
     Example:
         >>> async def ask(request: PermissionRequest) -> Answer:
@@ -105,6 +112,7 @@ class PermissionRequest:
     editable: bool = True  # False: the arguments are in use already, so no answer can change them
     personal: bool = False  # True: only a person can answer, and only for this call
     form: Mapping[str, Any] | None = None  # with a question: the schema of the fields that an answer has as arguments
+    labels: CallLabels | None = None  # what is known about the origins of the arguments
 
     @property
     def remember(self) -> str:
@@ -113,6 +121,11 @@ class PermissionRequest:
             return ""
         found = make_memory(self.spec, self.permission, self.target, self.arguments, self.scope)
         return found.rule if found.key else ""
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The values that come from labelled text, if this is why a person is asked."""
+        return self.ruling.traces if self.ruling is not None else ()
 
     @property
     def parts(self) -> tuple[PermissionRequest, ...]:

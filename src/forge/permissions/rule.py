@@ -12,12 +12,16 @@ from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
+from forge.permissions.labels.conditions import CONDITIONS, CallLabels
 from forge.permissions.request import Decision
 from forge.permissions.target_forms import TargetForm, UnseenTarget, read_target_forms
 from forge.permissions.targets import PATHS, hosts, paths
 
-SYNTAX = 'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET], like "deny execute rm *" or "allow tool:http_*".'
-_KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", "match", "not_match")
+SYNTAX = (
+    'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET] [CONDITION …], like "deny execute rm *", "allow tool:http_*"'
+    ' or "deny network from:untrusted".'
+)
+_KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", *CONDITIONS, "match", "not_match")
 _EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
 
 
@@ -43,6 +47,7 @@ class Rule:
     agent: str = ""
     user: str = ""
     channel: str = ""
+    conditions: tuple[str, ...] = ()  # about labels, such as `from:untrusted`: all of them must hold
     text: str = ""  # as it was written
     where: str = ""  # a file and line, or its number in a list
 
@@ -62,6 +67,10 @@ class Rule:
             return True
         who = ((self.agent, scope.agent), (self.user, scope.user), (self.channel, scope.channel))
         return all(not wanted or fnmatchcase(actual, wanted) for wanted, actual in who)
+
+    def holds(self, labels: CallLabels | None) -> bool:
+        """Says whether its conditions about labels hold. Where nothing is known of labels, none does."""
+        return not self.conditions or (labels is not None and all(map(labels.meets, self.conditions)))
 
     def matches(self, form: TargetForm) -> bool:
         return not self.target or form.matches(self.target, generous=self.decision is not Decision.ALLOW)
@@ -94,6 +103,7 @@ def _read_line(line: str, where: str) -> Rule:
     if len(words) < 2:
         raise _make_error(where, line, "it has no permission after the action" if words else "it is empty")
     action, form, target = words[0], words[1], words[2].strip() if len(words) > 2 else ""
+    target, conditions = _split_conditions(target, line, where)
     if len(target) > 1 and target[0] in "\"'" and target.count(target[0]) == 2 and target[-1] == target[0]:
         target = target[1:-1]
     tool = form.removeprefix("tool:") if form.startswith("tool:") else ""
@@ -104,6 +114,7 @@ def _read_line(line: str, where: str) -> Rule:
         permission=None if tool or form == "*" else _read_permission(form, line, where),
         tool=tool,
         target="" if target == "*" else target,
+        conditions=conditions,
         text=line.strip(),
         where=where,
     )
@@ -127,11 +138,34 @@ def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
         agent=source.get("agent", ""),
         user=source.get("user", ""),
         channel=source.get("channel", ""),
+        conditions=tuple(
+            _read_condition(f"{name}:{source[name]}", text, where) for name in CONDITIONS if name in source
+        ),
         text=text,
         where=where,
     )
     _check_examples(_check_target(rule), source)
     return rule
+
+
+def _split_conditions(target: str, line: str, where: str) -> tuple[str, tuple[str, ...]]:
+    """Splits the conditions off the end of a target. A quoted target has none of its own."""
+    found: list[str] = []
+    while True:
+        rest, _, word = target.rpartition(" ")
+        name, mark, value = word.partition(":")
+        if not mark or name.lower() not in CONDITIONS or not value or value[-1] in "\"'" or value.startswith("//"):
+            return target, tuple(reversed(found))
+        found.append(_read_condition(word, line, where))
+        target = rest.strip()
+
+
+def _read_condition(text: str, rule: str, where: str) -> str:
+    name, _, value = text.lower().partition(":")
+    only = CONDITIONS[name]
+    if only and value != only:
+        raise _make_error(where, rule, f"its condition {text!r} is unknown; write {name}:{only}")
+    return f"{name}:{value.strip()}"
 
 
 def _check_target(rule: Rule) -> Rule:
@@ -206,7 +240,14 @@ def _render_rule(source: Mapping[str, Any]) -> str:
         str(fields.pop("permission", "")),
         f"tool:{fields.pop('tool')}" if "tool" in fields else "",
     ]
-    words = [*first, str(fields.pop("target", "")), *(f"{key}={value}" for key, value in fields.items())]
+    conditions = [f"{name}:{fields.pop(name)}" for name in CONDITIONS if name in fields]
+    more = [f"{key}={value}" for key, value in fields.items()]
+    words = [
+        *first,
+        str(fields.pop("target", "")),
+        *conditions,
+        *(one for one in more if not one.startswith("target=")),
+    ]
     return " ".join(word for word in words if word)[:500]
 
 

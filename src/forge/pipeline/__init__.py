@@ -11,6 +11,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import Policy, rules
 from forge.pipeline.authorize import authorize
 from forge.pipeline.break_loops import break_loops
@@ -18,6 +19,7 @@ from forge.pipeline.dry_run import dry_run
 from forge.pipeline.guard import Guard, guard, guard_edited
 from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.isolate import isolate
+from forge.pipeline.label_results import label_results
 from forge.pipeline.limit_output import limit_output
 from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.limit_time import limit_time
@@ -58,6 +60,7 @@ def standard_steps(
     """
     steps: list[Step] = [
         trace(),  # a span, where OpenTelemetry is set up
+        *([label_results(gate.labels)] if gate.labels is not None else []),  # outermost: no step loses a label
         limit_output(),  # nothing floods the context
         redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
         *([guard(guarded)] if guarded is not None else []),  # outside the gate: no one is asked about a denied call
@@ -87,6 +90,7 @@ def standard_executor(
     activity: ActivityStream | None = None,
     secrets: Secrets | Iterable[str] = (),
     egress: Egress | None = None,
+    labels: LabelSettings | bool = True,
 ) -> ToolExecutor:
     """Puts tools behind the standard steps. By default only reading is allowed, and every question is answered no.
 
@@ -97,6 +101,7 @@ def standard_executor(
         activity: receives the events.
         secrets: values that are masked.
         egress: which addresses tools may reach.
+        labels: follows untrusted and private text into later calls of a run; False: not at all.
 
     Example:
         >>> @tool
@@ -109,5 +114,5 @@ def standard_executor(
     registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry(tools)
     hidden = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
     stream = activity if activity is not None else ActivityStream(hidden)
-    gate = PolicyGate(policy if policy is not None else rules(), approve)
+    gate = PolicyGate(policy if policy is not None else rules(), approve, labels)
     return ToolExecutor(registry, standard_steps(gate, hidden, egress=egress), stream, hidden)

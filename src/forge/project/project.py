@@ -149,6 +149,7 @@ class Project:
             scope=self.scope,
             guard=self.skills,
             code_mode=configuration.agent.code_mode or options.code_mode,
+            labels=configuration.labels.settings,
         )
         if self.sources.all:
             agent.while_open(lambda: self.sources.mount(registry, self._report))

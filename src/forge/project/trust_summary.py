@@ -103,6 +103,10 @@ def _rule_items(said: Configuration) -> Iterator[TrustItem]:
 
 
 def _connection_items(said: Configuration) -> Iterator[TrustItem]:
+    if not said.labels.enabled:
+        yield TrustItem("switches off", "labels: a call may obey a page or a mail without a question")
+    if said.labels.trusted:
+        yield TrustItem("trusts", f"the results of {', '.join(map(_plain, said.labels.trusted))}")
     if said.sandbox == "off":
         yield TrustItem("switches off", "the sandbox: programs can do everything that you can do")
     if said.egress is None or said.egress.mode == "open":

@@ -104,6 +104,7 @@ class Webhook(SchemaTool):
                 description=f"{said}\n\nSent to {self.url.host} with {self.method}; returns its status and response.",
                 parameters=_PAYLOAD if parameters is None else parameters,
                 category=Category.ADAPTER,
+                trust="untrusted",
                 permissions=frozenset(map(Permission, permissions)),
                 timeout=timeout + _SPARE,
                 origin=f"webhook:{name}",

@@ -18,6 +18,7 @@ SECONDS = 30.0
 class WebhookCall(
     Tool,
     category=Category.ADAPTER,
+    trust="untrusted",
     permissions={"network"},
     target="url",
     argument_aliases={"data": "payload", "body": "payload", "json": "payload", "webhook_url": "url"},

@@ -37,7 +37,7 @@ Line = tuple[str, str]
 
 def render_question(request: PermissionRequest, out: Output) -> str:
     """Renders everything that will run, each thing once."""
-    if request.result is not None or request.question or request.introduction or request.personal:
+    if request.result is not None or request.question or request.introduction or (request.personal and not request.traces):
         return render_details(request, out)
     return _lay_out(_compact_lines(request), out)
 
@@ -54,7 +54,9 @@ def render_details(request: PermissionRequest, out: Output) -> str:
 def _compact_lines(request: PermissionRequest) -> Iterator[Line]:
     yield from _target_lines(request)
     if request.ruling is not None:
-        yield f"Asked because: {one_line(request.ruling.reason)}", DIM
+        yield f"Asked because: {one_line(request.ruling.reason)}", "" if request.traces else DIM
+        for trace in request.traces:
+            yield f"{BAR}{one_line(trace.quote)}", CODES.get("red", BOLD)
     if request.preview:
         text = visible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
         if is_diff(request.preview):

@@ -14,6 +14,7 @@ from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.rows import COVERS, Question
 from forge.durable.store.step_json import object_of
 from forge.permissions.answers import Answer
+from forge.permissions.labels.trace import Trace
 from forge.permissions.remember import make_memory
 from forge.permissions.request import PermissionRequest
 
@@ -74,6 +75,7 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "parts": [[str(part.permission or ""), part.target] for part in request.parts],
         "rule": ruling.rule if ruling is not None else "",
         "reason": ruling.reason if ruling is not None else "",
+        "traces": [{key: sendable(value) for key, value in _words(trace)} for trace in request.traces],
         "remember": request.remember,
         COVERS: _covered_digests(request),
         TAKES: _accepted_arguments(request),
@@ -86,6 +88,10 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
         "result": request.result.for_llm if request.result is not None else None,
     }
     return {key: value for key, value in wire.items() if value not in ("", None, [])}
+
+
+def _words(trace: Trace) -> list[tuple[str, str]]:
+    return [("argument", trace.argument), ("value", trace.value), ("origin", trace.origin), ("quote", trace.quote)]
 
 
 def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:

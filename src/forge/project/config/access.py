@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from forge.permissions.labels.conditions import CONDITIONS
+from forge.permissions.labels.settings import FORMS, LabelSettings, problem_with_entry
 from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, ListOf, Schema, Text
 from forge.project.config.reader import Reader
 from forge.project.config.section import Section, key
@@ -77,7 +79,8 @@ class _Rule(AsWritten):
         keys: Schema = {
             "action": {"type": "string", "pattern": f"^{action}$"},
             "permission": {"type": "string", "pattern": f"^({subject})$"},
-            **dict.fromkeys(("tool", "target", "agent", "user", "channel"), plain),
+            **dict.fromkeys(("tool", "target", "agent", "user", "channel", "from"), plain),
+            **{name: {"enum": [value]} for name, value in CONDITIONS.items() if value},
             **dict.fromkeys(("match", "not_match"), listed),
         }
         rule = {"type": "object", "properties": keys, "additionalProperties": False, "required": ["action"]}
@@ -91,10 +94,56 @@ class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute r
 
     rules: tuple[Any, ...] = key(
         ListOf(_Rule()),
-        "ACTION PERMISSION|tool:GLOB|* [TARGET]. The last matching rule decides, but a deny by the user or the"
-        " organisation always wins.",
+        "ACTION PERMISSION|tool:GLOB|* [TARGET] [CONDITION …]. The last matching rule decides, but a deny by the user"
+        " or the organisation always wins. Conditions are about labels, such as from:untrusted.",
         ["allow read", "ask write src/**", "deny execute rm *", {"action": "allow", "tool": "http_*"}],
     )
+
+
+class _LabelledSource(Text):
+    def read(self, reader: Reader, value: Any, key_path: str) -> str:
+        if problem := problem_with_entry(value):
+            raise reader.error(key_path, f"{value!r:.60}: {problem}")
+        return str(value)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "pattern": f"^({'|'.join(FORMS)}):"}
+
+
+class LabelsEntry(Section, example={"untrusted": ["path:downloads/**"], "private": ["path:customers/**"]}):
+    """Follows what others wrote, and private data, into later calls. `labels: off` turns it off."""
+
+    enabled: bool = key(Flag(), "Set to false to follow nothing.", False, default=True, unset=True)
+    untrusted: tuple[str, ...] = key(
+        ListOf(_LabelledSource()),
+        "Results that others may have written: tool:GLOB, host:GLOB or path:GLOB.",
+        ["path:downloads/**", "tool:read_mail"],
+    )
+    trusted: tuple[str, ...] = key(
+        ListOf(_LabelledSource()),
+        "Results that are trusted, though their tool says otherwise. `untrusted` wins over it.",
+        ["tool:docs__*", "host:docs.example.com"],
+    )
+    private: tuple[str, ...] = key(
+        ListOf(_LabelledSource()), "Results that must not leave.", ["path:customers/**", "tool:get_user_information"]
+    )
+
+    @classmethod
+    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+        return super().read(reader, {"enabled": value} if isinstance(value, bool) else value, key_path)
+
+    @classmethod
+    def schema(cls) -> Schema:
+        made = super().schema()
+        said: Schema = {name: made.pop(name) for name in ("description", "examples") if name in made}
+        return {"anyOf": [{"type": "boolean"}, made], **said}
+
+    @property
+    def settings(self) -> LabelSettings | bool:
+        """The settings for an agent; False where labels are off."""
+        if not self.enabled:
+            return False
+        return LabelSettings(untrusted=self.untrusted, trusted=self.trusted, private=self.private)
 
 
 class _HomePath(FilePath):

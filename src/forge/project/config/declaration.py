@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ToolError
 from forge.core.spec import REPAIR_NAMES
-from forge.project.config.access import SANDBOXES, EgressEntry, PermissionsEntry, RootEntry, SecretFile, WorkspaceEntry
+from forge.project.config.access import (
+    SANDBOXES,
+    EgressEntry,
+    LabelsEntry,
+    PermissionsEntry,
+    RootEntry,
+    SecretFile,
+    WorkspaceEntry,
+)
 from forge.project.config.agent import AgentEntry, ContextEntry, LimitsEntry, SubAgentEntry, ToolEntry
 from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Variable
 from forge.project.config.reader import Reader, config_error, file_of
@@ -47,6 +55,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     durable: DurableEntry | None = key(DeferredSection("durable", "DurableEntry"))
     egress: EgressEntry | None = key(EgressEntry, said_by=_ALL)
     guardrails: Mapping[str, Any] = key(DeferredSection("knowledge", "GuardrailsEntry"), default=NOTHING, said_by=_ALL)
+    labels: LabelsEntry = key(LabelsEntry, default=LabelsEntry(), said_by=_ALL)
     limits: Mapping[str, Any] = key(LimitsEntry, "Limits of a run; 0 means no limit.", default=NOTHING)
     servers: Mapping[str, McpEntry] = key(
         MappingOf(DeferredSection("sources", "McpEntry"), "git", *_SOURCE),

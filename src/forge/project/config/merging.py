@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from forge.project.config.declaration import Configuration, variables_set
 from forge.project.config.kinds import MappingOf
 from forge.project.config.section import section_of
-from forge.project.config.strictness import stricter_egress, stricter_sandbox
+from forge.project.config.strictness import stricter_egress, stricter_labels, stricter_sandbox
 from forge.project.config_layers import Layer
 
 _STRICTER = "the user or the organisation is stricter about its sandbox or network; the stricter setting applies"
@@ -52,6 +52,8 @@ def merge(layers: Mapping[str, Layer], environment: Mapping[str, str]) -> Merged
         }
     if organisation is not None:
         made.deny_more(organisation)
+        if "labels" in organisation.document:
+            made.join_labels(organisation.document["labels"], organisation)
     return Merged(made.document, made.origins, made.files, tuple(made.notes))
 
 
@@ -76,6 +78,8 @@ class _LayerMerger:
                 self._note(key, layer)
             elif key == "skills":
                 self._add_skills(value, layer)
+            elif key == "labels":
+                self.join_labels(value, layer)
             elif key in ("egress", "sandbox") and key in self.document:
                 self.document[key], self.origins[key] = value, layer.origin  # tightened afterwards
                 self.files[key] = layer.name
@@ -110,6 +114,13 @@ class _LayerMerger:
         self.document[key] = found
         self._note(key, layer)
 
+    def join_labels(self, value: Any, layer: Layer) -> None:
+        """Adds a layer's settings of labels. Only the layer above can keep them on against the one below."""
+        is_above = layer.kind == "organisation"
+        before = self.document.get("labels", {})
+        self.document["labels"] = stricter_labels(value, before) if is_above else stricter_labels(before, value)
+        self._note("labels", layer)
+
     def deny_more(self, layer: Layer) -> None:
         for key, rules in layer.document.get("guardrails", {}).items():
             lists = self.document.setdefault("guardrails", {})
@@ -127,7 +138,7 @@ class _LayerMerger:
         self._note("skills", layer)
 
     def _note(self, key_path: str, layer: Layer) -> None:
-        both = key_path in self.origins and key_path in ("secrets", "skills")
+        both = key_path in self.origins and key_path in ("labels", "secrets", "skills")
         both = both or (key_path in self.origins and key_path.startswith("guardrails"))
         self.origins[key_path] = f"{self.origins[key_path]} and {layer.origin}" if both else layer.origin
         self.files[key_path] = layer.name

@@ -35,6 +35,18 @@ def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
     return found
 
 
+def stricter_labels(above: Any, below: Any) -> dict[str, Any]:
+    """Joins settings of labels: every entry counts, and labels stay on where the layer above says so."""
+    one, other = ({"enabled": said} if isinstance(said, bool) else dict(said) for said in (above, below))
+    found: dict[str, Any] = {}
+    for key in ("untrusted", "trusted", "private"):
+        if listed := [*one.get(key, []), *other.get(key, [])]:
+            found[key] = [*dict.fromkeys(listed)]
+    if "enabled" in one or "enabled" in other:
+        found["enabled"] = one.get("enabled") is True or other.get("enabled", one.get("enabled", True))
+    return found
+
+
 def _mode(said: Mapping[str, Any]) -> str:
     return str(said.get("mode", "allowlist" if "domains" in said else "open"))
 

@@ -26,6 +26,7 @@ def examine_project(
         yield _trust(now, root)
         yield from _instructions(configuration, root)
     yield _policy(configuration, policy)
+    yield _labels(configuration)
     yield from _secrets(configuration)
     yield _egress(configuration)
 
@@ -68,6 +69,20 @@ def _policy(configuration: Configuration, policy: str | None) -> Finding:
     given = [name for name, there in ((configuration.name, configuration.rules), (policy, policy)) if there]
     sources = " and ".join(map(str, given)) or "no rules"
     return Finding("policy", "ok", f"{sources}; where no rule matches, reading is allowed and the rest asks")
+
+
+def _labels(configuration: Configuration) -> Finding:
+    """Says whether untrusted and private text is followed into later calls."""
+    said = configuration.labels
+    if not said.enabled:
+        return Finding(
+            "labels", "note", "off: a call may obey a page or a mail without a question", "Remove labels: off."
+        )
+    listed = [
+        f"{len(getattr(said, name))} {name}" for name in ("untrusted", "trusted", "private") if getattr(said, name)
+    ]
+    more = f" (configured: {', '.join(listed)})" if listed else ""
+    return Finding("labels", "ok", f"on: calls that obey untrusted text ask{more}")
 
 
 def _secrets(configuration: Configuration) -> Iterator[Finding]:

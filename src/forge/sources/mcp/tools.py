@@ -204,6 +204,7 @@ def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ServerSetti
         confirm=offer.state in (PinState.NEW, PinState.UNKNOWN) or hints.get("destructiveHint") is True,
         timeout=settings.timeout,
         hidden=settings.hidden or _is_for_apps(definition),
+        trust="untrusted",
         origin=settings.origin,
     )
 

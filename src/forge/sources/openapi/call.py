@@ -23,6 +23,7 @@ MOST_DOCUMENTS = 4  # documents
 class OpenapiCall(
     Tool,
     category=Category.ADAPTER,
+    trust="untrusted",
     permissions={"network"},
     optional_permissions={"read"},
     argument_aliases={"operationId": "operation_id", "operation": "operation_id", "arguments": "params", "url": "spec"},

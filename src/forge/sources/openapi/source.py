@@ -109,6 +109,7 @@ class OpenApi:
         api = Api(document, servers, placed_credentials, answers, self._headers, self._idempotency_header)
         traits: dict[str, Any] = {
             "category": Category.ADAPTER,
+            "trust": "untrusted",
             "permissions": self._permissions,
             "timeout": SECONDS if self._timeout is None else self._timeout,
             "hidden": len(selected) > SHOWN if self._hidden is None else self._hidden,

@@ -20,6 +20,7 @@ LONGEST_LINE = 2_000  # characters: JSON in longer ones is spread for the model
 class HttpRequest(
     Tool,
     category=Category.BUILTIN,
+    trust="untrusted",
     permissions={"network"},
     target="url",
     argument_aliases={"data": "body", "uri": "url", "params": "json", "json_body": "json"},

@@ -27,6 +27,7 @@ EACH_MINUTE = 10  # requests, of a host
 class WebFetch(
     Tool,
     category=Category.BUILTIN,
+    trust="untrusted",
     permissions={"network"},
     target="url",
     aliases=("webfetch", "fetch"),

@@ -25,6 +25,7 @@ SECONDS = 30.0
 class WebSearch(
     Tool,
     category=Category.BUILTIN,
+    trust="untrusted",
     permissions={"network"},
     aliases=("websearch", "search_web"),
     argument_aliases={"q": "query", "num_results": "max_results", "count": "max_results", "limit": "max_results"},

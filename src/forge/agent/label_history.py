@@ -1,0 +1,85 @@
+"""Follows the history of a run, so that labels know what entered the context and who said it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from forge.core.executor import ToolExecutor
+from forge.core.label import read_labels
+from forge.core.messages import Message, ToolCall
+from forge.core.result import ToolResult
+from forge.permissions.labels.folding import fold
+from forge.permissions.labels.provenance import Provenance
+from forge.permissions.labels.settings import current_provenance
+
+LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
+NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
+MOST_FIELDS = 200  # addresses that a tool itself set apart
+DEEPEST = 6
+
+
+class LabelHistory:
+    """Notes each new message of a history once: a run that is resumed notes the stored ones, in the same way."""
+
+    def __init__(self, parent: Provenance | None) -> None:
+        self.provenance = Provenance(parent)
+        self._noted = 0
+        self._calls: dict[str, ToolCall] = {}
+
+    def follow(self, messages: Sequence[Message]) -> None:
+        """Notes the messages that are new. Text that the model no longer sees stays noted."""
+        for message in messages[self._noted :]:
+            self._note(message)
+        self._noted = len(messages)
+
+    def _note(self, message: Message) -> None:
+        labels = read_labels(message.extra.get(LABELS))
+        if message.role == "tool":
+            call = self._calls.pop(message.call_id, None)
+            fields = message.extra.get(FIELDS, ())
+            self.provenance.note(message.text, labels, call.arguments if call else "", frozenset(fields))
+        elif message.role == "assistant":
+            self._calls.update((call.id, call) for call in message.tool_calls)
+        elif labels or message.text.startswith(NOT_FROM_PERSON):
+            self.provenance.note(message.text, labels)
+        elif message.role == "system" or self.provenance.parent is None:
+            self.provenance.hear(message.text)  # the task of a sub-agent is in the words of a model
+
+
+@contextmanager
+def follow_labels(executor: ToolExecutor) -> Iterator[LabelHistory | None]:
+    """Begins to follow a history, if a step of the executor labels results."""
+    if not any(hasattr(step, "labels") for step in executor.steps):
+        yield None
+        return
+    parent = current_provenance.get()
+    history = LabelHistory(parent)
+    before = current_provenance.set(history.provenance)
+    try:
+        yield history
+    finally:
+        current_provenance.reset(before)
+        if parent is not None:
+            parent.inner.update(history.provenance.labels)
+
+
+def label_extra(result: ToolResult) -> dict[str, Any]:
+    """Returns the part of a message that stores the labels of a result, and the addresses that its tool set apart."""
+    extra: dict[str, Any] = {LABELS: [list(label) for label in result.labels]}
+    fields = list(dict.fromkeys(fold(one) for one in _find_addresses(result.data)))[:MOST_FIELDS]
+    return {**extra, FIELDS: fields} if fields else extra
+
+
+def _find_addresses(data: Any, depth: int = 0) -> Iterator[str]:
+    """Yields whole fields that are addresses, such as those of search results."""
+    if isinstance(data, str):
+        if "://" in data[:20] and len(data) <= 500 and not any(map(str.isspace, data)):
+            yield data
+    elif isinstance(data, Mapping) and depth < DEEPEST:
+        for value in data.values():
+            yield from _find_addresses(value, depth + 1)
+    elif isinstance(data, list | tuple) and depth < DEEPEST:
+        for value in data[:MOST_FIELDS]:
+            yield from _find_addresses(value, depth + 1)

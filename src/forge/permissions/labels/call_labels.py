@@ -1,0 +1,100 @@
+"""What labels say about one call: the conditions of rules, and the default profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, Protocol
+
+from forge.core.label import UNTRUSTED, Label
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions.labels.trace import Trace
+from forge.permissions.targets.hosts import read_host
+
+PROFILE = (
+    "ask write when:tainted",
+    "ask execute when:tainted",
+    "ask network when:tainted",
+    "ask network with:private after:untrusted",
+)
+"""The default profile, as rules. It asks even where a rule allows, unless that rule has a condition itself."""
+
+
+class Origins(Protocol):
+    """What a run has read. `Provenance` is it."""
+
+    @property
+    def labels(self) -> tuple[Label, ...]: ...
+    def has(self, kind: str) -> bool: ...
+    def trace(
+        self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None
+    ) -> tuple[Trace, ...]: ...
+    def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]: ...
+
+
+class RequestLabels:
+    """The labels of one request of a call. Nothing is looked up before a rule or the profile asks."""
+
+    def __init__(
+        self,
+        provenance: Origins,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        permission: Permission | None,
+        target: str,
+    ) -> None:
+        self._provenance = provenance
+        self._spec, self._arguments, self._permission, self._target = spec, arguments, permission, target
+
+    @cached_property
+    def is_after_untrusted(self) -> bool:
+        return self._provenance.has(UNTRUSTED)
+
+    @cached_property
+    def traces(self) -> tuple[Trace, ...]:
+        """The values that come from untrusted text."""
+        return self._provenance.trace(self._spec, self._arguments, self._permission)
+
+    @property
+    def tainted(self) -> tuple[Trace, ...]:
+        """The values that come from untrusted text and lead elsewhere than back to where the text comes from."""
+        is_network = self._permission is Permission.NETWORK
+        return tuple(one for one in self.traces if not (is_network and one.returns))
+
+    @cached_property
+    def private(self) -> tuple[Trace, ...]:
+        """The values that come from private text."""
+        return self._provenance.trace_private(self._arguments)
+
+    @cached_property
+    def goes_to_origin(self) -> bool:
+        """Says whether the target is a host that untrusted text in the context comes from."""
+        host = read_host(self._target)
+        origins = {
+            label.origin.rpartition(" ")[2].lower() for label in self._provenance.labels if label.kind == UNTRUSTED
+        }
+        return bool(host.names) and all(name.lower() in origins for name in host.names)
+
+    def meets(self, condition: str) -> bool:
+        """Says whether a condition of a rule, such as `from:untrusted`, holds for this request."""
+        name, _, value = condition.partition(":")
+        if name == "from":
+            return bool(self.traces) if value == "untrusted" else any(one.comes_from(value) for one in self.traces)
+        if name == "after":
+            return self.is_after_untrusted
+        if name == "when":
+            return bool(self.tainted)
+        if name == "to":
+            return self.goes_to_origin
+        return bool(self.private)
+
+    def find_reasons(self) -> tuple[Trace, ...]:
+        """Returns why the default profile asks about the request; nothing where it does not."""
+        if self._permission in (None, Permission.READ) or not self.is_after_untrusted:
+            return ()
+        return self.tainted or (self.private if self._permission is Permission.NETWORK else ())
+
+    def explain(self, conditions: tuple[str, ...]) -> tuple[Trace, ...]:
+        """Returns the traces because of which conditions of a rule hold."""
+        names = {condition.partition(":")[0] for condition in conditions}
+        return (self.traces if names & {"from", "when"} else ()) + (self.private if "with" in names else ())

@@ -1,0 +1,23 @@
+"""The conditions about labels that a rule may have, and what decides whether they hold."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from forge.permissions.labels.trace import Trace
+
+CONDITIONS = {"from": "", "after": "untrusted", "when": "tainted", "to": "origin", "with": "private"}
+"""The conditions, each with its only value; `from:` takes `untrusted` or a pattern of origins."""
+
+
+class CallLabels(Protocol):
+    """What is known about the origins of a request. A run provides it."""
+
+    def meets(self, condition: str) -> bool:
+        """Says whether a condition, such as `from:untrusted`, holds for this request."""
+
+    def find_reasons(self) -> tuple[Trace, ...]:
+        """Returns why the default profile asks about the request; nothing where it does not."""
+
+    def explain(self, conditions: tuple[str, ...]) -> tuple[Trace, ...]:
+        """Returns the traces because of which the conditions hold."""

@@ -1,0 +1,86 @@
+"""Decides the labels of a call's result: from the tool's spec, the settings, and what the call reads."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from forge.core.context import Scope
+from forge.core.label import LONGEST_ORIGIN, PRIVATE, UNTRUSTED, Label
+from forge.core.spec import Category, Permission, ToolSpec
+from forge.permissions.labels.settings import LabelSettings, matches_any
+from forge.permissions.targets import targets_of
+from forge.permissions.targets.hosts import read_host
+
+STORED_OUTPUTS = (".forge/spill/", ".forge/files/")  # whole outputs of tools, which may be untrusted
+_FETCHES = re.compile(r"\b(?:curl|wget|http|https|gh|lynx|w3m|ssh|scp|nc|telnet|ftp|git\s+(?:clone|fetch|pull))\b")
+
+
+def may_label(spec: ToolSpec, settings: LabelSettings) -> bool:
+    """Says whether results of this tool can have labels."""
+    if spec.trust == UNTRUSTED or spec.private:
+        return True
+    names = (spec.name, *spec.aliases)
+    if any(matches_any(entries, "tool", names) for entries in (settings.untrusted, settings.private)):
+        return True
+    return bool(spec.permissions | spec.optional_permissions) and bool(spec.target)
+
+
+def label_call(
+    settings: LabelSettings, spec: ToolSpec, tool: object, arguments: Mapping[str, Any], scope: Scope
+) -> tuple[Label, ...]:
+    """Returns the labels of a result of this call."""
+    if _is_plain(settings, spec, arguments):
+        return ()
+    targets = [str(one) for one in targets_of(spec, arguments, tool)]
+    is_network = Permission.NETWORK in spec.permissions | spec.optional_permissions
+    hosts = [name for target in targets for name in read_host(target).names] if is_network else []
+    paths = [] if hosts or not spec.permissions & {Permission.READ, Permission.WRITE} else _relative(targets, scope)
+    what = (hosts or paths or [""])[0]
+    origin = f"{spec.name} {what}".strip()[:LONGEST_ORIGIN]
+    found = []
+    if _is_untrusted(settings, spec, targets, hosts, paths):
+        found.append(Label(UNTRUSTED, origin))
+    if spec.private or _matches(settings.private, spec, hosts, paths):
+        found.append(Label(PRIVATE, origin))
+    return tuple(found)
+
+
+def _is_plain(settings: LabelSettings, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
+    """Says at once that most calls have no labels: the tool declares none, no setting can apply, no output is read."""
+    if spec.trust == UNTRUSTED or spec.private or settings.untrusted or settings.private or _is_shell(spec):
+        return False
+    return not any(type(value) is str and ".forge" in value for value in arguments.values())
+
+
+def _is_shell(spec: ToolSpec) -> bool:
+    return spec.category is Category.BUILTIN and Permission.EXECUTE in spec.permissions | spec.optional_permissions
+
+
+def _is_untrusted(
+    settings: LabelSettings, spec: ToolSpec, targets: list[str], hosts: list[str], paths: list[str]
+) -> bool:
+    if _matches(settings.untrusted, spec, hosts, paths):
+        return True
+    declared = spec.trust == UNTRUSTED or any(path.startswith(STORED_OUTPUTS) for path in paths)
+    if not declared and _is_shell(spec):
+        declared = any(_FETCHES.search(target) for target in targets)  # what a command line fetches
+    return declared and not _matches(settings.trusted, spec, hosts, paths)
+
+
+def _matches(entries: tuple[str, ...], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:
+    if not entries:
+        return False
+    names = (spec.name, *spec.aliases)
+    return (
+        matches_any(entries, "tool", names)
+        or matches_any(entries, "host", hosts)
+        or matches_any(entries, "path", paths)
+    )
+
+
+def _relative(targets: list[str], scope: Scope) -> list[str]:
+    """Returns the paths as the settings write them: relative to the workspace, where they are inside."""
+    start = f"{scope.workspace}/"
+    return [target.removeprefix(start).removeprefix("./") for target in targets]

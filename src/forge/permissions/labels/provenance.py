@@ -1,0 +1,175 @@
+"""Keeps what a run has read and who said it, and traces the values of a call back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from forge.core.label import PRIVATE, UNTRUSTED, Label, merge_labels
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions.labels.call_labels import RequestLabels
+from forge.permissions.labels.folding import fold
+from forge.permissions.labels.texts import ReadText
+from forge.permissions.labels.trace import Trace
+from forge.permissions.labels.values import Value, find_addresses, find_texts, find_values, is_short_number
+
+MOST_TRACES = 5  # of one call
+MOST_FOLDED = 16_000_000  # characters kept ready for the search; more are folded again when needed
+SHORTEST_PRIVATE = 6  # characters
+MOST_PRIVATE = 5_000  # parts of one private text
+
+
+class Provenance:
+    """What one run has read: the person's words, labelled texts and trusted results. A sub-agent's has a parent.
+
+    Texts are only kept by reference when they arrive. They are searched when a call changes or sends something.
+    """
+
+    def __init__(self, parent: Provenance | None = None) -> None:
+        self.parent = parent
+        self.words: list[ReadText] = []  # the person's and the instructions'
+        self.read: list[ReadText] = []  # results with labels
+        self.trusted: list[ReadText] = []  # results without
+        self.inner: set[Label] = set()  # of sub-agents
+        self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
+
+    def hear(self, text: str) -> None:
+        """Notes the words of the person, or of the instructions."""
+        if text:
+            self.words.append(ReadText(text))
+
+    def note(
+        self,
+        text: str,
+        labels: tuple[Label, ...],
+        arguments: Mapping[str, Any] | str = "",
+        fields: frozenset[str] = frozenset(),
+    ) -> None:
+        """Notes a result that the model reads."""
+        (self.read if labels else self.trusted).append(ReadText(text, labels, arguments, fields))
+
+    def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
+        """Notes a labelled result of a call that a tool makes while it runs."""
+        self.read.append(ReadText(text, labels))
+        self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
+
+    def take_inner(self, call: str) -> tuple[Label, ...]:
+        """Returns the labels that a finished call got from the calls it made, and from sub-agents."""
+        return merge_labels(self._by_call.pop(call, ()), sorted(self.inner))
+
+    @property
+    def labels(self) -> tuple[Label, ...]:
+        """The labels of everything that is in the context, and in those of the sub-agents."""
+        own = (label for text in self.read for label in text.labels)
+        return merge_labels(own, sorted(self.inner), self.parent.labels if self.parent is not None else ())
+
+    def has(self, kind: str) -> bool:
+        """Says whether text of a kind is in the context."""
+        if any(label.kind == kind for text in self.read for label in text.labels):
+            return True
+        return any(label.kind == kind for label in self.inner) or (self.parent is not None and self.parent.has(kind))
+
+    def label_request(
+        self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None, target: str
+    ) -> RequestLabels | None:
+        """Returns what labels say about a request of a call; None where nothing in the context has a label."""
+        if not (self.read or self.inner or self.parent is not None):
+            return None
+        return RequestLabels(self, spec, arguments, permission, target)
+
+    def trace(self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None) -> tuple[Trace, ...]:
+        """Traces the values of a call that stand in untrusted text, and neither in the person's words nor elsewhere."""
+        if not self.has(UNTRUSTED):
+            return ()
+        found = []
+        for value in find_values(spec, arguments, permission):
+            if (trace := self._trace_value(value, permission)) is not None:
+                found.append(trace)
+                if len(found) >= MOST_TRACES:
+                    break
+        self._free_memory()
+        return tuple(found)
+
+    def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]:
+        """Traces texts of the arguments that contain parts of private text, which the person did not give."""
+        if not self.has(PRIVATE):
+            return ()
+        given = [(argument, fold(text)) for argument, text in find_texts(arguments)]
+        found: dict[tuple[str, str], Trace] = {}
+        for text in self._texts("read"):
+            label = next((label for label in text.labels if label.kind == PRIVATE), None)
+            if label is None:
+                continue
+            for part in _split_private(text):
+                for argument, words in given:
+                    if part in words and not self._is_spoken(part):
+                        found.setdefault(
+                            (argument, label.origin), Trace(argument, part, PRIVATE, label.origin, f"«{part}»")
+                        )
+        self._free_memory()
+        return tuple(found.values())[:MOST_TRACES]
+
+    def _trace_value(self, value: Value, permission: Permission | None) -> Trace | None:
+        if self._is_spoken(value.text):
+            return None
+        is_short = is_short_number(value.text)
+        by_name = is_short and self._is_field(value.text)
+        for text in self._texts("read"):
+            label = next((label for label in text.labels if label.kind == UNTRUSTED), None)
+            if label is None or not (quote := text.quote(value.text, by_name=by_name)):
+                continue
+            if permission is Permission.WRITE and not is_short and self._is_known(value.text):
+                return None
+            return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote, _returns(value.text, label))
+        return None
+
+    def _is_spoken(self, value: str) -> bool:
+        """Says whether the person named it. A short number among other words names nothing."""
+        if is_short_number(value):
+            return False
+        parts = value.split()
+        for text in self._texts("words"):
+            if text.says(value) or (len(parts) > 1 and all(text.says(part) for part in parts)):
+                return True
+        return False
+
+    def _is_field(self, value: str) -> bool:
+        """Says whether a result has the value as a field of its own."""
+        return any(text.has_field(value) for name in ("read", "trusted") for text in self._texts(name))
+
+    def _is_known(self, value: str) -> bool:
+        """Says whether a trusted result names it, and not only because the call did."""
+        return any(text.says(value) and not text.echoes(value) for text in self._texts("trusted"))
+
+    def _texts(self, name: str) -> Iterator[ReadText]:
+        yield from getattr(self, name)
+        if self.parent is not None:
+            yield from self.parent._texts(name)
+
+    def _free_memory(self) -> None:
+        left = MOST_FOLDED
+        for text in (*reversed(self.words), *reversed(self.read), *reversed(self.trusted)):
+            left -= text.size
+            if left < 0:
+                text.forget_leaves()
+
+
+def _returns(value: str, label: Label) -> bool:
+    """Says whether a value is an address of the host that its text comes from."""
+    host = label.origin.rpartition(" ")[2].lower()
+    addresses = find_addresses(value)
+    return bool(addresses) and "." in host and all(_host_of(one) == host for one in addresses)
+
+
+def _host_of(address: str) -> str:
+    return address.partition("://")[2].partition("/")[0] if "://" in address else address.partition("/")[0]
+
+
+def _split_private(text: ReadText) -> Iterator[str]:
+    """Yields the parts of a private text that are told apart: its fields, or its lines and its distinctive words."""
+    count = 0
+    for leaf in text.leaves:
+        for part in (leaf, *(word.strip(".,;:()\"'") for word in leaf.split() if any(map(str.isdigit, word)))):
+            if len(part) >= SHORTEST_PRIVATE and count < MOST_PRIVATE:
+                count += 1
+                yield part

@@ -1,0 +1,38 @@
+"""Step: labels results that others may have written, or that must not leave, with their origin."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from forge.core.context import ToolContext
+from forge.core.executor import Step
+from forge.core.label import merge_labels
+from forge.core.messages import InnerCall
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.permissions.labels.label_call import label_call, may_label
+from forge.permissions.labels.settings import LabelSettings, current_provenance
+from forge.pipeline._step import make_look_step
+
+HOLDERS = frozenset({"task", "run_code", "mcp_call", "openapi_call"})  # their results may hold those of other calls
+
+
+def label_results(settings: LabelSettings) -> Step:
+    """Labels results. The labels reach the run's history, and rules and the default profile look at them."""
+
+    def look(ctx: ToolContext, result: ToolResult) -> ToolResult:
+        provenance = current_provenance.get()
+        labels = label_call(settings, ctx.spec, ctx.tool, ctx.arguments, ctx.scope)
+        if provenance is not None and ctx.spec.name in HOLDERS:
+            labels = merge_labels(labels, provenance.take_inner(ctx.call.id))
+        if not labels and not result.labels:
+            return result
+        labels = merge_labels(result.labels, labels)
+        if provenance is not None and isinstance(ctx.call, InnerCall):
+            provenance.note_inner(ctx.call.parent, result.for_llm, labels)
+        return replace(result, labels=labels)
+
+    def applies(spec: ToolSpec) -> bool:
+        return spec.name in HOLDERS or may_label(spec, settings)
+
+    return make_look_step(look, screens=True, applies=applies, labels=settings)
