@@ -23,7 +23,7 @@ TOPICS = {
     """,
     "Rules and approvals": """
         rules load_rules layered Policy PolicyError PolicyGate PermissionRequest Ruling Decision Approver Answer
-        approve_all nobody Egress Secrets Guardrails
+        approve_all nobody LabelSettings Label Trace Egress Secrets Guardrails
     """,
     "Models": """
         provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted scripted fallback text_calls Provider

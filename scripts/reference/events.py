@@ -24,6 +24,7 @@ _ON_THE_WIRE = {
     "bool": "boolean",
     "float | None": "number or null",
     "Mapping[str, Any]": "object",
+    "tuple[str, ...]": "list of strings",
     "tuple[tuple[str, str], ...]": "list of [permission, target]",
     "ToolCall": "`{id, name, arguments}`",
     "ToolResult": "a result, as below",

@@ -41,6 +41,7 @@ _HOME = {
         "TurnFinished",
     ),
     "forge.core.executor": ("Next", "Step", "ToolExecutor"),
+    "forge.core.label": ("Label",),
     "forge.core.messages": ("Message", "ToolCall", "Usage", "unanswered_calls"),
     "forge.core.provider": ("ModelRequest", "Provider", "ProviderError", "StreamPart"),
     "forge.core.registry": ("ToolRegistry", "ToolSource"),
@@ -65,6 +66,8 @@ _HOME = {
     "forge.skills.tools": ("ReadSkill",),
     "forge.pipeline.audit_log": ("audit_log",),
     "forge.permissions.gate": ("Answer", "Approver", "PolicyGate", "approve_all", "nobody"),
+    "forge.permissions.labels.settings": ("LabelSettings",),
+    "forge.permissions.labels.trace": ("Trace",),
     "forge.permissions.policy": (
         "Decision",
         "PermissionRequest",
@@ -268,6 +271,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.core.executor import (
         ToolExecutor as ToolExecutor,
     )
+    from forge.core.label import (
+        Label as Label,
+    )
     from forge.core.messages import (
         Message as Message,
     )
@@ -405,6 +411,12 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.permissions.gate import (
         nobody as nobody,
+    )
+    from forge.permissions.labels.settings import (
+        LabelSettings as LabelSettings,
+    )
+    from forge.permissions.labels.trace import (
+        Trace as Trace,
     )
     from forge.permissions.policy import (
         Decision as Decision,

@@ -49,8 +49,8 @@ class LabelHistory:
 
 
 @contextmanager
-def follow_labels(executor: ToolExecutor) -> Iterator[LabelHistory | None]:
-    """Begins to follow a history, if a step of the executor labels results."""
+def follow_labels(executor: ToolExecutor, messages: Sequence[Message]) -> Iterator[LabelHistory | None]:
+    """Follows a history, if a step of the executor labels results. A sub-agent's labels are then its parent's, too."""
     if not any(hasattr(step, "labels") for step in executor.steps):
         yield None
         return
@@ -62,6 +62,7 @@ def follow_labels(executor: ToolExecutor) -> Iterator[LabelHistory | None]:
     finally:
         current_provenance.reset(before)
         if parent is not None:
+            history.follow(messages)
             parent.inner.update(history.provenance.labels)
 
 

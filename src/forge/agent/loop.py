@@ -81,7 +81,7 @@ async def run_loop(
         first=len(conversation.messages),
         has_published_price=limits is None or limits.price is None,
     )
-    with follow_labels(executor) as run.labels:
+    with follow_labels(executor, conversation.messages) as run.labels:
         try:
             with agent_span(provider, run.scope.agent, run.scope.session_id) as operation:
                 result = await _run_in_time(run)

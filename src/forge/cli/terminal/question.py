@@ -37,7 +37,12 @@ Line = tuple[str, str]
 
 def render_question(request: PermissionRequest, out: Output) -> str:
     """Renders everything that will run, each thing once."""
-    if request.result is not None or request.question or request.introduction or (request.personal and not request.traces):
+    if (
+        request.result is not None
+        or request.question
+        or request.introduction
+        or (request.personal and not request.traces)
+    ):
         return render_details(request, out)
     return _lay_out(_compact_lines(request), out)
 

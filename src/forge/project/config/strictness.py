@@ -37,7 +37,7 @@ def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[st
 
 def stricter_labels(above: Any, below: Any) -> dict[str, Any]:
     """Joins settings of labels: every entry counts, and labels stay on where the layer above says so."""
-    one, other = ({"enabled": said} if isinstance(said, bool) else dict(said) for said in (above, below))
+    one, other = _read_labels(above), _read_labels(below)
     found: dict[str, Any] = {}
     for key in ("untrusted", "trusted", "private"):
         if listed := [*one.get(key, []), *other.get(key, [])]:
@@ -45,6 +45,10 @@ def stricter_labels(above: Any, below: Any) -> dict[str, Any]:
     if "enabled" in one or "enabled" in other:
         found["enabled"] = one.get("enabled") is True or other.get("enabled", one.get("enabled", True))
     return found
+
+
+def _read_labels(said: Any) -> dict[str, Any]:
+    return {"enabled": said} if isinstance(said, bool) else dict(said)
 
 
 def _mode(said: Mapping[str, Any]) -> str:
