@@ -16,8 +16,8 @@ PUBLIC = """
     ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Bedrock CallClient Catalog
     Category Channel Channels ClientRoot ContextRules ContextShortened Conversation Decision DefinitionError
     DuplicateToolError DurableAgent DurableResult Egress ErrorKind Event Failure Gemini Guardrails Label LabelSettings
-    Limits LoopSettings Memory Message MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission
-    PermissionAnswered
+    Limits LoopSettings Memory Message MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses
+    Permission PermissionAnswered
     PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt Provider ProviderError
     Rate ReadSkill ReasoningDelta Resource Retrying Root Ruling RunContext RunFinished RunResult RunStarted
     Runner Runs ScheduleStore Scope Scripted Secrets SessionState SessionStore SessionTitled Step StreamPart

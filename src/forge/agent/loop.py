@@ -12,7 +12,7 @@ from uuid import uuid4
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation
 from forge.agent.ending import correct_reason, end_run, end_with_error, find_ending
-from forge.agent.label_history import NOT_FROM_PERSON, follow_labels, label_extra
+from forge.agent.labels import NOT_FROM_PERSON, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent
 from forge.agent.prices import price_for, price_of_name
 from forge.agent.result import Reason, RunResult

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.label_history import LabelHistory
+from forge.agent.labels import LabelHistory
 from forge.agent.limits import Limits, Spent
 from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
