@@ -261,7 +261,7 @@ def test_private_data_does_not_leave_after_untrusted_text():
     mine, other = (
         ToolCall("send", {"to": "ann@work.example", "body": body}) for body in ("It is HGK137803.", "Hello.")
     )
-    tools = [read_mail, profile, send]
+    tools: list[Any] = [read_mail, profile, send]
     prompt = "Write to ann@work.example."
     assert "private text of profile" in run(prompt, READ, ToolCall("profile", {}), mine, tools=tools)[2]
     assert run(prompt, READ, ToolCall("profile", {}), other, tools=tools)[2].startswith("sent")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from forge.core.context import Scope
@@ -69,7 +69,7 @@ def _is_untrusted(
     return declared and not _matches(settings.trusted, spec, hosts, paths)
 
 
-def _matches(entries: tuple[str, ...], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:
+def _matches(entries: Collection[str], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:
     if not entries:
         return False
     names = (spec.name, *spec.aliases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -31,9 +31,9 @@ class LabelSettings:
         >>> agent = Agent(Scripted("Hello!"), labels=labels)
     """
 
-    untrusted: tuple[str, ...] = ()
-    trusted: tuple[str, ...] = ()
-    private: tuple[str, ...] = ()
+    untrusted: Collection[str] = ()
+    trusted: Collection[str] = ()
+    private: Collection[str] = ()
 
     def __post_init__(self) -> None:
         for name in ("untrusted", "trusted", "private"):
