@@ -1,4 +1,4 @@
-"""What labels say about one call: the conditions of rules, and the default profile."""
+"""Judges one request by labels: the conditions of rules, and the default profile."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PROFILE = (
 
 
 class Origins(Protocol):
-    """What a run has read. `Provenance` is it."""
+    """The texts that a run has read. `Provenance` holds them."""
 
     @property
     def labels(self) -> tuple[Label, ...]: ...

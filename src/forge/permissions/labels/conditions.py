@@ -1,4 +1,4 @@
-"""The conditions about labels that a rule may have, and what decides whether they hold."""
+"""The conditions about labels that a rule may have, and the protocol that decides them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ CONDITIONS = {"from": "", "after": "untrusted", "when": "tainted", "to": "origin
 
 
 class CallLabels(Protocol):
-    """What is known about the origins of a request. A run provides it."""
+    """The known origins of a request. A run provides them."""
 
     def meets(self, condition: str) -> bool:
         """Says whether a condition, such as `from:untrusted`, holds for this request."""

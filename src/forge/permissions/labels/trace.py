@@ -1,4 +1,4 @@
-"""Where a value of a call comes from, for people and for rules."""
+"""The origin of a value in a call, for people and for rules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Trace(NamedTuple):
-    """Where a value of a call's arguments comes from.
+    """The origin of a value in a call's arguments.
 
     Args:
         argument: the argument that holds the value.
