@@ -20,7 +20,7 @@ MOST_PRIVATE = 5_000  # parts of one private text
 
 
 class Provenance:
-    """The texts that one run has read: the person's words, labelled texts and trusted results. A sub-agent's has a parent.
+    """The texts that one run has read: the person's words, and results. A sub-agent's has a parent.
 
     Texts are only kept by reference when they arrive. They are searched when a call changes or sends something.
     """
