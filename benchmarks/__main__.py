@@ -12,7 +12,7 @@ from benchmarks.timing import Measure
 
 PARTS = (
     *("calls", "definitions", "parallel", "loop", "context", "models", "startup"),
-    *("reading", "search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
+    *("reading", "search", "tool_search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
     *(
         "adapters_serve",
         "serve_start",

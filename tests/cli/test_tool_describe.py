@@ -23,6 +23,7 @@ def test_programs_get_schema_and_example(here):
     assert described["returns"] is None
     assert described["origin"] == "forge.tools.csv_parse"
     assert isinstance(described["example"], dict)
+    assert described["tokens"] > 20
 
 
 def test_the_page_shows_the_schema_of_the_data_where_there_is_one():

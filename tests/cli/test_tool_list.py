@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from forge.agent.subagent import Task
+from forge.project.assemble.choose import CORE
 from forge.project.assemble.task_tool import DESCRIPTION
 from tests.cli.conftest import environment
 from tests.cli.scripts import script
@@ -189,3 +190,31 @@ def test_a_pattern_that_no_tool_matches_is_told(here, workspace, pattern, matche
         one for one in here("doctor", "--config", "forge.yaml", "--json").json["checks"] if one["check"] == "tools"
     )
     assert found["status"] == ("ok" if matches else "warning")
+
+
+def test_the_costs_of_definitions_are_shown_with_what_is_sent(here):
+    listed = here("tool", "list", "--tokens", "--json").json
+    tools = {one["name"]: one for one in listed["tools"]}
+    assert {name for name, one in tools.items() if one["sent"]} == CORE
+    assert all(one["tokens"] > 20 for one in tools.values())
+    assert listed["tokens"] == {
+        "sent": sum(one["tokens"] for one in tools.values() if one["sent"]),
+        "deferred": sum(one["tokens"] for one in tools.values() if not one["sent"]),
+    }
+    lines = here("tool", "list", "--tokens").out.splitlines()
+    assert lines[0].split() == ["NAME", "TOKENS", "SENT", "ORIGIN", "NEEDS", "DESCRIPTION"]
+    assert [line.split()[1:3] for line in lines if line.startswith("bash ")] == [[str(tools["bash"]["tokens"]), "yes"]]
+    assert lines[-2] == f"In every request: {len(CORE)} definitions, {listed['tokens']['sent']:,} tokens."
+    assert lines[-1].startswith(f"Found with tool_search: {len(tools) - len(CORE)} definitions, ")
+
+
+def test_what_a_project_lists_or_sends_in_code_mode_is_what_costs(here, workspace):
+    (workspace / "forge.yaml").write_text("tools: [math_calculate, bash]\n")
+    assert here("trust", "--yes").code == 0
+    sent = {one["name"]: one["sent"] for one in here("tool", "list", "--tokens", "--json").json["tools"]}
+    assert sent["math_calculate"] is sent["bash"] is sent["task_completion"] is True
+    (workspace / "forge.yaml").write_text("agent: {code_mode: true}\n")
+    assert here("trust", "--yes").code == 0
+    sent = {one["name"]: one["sent"] for one in here("tool", "list", "--tokens", "--json").json["tools"]}
+    assert sent["run_code"] is sent["tool_search"] is True
+    assert sent["bash"] is False

@@ -83,6 +83,7 @@ async def check_tools(console: Console) -> None:
     tools = {one["name"]: one for one in (await console.get("/api/tools"))["tools"]}
     assert tools["bash"]["permissions"] == ["execute"]
     assert tools["bash"]["tokens"] > 20
+    assert tools["bash"]["sent"] is True
     assert "memory_search" in tools
     bash = await console.get("/api/tools/shell")
     assert (bash["name"], bash["parameters"]["type"]) == ("bash", "object")

@@ -10,6 +10,7 @@ import pytest
 
 from forge import Scripted, ToolCall, load_project, text_calls
 from forge.agent.tokens import estimate
+from forge.memory import minilm
 from forge.project.assemble.choose import CORE
 
 MOST_TOKENS = 1_000
@@ -74,3 +75,29 @@ def test_a_model_that_ends_by_a_call_is_sent_that_tool(tmp_path):
 def test_without_a_model_every_tool_is_shown(tmp_path):
     shown = [spec.name for spec in load_project(tmp_path).agent(with_model=False).registry.specs()]
     assert {"math_calculate", "grep_search", "file_read"} <= set(shown)
+
+
+def test_the_local_embedder_ranks_tools_where_it_is_installed_and_is_not_needed(tmp_path, monkeypatch, caplog):
+    packages, turns = tmp_path / "packages", (ToolCall("tool_search", {"query": "fetch a web page"}), "done")
+    (packages / minilm.PACKAGE).mkdir(parents=True)
+    (packages / minilm.PACKAGE / "__init__.py").touch()
+    monkeypatch.syspath_prepend(packages)
+    assert minilm.is_installed()
+    requests, _ = sent_by(tmp_path, *turns)
+    assert "web_fetch" in requests[1]
+    assert "words alone" in caplog.text, "the package has no weights, which the search reports"
+    caplog.clear()
+    requests, _ = sent_by(tmp_path, *turns, config="agent: {tool_search: words}\n")
+    assert "web_fetch" in requests[1]
+    assert caplog.text == ""
+
+
+def test_found_definitions_are_appended_to_what_was_sent(tmp_path):
+    """Providers cache a request's beginning, byte by byte."""
+    _, model = sent_by(
+        tmp_path, *(ToolCall("tool_search", {"query": one}) for one in ("glob", "todo list", "undo")), "x"
+    )
+    sent = [json.dumps(request.definitions("anthropic")) for request in model.requests]
+    assert len(set(sent)) == 4
+    for before, after in pairwise(sent):
+        assert after.startswith(before.removesuffix("]"))

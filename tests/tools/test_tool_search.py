@@ -8,6 +8,9 @@ import pytest
 
 from forge.core.tool import Tool
 from forge.tools import tool_search as module
+from forge.tools.tool_search import index as index_module
+from forge.tools.tool_search.index import Index
+from forge.tools.tool_search.meaning import Meaning
 
 
 @pytest.fixture(scope="module")
@@ -151,18 +154,31 @@ def test_a_tool_added_later_is_found_and_a_removed_one_is_not(many):
     assert names(many.call("tool_search", query="submarine")) == []
 
 
-def test_the_index_is_built_once_for_a_version(many, monkeypatch):
-    built = []
-    original = module._Index.__init__
-
-    def counting(self, *args):
-        built.append(1)
-        original(self, *args)
-
-    monkeypatch.setattr(module._Index, "__init__", counting)
+def test_only_new_and_changed_tools_are_indexed(many, monkeypatch):
+    read = []
+    original = index_module.weigh_words
+    monkeypatch.setattr(index_module, "weigh_words", lambda tool: read.append(tool.spec.name) or original(tool))
     for query in ("weather", "issue", "pull"):
         many.call("tool_search", query=query)
-    assert len(built) == 1
+    assert sorted(read) == sorted(set(many.registry) - {"tool_search", "run_code"}), "each tool once"
+    read.clear()
+    many.registry.add(raw("dive", "Steer the submarine."), raw("weather_forecast", "Guess.", hidden=True), replace=True)
+    many.registry.remove("filler_1")
+    assert names(many.call("tool_search", query="submarine")) == ["dive"]
+    assert names(many.call("tool_search", query="weather")) == ["weather_forecast"]
+    assert names(many.call("tool_search", query="tomorrow")) == []
+    assert sorted(read) == ["dive", "weather_forecast"]
+
+
+def test_an_index_that_grew_ranks_like_a_new_one(thousand):
+    grown, new = Index(), Index()
+    for size in (1, 10, 900, 950, 1_000, 20, 25, 1_000):
+        grown.update(by_name(thousand[:size]))
+    new.update(by_name(thousand))
+    for query in ("weather tomorrow", "list the open issues", "thing 37", "filler_500"):
+        ours, fresh = grown.rank_by_words(query), new.rank_by_words(query)
+        assert [hit.tool.spec.name for hit in ours[0]] == [hit.tool.spec.name for hit in fresh[0]]
+        assert ours[1] == fresh[1]
 
 
 def test_words_of_any_script_are_found(bench):
@@ -172,9 +188,10 @@ def test_words_of_any_script_are_found(bench):
 
 
 def test_an_empty_registry_has_nothing_to_find(bench):
-    index = module._Index(0, [])
-    assert index.rank_by_words("anything") == []
-    assert index.find_matching(".*") == []
+    index = Index()
+    index.update({})
+    assert index.rank_by_words("anything") == ([], 0)
+    assert index.find_matching(".*") == ([], 0)
 
 
 def shown(bench):
@@ -195,3 +212,85 @@ def test_words_of_parameters_and_choices_find_a_tool_and_common_words_do_not(ben
     for query in ("espresso", "could you get me a cappuccino please", "which storey"):
         assert names(bench.call("tool_search", query=query))[0] == "brew"
     assert names(bench.call("tool_search", query="what can you do"))[0] == "what_can_you_do"
+
+
+class Topics:
+    """Vectors by topic: each topic is a direction, and its words point there."""
+
+    topics = ("weather forecast rain umbrella sunny", "pull request branch merge code", "issue bug defect")
+
+    def __init__(self):
+        self.texts = []
+
+    def __call__(self, texts):
+        self.texts += texts
+        return [[self._count(text, topic) for topic in self.topics] for text in texts]
+
+    def _count(self, text, topic):
+        return sum(word in text.lower() for word in topic.split())
+
+
+def test_an_embedder_finds_tools_that_share_no_word_with_the_query(bench):
+    bench.registry.add(raw("weather_forecast", "Tell what tomorrow brings.", "city"), raw("dive", "Steer a boat."))
+    assert names(bench.call("tool_search", query="do I need an umbrella")) == []
+    search(bench).rank_by_meaning(Topics())
+    assert names(bench.call("tool_search", query="do I need an umbrella")) == ["weather_forecast"]
+    assert "weather_forecast" in shown(bench)
+    assert names(bench.call("tool_search", query="zzzzqqq")) == []
+
+
+def test_an_embedder_reorders_what_the_words_found_but_an_exact_name_stays_first(many):
+    many.registry.add(
+        raw("umbrella", "Sell the thing."), raw("forecast_rain", "Tell the weather: a sunny thing.", "umbrella")
+    )
+    assert names(many.call("tool_search", query="umbrella thing"))[0] == "umbrella"
+    search(many).rank_by_meaning(Topics())
+    assert names(many.call("tool_search", query="rain thing, sunny forecast, umbrella"))[0] == "forecast_rain"
+    assert names(many.call("tool_search", query="umbrella"))[0] == "umbrella"
+
+
+def test_the_vector_of_a_tool_is_made_once_and_shared_with_selections(many):
+    embed = Topics()
+    search(many).rank_by_meaning(embed)
+    many.call("tool_search", query="weather")
+    many.call("tool_search", query="weather in a city")
+    assert len(embed.texts) == len(set(embed.texts))
+    assert "weather in a city" in embed.texts
+    selected = many.registry.select(lambda spec: True)
+    assert selected["tool_search"]._meaning is search(many)._meaning
+
+
+def test_a_thousand_tools_are_not_all_embedded(many):
+    embed = Topics()
+    search(many).rank_by_meaning(embed)
+    many.call("tool_search", query="weather")
+    assert len(embed.texts) < 60
+
+
+def test_an_embedder_that_fails_leaves_the_words(many, caplog):
+    def fail(texts):
+        raise RuntimeError("no weights")
+
+    search(many).rank_by_meaning(fail)
+    assert names(many.call("tool_search", query="weather")) == ["weather_forecast"]
+    assert names(many.call("tool_search", query="weather city")) == ["weather_forecast"]
+    assert caplog.text.count("no weights") == 1
+
+
+def test_a_slow_embedder_ranks_only_what_it_has_time_for(thousand):
+    index = Index()
+    index.update(by_name(thousand))
+    hits, total = index.rank_by_words("the thing with the number")
+    embed = Topics()
+    ranked = Meaning(embed, seconds=0.0).rank("the thing", hits, index.tools)
+    assert len(embed.texts) == 1 + 8
+    assert {hit.tool.spec.name for hit in ranked} == {hit.tool.spec.name for hit in hits}
+    assert total == 997
+
+
+def search(bench):
+    return bench.registry["tool_search"]
+
+
+def by_name(tools):
+    return {tool.spec.name: tool for tool in tools}

@@ -16,6 +16,7 @@ from typing import Any
 
 from forge.core.messages import Message
 from forge.core.plain_values import plain
+from forge.core.spec import ToolSpec
 
 MESSAGE = 4  # tokens around a message: its role and the marks between messages
 CALL = 8  # around a tool call
@@ -131,6 +132,11 @@ def estimate_message(message: Message) -> int:
         tokens += estimate(_json(message.extra))
     _remember(message, tokens)
     return tokens
+
+
+def estimate_definition(spec: ToolSpec) -> int:
+    """Estimates a tool's definition, as a request has it."""
+    return estimate(_json(spec.to_function()))
 
 
 def estimate_messages(messages: Sequence[Message]) -> int:

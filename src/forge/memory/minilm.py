@@ -116,9 +116,18 @@ def _apply_gelu(values: Any) -> Any:
     return values * 0.5 * (1.0 + numpy.copysign(erf, values))
 
 
+def is_installed() -> bool:
+    """Tells whether the weights and the packages that read them are installed."""
+    return find_spec(PACKAGE) is not None and not _missing_packages()
+
+
+def _missing_packages() -> list[str]:
+    return [name for name in (PACKAGE, "numpy", "tokenizers", "safetensors") if find_spec(name) is None]
+
+
 def _model_folder() -> Path:
     """Finds the folder of the weights without importing the package, which needs another library."""
-    absent = [name for name in ("numpy", "tokenizers", "safetensors", PACKAGE) if find_spec(name) is None]
+    absent = _missing_packages()
     if absent:
         raise ToolError(
             f"the local embedder is not installed: {', '.join(absent)} missing",

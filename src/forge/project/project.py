@@ -33,6 +33,7 @@ from forge.project.assemble.secrets import project_secrets
 from forge.project.assemble.skills import active_skills, skills_prompt
 from forge.project.assemble.sources import Sources
 from forge.project.assemble.task_tool import add_task
+from forge.project.assemble.tool_search import rank_tools_by_meaning
 from forge.project.assemble.workspace import project_scope
 from forge.project.config import Configuration, load_configuration
 from forge.project.instruction_files import read_instructions
@@ -151,6 +152,7 @@ class Project:
             code_mode=configuration.agent.code_mode or options.code_mode,
             labels=configuration.labels.settings,
         )
+        rank_tools_by_meaning(registry, configuration)
         if self.sources.all:
             agent.while_open(lambda: self.sources.mount(registry, self._report))
         if agent.provider is not None:

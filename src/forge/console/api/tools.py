@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from forge.agent.tokens import estimate
+from forge.agent.tokens import estimate_definition
 from forge.console.api.copies import copy_call_as
 from forge.console.api.requests import ApiRequest, StatusAnswer
 from forge.console.api.runs import call_tool as call_as_run
@@ -28,7 +27,7 @@ AROUND_A_PREVIEW = ("forge.pipeline.redact", "forge.pipeline.track_files")
 
 
 def list_tools(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
-    tools = [_facts(tool) for _, tool in sorted(console.registry.items())]
+    tools = [_facts(console, tool) for _, tool in sorted(console.registry.items())]
     lacking = sorted(console.registry.unavailable, key=lambda spec: spec.name)
     return {
         "tools": tools,
@@ -50,7 +49,7 @@ def show_tool(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     spec = tool.spec
     example = example_arguments(spec.parameters)
     return {
-        **_facts(tool),
+        **_facts(console, tool),
         "parameters": spec.parameters,
         "target": spec.target,
         "timeout": spec.timeout,
@@ -141,9 +140,8 @@ def _find_tool(console: ConsoleState, name: str) -> Tool:
     raise ToolError(f"there is no tool {name[:80]!r}", ErrorKind.NOT_FOUND, way)
 
 
-def _facts(tool: Tool) -> dict[str, Any]:
+def _facts(console: ConsoleState, tool: Tool) -> dict[str, Any]:
     spec = tool.spec
-    definition = json.dumps(spec.to_function(), ensure_ascii=False)
     return {
         "name": spec.name,
         "category": str(spec.category),
@@ -154,7 +152,8 @@ def _facts(tool: Tool) -> dict[str, Any]:
         "origin": spec.origin,
         "source": spec.origin if ":" in spec.origin else str(spec.category),
         "pin": str(getattr(tool, "state", "")),
-        "tokens": estimate(definition),
+        "tokens": estimate_definition(spec),
+        "sent": not console.registry.is_deferred(spec),
         "groups": sorted(spec.groups),
         "hidden": spec.hidden,
         "confirm": spec.confirm,

@@ -110,6 +110,14 @@ class AgentEntry(
         default=False,
         unset=False,
     )
+    tool_search: str = key(
+        Choice("meaning", "words"),
+        "How `tool_search` ranks tools: by their words and by `meaning`, if the local embedder is installed; or by"
+        " `words` alone.",
+        "words",
+        default="meaning",
+        unset="meaning",
+    )
     limits: Mapping[str, Any] = NOTHING  # those of the section `limits`
 
 

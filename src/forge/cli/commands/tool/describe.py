@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from forge.agent.tokens import estimate_definition
 from forge.cli.commands.tool.list_tools import facts
 from forge.cli.options import Options, with_options
 from forge.cli.running.tool_names import complete_name, describe_permissions, find_tool, project_tools
@@ -27,7 +28,7 @@ def command(options: Options, name: str) -> None:
     forge tool describe math_calculate
 
     With --json: what `forge tool list` has, and parameters, returns (the schema of the returned value),
-    optional_permissions, example (the arguments of a call).
+    optional_permissions, example (the arguments of a call), tokens (estimated, of the definition).
     """
     tool = find_tool(name, project_tools(options, name))
     spec = tool.spec
@@ -37,6 +38,7 @@ def command(options: Options, name: str) -> None:
             "returns": spec.returns,
             "optional_permissions": sorted(map(str, spec.optional_permissions)),
             "example": example_arguments(spec.parameters),
+            "tokens": estimate_definition(spec),
         }
         if isinstance(tool, UnavailableTool):
             more |= {"extra": spec.extra, "install": install_command(spec.extra)}
@@ -54,6 +56,7 @@ def _page(spec: ToolSpec, install: str = "") -> str:
         "aliases": ", ".join(spec.aliases) or "none",
         "origin": spec.origin or "unknown",
         "time limit": timeout,
+        "definition": f"about {estimate_definition(spec):,} tokens",
         "example": f"forge tool call {spec.name} {shlex.quote(arguments)}",
     }
     if install:

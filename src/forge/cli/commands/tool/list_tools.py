@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.running.tool_names import NO_PERMISSION, describe_permissions, project_tools
 from forge.core.extras import install_command
+from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, ToolSpec
+
+if TYPE_CHECKING:
+    from forge.cli.running.tool_costs import ToolCosts
 
 
 @click.command("list")
@@ -21,7 +25,8 @@ from forge.core.spec import Category, Permission, ToolSpec
     type=click.Choice([*map(str, Permission), NO_PERMISSION]),
     help="Only tools that need this permission, or none.",
 )
-def command(options: Options, category: str | None, permission: str | None) -> None:
+@click.option("--tokens", is_flag=True, help="Show what each definition costs, and what is sent by default.")
+def command(options: Options, category: str | None, permission: str | None, tokens: bool) -> None:
     """List the tools, sorted by name.
 
     \b
@@ -30,10 +35,14 @@ def command(options: Options, category: str | None, permission: str | None) -> N
     A tool that needs an extra of Forge which is not installed is listed as unavailable, with the command that installs
     the extra. No model sees it.
 
+    With --tokens, each tool has the estimated tokens of its definition. `yes` under SENT: the definition is in every
+    request. The model finds the other tools with `tool_search`; their definitions cost nothing until then.
+
     With --json: {"tools": [{name, category, description, permissions, aliases, origin}], "unavailable": [the same with
-    extra, install]}.
+    extra, install]}. With --tokens, each tool also has tokens and sent, and "tokens" is {sent, deferred}: the sums.
     """
     registry = project_tools(options)
+    costs = _count_costs(registry, options) if tokens else None
     specs = [tool.spec for _, tool in sorted(registry.items())]
     chosen = [spec for spec in specs if _is_selected(spec, category, permission)]
     lacking = sorted(registry.unavailable, key=lambda spec: spec.name)
@@ -41,10 +50,17 @@ def command(options: Options, category: str | None, permission: str | None) -> N
     if options.json:
         import json  # slow to load: only for programs
 
-        listed = {"tools": [facts(spec) for spec in chosen], "unavailable": [*map(_unavailable_facts, unavailable)]}
+        listed: dict[str, Any] = {
+            "tools": [{**facts(spec), **_cost_facts(spec, costs)} for spec in chosen],
+            "unavailable": [*map(_unavailable_facts, unavailable)],
+        }
+        if costs is not None:
+            listed["tokens"] = {"sent": costs.sum_sent(), "deferred": costs.sum_deferred()}
         click.echo(json.dumps(listed, ensure_ascii=False))
         return
-    click.echo("\n".join(_table(chosen)) if chosen else "No tool matches.")
+    click.echo("\n".join(_table(chosen, costs)) if chosen else "No tool matches.")
+    if costs is not None:
+        click.echo(f"\n{costs.summary()}")
     for line in _unavailable_lines(unavailable):
         click.echo(line)
 
@@ -59,6 +75,16 @@ def facts(spec: ToolSpec) -> dict[str, Any]:
         "aliases": list(spec.aliases),
         "origin": spec.origin,
     }
+
+
+def _count_costs(registry: ToolRegistry, options: Options) -> ToolCosts:
+    from forge.cli.running.tool_costs import count_costs  # it builds every schema
+
+    return count_costs(registry, options)
+
+
+def _cost_facts(spec: ToolSpec, costs: ToolCosts | None) -> dict[str, Any]:
+    return {} if costs is None else {"tokens": costs.tokens[spec.name], "sent": spec.name in costs.sent}
 
 
 def _unavailable_facts(spec: ToolSpec) -> dict[str, Any]:
@@ -86,15 +112,16 @@ def _is_selected(spec: ToolSpec, category: str | None, permission: str | None) -
     return not wanted if permission == NO_PERMISSION else permission in wanted
 
 
-def _table(specs: list[ToolSpec]) -> list[str]:
+def _table(specs: list[ToolSpec], costs: ToolCosts | None = None) -> list[str]:
     """Aligns columns; on a terminal the descriptions are shortened to its width."""
-    rows = [("NAME", "ORIGIN", "NEEDS", "DESCRIPTION")]
-    rows += [
-        (spec.name, origin(spec), describe_permissions(spec), spec.description.partition("\n")[0]) for spec in specs
-    ]
+    rows = [("NAME", *(("TOKENS", "SENT") if costs else ()), "ORIGIN", "NEEDS", "DESCRIPTION")]
+    for spec in specs:
+        cost = (f"{costs.tokens[spec.name]:>6,}", "yes" if spec.name in costs.sent else "") if costs else ()
+        rest = (origin(spec), describe_permissions(spec), spec.description.partition("\n")[0])
+        rows.append((spec.name, *cost, *rest))
     if not sys.stdout.isatty():
-        widths = [max(len(row[column]) for row in rows) for column in range(3)]
-        return ["  ".join((*map(str.ljust, row[:3], widths), row[3])) for row in rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
+        return ["  ".join((*map(str.ljust, row[:-1], widths), row[-1])) for row in rows]
     from forge.cli.terminal.tables import table_lines  # slow to load: only on a terminal
 
     head, *lines = table_lines(rows)

@@ -138,7 +138,7 @@ function facts(tool) {
         permissionBadges(tool),
         badge(`${amount(tool.tokens)} tokens`),
         tool.groups.map((one) => badge(one, "quiet")),
-        tool.hidden ? badge("hidden from the model") : null,
+        tool.sent ? null : badge("found by search"),
         tool.ends_turn ? badge("ends the turn") : null,
     ];
 }
@@ -188,7 +188,11 @@ function aboutViews(tool) {
                 h(
                     "div",
                     {},
-                    h("p", { class: "quiet" }, `This definition uses ${amount(tool.tokens)} tokens of each request.`),
+                    h(
+                        "p",
+                        { class: "quiet" },
+                        `This definition uses ${amount(tool.tokens)} tokens of each request${tool.sent ? "" : ", once the model found the tool"}.`,
+                    ),
                     jsonBox(tool.definition, { lines: 60 }),
                 ),
         ],

@@ -87,7 +87,7 @@ export function openTools(place, at, scope) {
             );
             fill(
                 total,
-                `${count(tools.length, "tool")}. Their definitions use ${amount(sum(tools.filter((tool) => !tool.hidden)))} tokens of each request.`,
+                costs(tools),
             );
             fill(lacking, unavailable(told.unavailable ?? []));
             sources.value = names.includes(at.query.get("source")) ? at.query.get("source") : "";
@@ -97,6 +97,15 @@ export function openTools(place, at, scope) {
 }
 
 const sum = (tools) => tools.reduce((total, tool) => total + tool.tokens, 0);
+
+/** The tokens that the sent definitions cost in each request, and those of the tools that the model must search. */
+function costs(tools) {
+    const { sent = [], searched = [] } = Object.groupBy(tools, (tool) => (tool.sent ? "sent" : "searched"));
+    const first = `${count(tools.length, "tool")}. ${count(sent.length, "definition")} in each request: ${amount(sum(sent))} tokens.`;
+    const more = ` ${count(searched.length, "tool")} found by search: ${amount(sum(searched))} tokens.`;
+    return searched.length ? first + more : first;
+}
+
 const textOf = (tool) =>
     [tool.name, tool.description, tool.category, tool.origin, ...tool.aliases, ...tool.permissions, ...tool.groups]
         .join(" ")
@@ -143,9 +152,9 @@ function toolRow(tool) {
                 { class: "badges" },
                 permissionBadges(tool),
                 tool.pin ? pinBadge(tool.pin) : null,
-                tool.hidden ? badge("hidden from the model") : null,
+                tool.sent ? null : badge("found by search"),
             ),
-            h("span", { class: "quiet tokens" }, String(tool.tokens)),
+            h("span", { class: "quiet tokens", title: "Tokens of the definition" }, amount(tool.tokens)),
         ),
     );
 }
