@@ -27,14 +27,10 @@ class Hit(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """A tool in the index, with the spec that was read and its words."""
+    """A tool in the index, with its words."""
 
     tool: Tool
-    spec: ToolSpec
     words: dict[str, float]
-
-    def is_of(self, tool: Tool | None) -> bool:
-        return tool is self.tool and tool.spec is self.spec
 
 
 class Index:
@@ -42,6 +38,7 @@ class Index:
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}  # by name
+        self._specs: dict[str, ToolSpec] = {}  # the ones that were read, by name
         self._weights: dict[str, dict[str, float]] = defaultdict(dict)  # word -> name -> how much it says
         self._mean = 1.0  # length of a tool's text; the one that the weights were made with
         self._weighed = 0  # tools when all weights were made
@@ -55,18 +52,17 @@ class Index:
 
     def update(self, tools: Mapping[str, Tool]) -> None:
         """Makes the index that of exactly these tools, by name. Reads only new and changed ones."""
-        entries = self._entries
-        for name in [name for name, entry in entries.items() if not entry.is_of(tools.get(name))]:
+        for name in [name for name, spec in self._specs.items() if name not in tools or tools[name].spec is not spec]:
             self._remove(name)
-        new = [
-            _Entry(tools[name], tools[name].spec, weigh_words(tools[name])) for name in tools.keys() - entries.keys()
-        ]
-        entries |= {entry.spec.name: entry for entry in new}
-        if not self._weighed / _DRIFT <= len(entries) <= self._weighed * _DRIFT:
+        new = tools.keys() - self._entries.keys()
+        for name in new:
+            self._specs[name] = tools[name].spec
+            self._entries[name] = _Entry(tools[name], weigh_words(tools[name]))
+        if not self._weighed / _DRIFT <= len(self) <= self._weighed * _DRIFT:
             self._weigh_all()
         else:
-            for entry in new:
-                self._weigh(entry)
+            for name in new:
+                self._weigh(name)
 
     def rank_by_words(self, query: str) -> tuple[list[Hit], int]:
         """Returns the best tools, at most 50, and how many match at all. A tool with exactly this name is first."""
@@ -99,9 +95,10 @@ class Index:
         return [Hit(tool, 1.0) for tool in hits[:MOST]], len(hits)
 
     def _has_name(self, name: str, query: str) -> bool:
-        return query.strip().lower() in (name.lower(), *self._entries[name].spec.aliases)
+        return query.strip().lower() in (name.lower(), *self._specs[name].aliases)
 
     def _remove(self, name: str) -> None:
+        del self._specs[name]
         for word in self._entries.pop(name).words:
             holders = self._weights[word]
             holders.pop(name, None)
@@ -113,14 +110,14 @@ class Index:
         self._weighed = len(self._entries)
         lengths = [sum(entry.words.values()) for entry in self._entries.values()]
         self._mean = sum(lengths) / max(len(lengths), 1) or 1.0
-        for entry in self._entries.values():
-            self._weigh(entry)
+        for name in self._entries:
+            self._weigh(name)
 
-    def _weigh(self, entry: _Entry) -> None:
-        length = sum(entry.words.values()) / self._mean
-        norm = _FREQUENCY * (1 - _LENGTH + _LENGTH * length)
-        for word, count in entry.words.items():
-            self._weights[word][entry.spec.name] = count * (_FREQUENCY + 1) / (count + norm)
+    def _weigh(self, name: str) -> None:
+        words = self._entries[name].words
+        norm = _FREQUENCY * (1 - _LENGTH + _LENGTH * sum(words.values()) / self._mean)
+        for word, count in words.items():
+            self._weights[word][name] = count * (_FREQUENCY + 1) / (count + norm)
 
 
 def _text_of(tool: Tool) -> str:
