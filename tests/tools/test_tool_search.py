@@ -11,6 +11,7 @@ from forge.tools import tool_search as module
 from forge.tools.tool_search import index as index_module
 from forge.tools.tool_search.index import Index
 from forge.tools.tool_search.meaning import Meaning
+from forge.tools.tool_search.words import weigh_words
 
 
 @pytest.fixture(scope="module")
@@ -156,8 +157,12 @@ def test_a_tool_added_later_is_found_and_a_removed_one_is_not(many):
 
 def test_only_new_and_changed_tools_are_indexed(many, monkeypatch):
     read = []
-    original = index_module.weigh_words
-    monkeypatch.setattr(index_module, "weigh_words", lambda tool: read.append(tool.spec.name) or original(tool))
+
+    def note(tool):
+        read.append(tool.spec.name)
+        return weigh_words(tool)
+
+    monkeypatch.setattr(index_module, "weigh_words", note)
     for query in ("weather", "issue", "pull"):
         many.call("tool_search", query=query)
     assert sorted(read) == sorted(set(many.registry) - {"tool_search", "run_code"}), "each tool once"

@@ -55,10 +55,9 @@ def name_parameters(tool: Tool) -> Iterable[str]:
 
 def summarize(tool: Tool) -> str:
     """Returns a tool's purpose as a text for an embedder: its name in words, the description, the parameters."""
-    name, properties = " ".join(_WORD.findall(tool.spec.name)), {}
-    if not hasattr(tool, "parameter_names"):
-        properties = tool.spec.parameters.get("properties")
-    parts = [f"{name}: {tool.spec.description}"]
+    knows_names = hasattr(tool, "parameter_names")  # its schema is not built for a search
+    properties = None if knows_names else tool.spec.parameters.get("properties")
+    parts = [f"{' '.join(_WORD.findall(tool.spec.name))}: {tool.spec.description}"]
     for key in name_parameters(tool):
         shown = properties.get(key) if isinstance(properties, Mapping) else None
         text = shown.get("description") if isinstance(shown, Mapping) else ""
