@@ -17,7 +17,7 @@ from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, stan
 from forge.core.arguments.provider_dialects import DIALECTS
 from forge.memory.minilm import MiniLM
 from forge.tools.tool_search import ToolSearch
-from forge.tools.tool_search.meaning import Embed
+from forge.tools.tool_search.vector_ranking import Embed
 from forge.tools.tool_search.words import summarize
 from scores.damage import DAMAGES, has_one_reading
 from scores.packages import from_pypi

@@ -10,7 +10,7 @@ from forge.core.tool import Tool
 from forge.tools import tool_search as module
 from forge.tools.tool_search import index as index_module
 from forge.tools.tool_search.index import Index
-from forge.tools.tool_search.meaning import Meaning
+from forge.tools.tool_search.vector_ranking import VectorRanking
 from forge.tools.tool_search.words import weigh_words
 
 
@@ -262,7 +262,7 @@ def test_the_vector_of_a_tool_is_made_once_and_shared_with_selections(many):
     assert len(embed.texts) == len(set(embed.texts))
     assert "weather in a city" in embed.texts
     selected = many.registry.select(lambda spec: True)
-    assert selected["tool_search"]._meaning is search(many)._meaning
+    assert selected["tool_search"]._ranking is search(many)._ranking
 
 
 def test_a_thousand_tools_are_not_all_embedded(many):
@@ -287,7 +287,7 @@ def test_a_slow_embedder_ranks_only_what_it_has_time_for(thousand):
     index.update(by_name(thousand))
     hits, total = index.rank_by_words("the thing with the number")
     embed = Topics()
-    ranked = Meaning(embed, seconds=0.0).rank("the thing", hits, index.tools)
+    ranked = VectorRanking(embed, seconds=0.0).rank("the thing", hits, index.tools)
     assert len(embed.texts) == 1 + 8
     assert {hit.tool.spec.name for hit in ranked} == {hit.tool.spec.name for hit in hits}
     assert total == 997

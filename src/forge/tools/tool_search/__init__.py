@@ -16,7 +16,7 @@ from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # the first search loads them
     from forge.tools.tool_search.index import Hit, Index
-    from forge.tools.tool_search.meaning import Embed, Meaning
+    from forge.tools.tool_search.vector_ranking import Embed, VectorRanking
 
 log = LazyLog(__name__)
 
@@ -34,11 +34,11 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
         self._lock = Lock()
         self._index: Index | None = None
         self._indexed = -1  # the version of the registry
-        self._meaning: Meaning | None = None
+        self._ranking: VectorRanking | None = None
 
     def inside(self, registry: ToolRegistry) -> ToolSearch:
         own = ToolSearch(registry)
-        own._meaning = self._meaning  # with the vectors that it has
+        own._ranking = self._ranking  # with the vectors that it has
         return own
 
     def rank_by_meaning(self, embed: Embed) -> ToolSearch:
@@ -46,9 +46,9 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
 
         The first search calls it.
         """
-        from forge.tools.tool_search.meaning import Meaning
+        from forge.tools.tool_search.vector_ranking import VectorRanking
 
-        self._meaning = Meaning(embed)
+        self._ranking = VectorRanking(embed)
         return self
 
     def run(
@@ -78,12 +78,12 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
             index = self._update_index(own_name)
             found, total = index.find_matching(query) if regex else index.rank_by_words(query)
             tools = index.tools
-        if regex or self._meaning is None:
+        if regex or self._ranking is None:
             return found, total
         try:
-            found = self._meaning.rank(query, found, tools)
+            found = self._ranking.rank(query, found, tools)
         except Exception as error:  # search works without it
-            self._meaning = None
+            self._ranking = None
             log.warning("tool_search ranks by words alone from now on, because the embedder failed: %r", error)
         return found, max(total, len(found))
 

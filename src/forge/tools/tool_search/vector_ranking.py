@@ -23,7 +23,7 @@ _FEW = 200  # tools: so many are all compared by meaning
 _MOST_VECTORS = 10_000  # kept
 
 
-class Meaning:
+class VectorRanking:
     """Compares queries and tools with an embedder. The vector of a tool is made once, when a search needs it."""
 
     def __init__(self, embed: Embed, seconds: float = SECONDS) -> None:
