@@ -40,6 +40,7 @@ permissions:
     - allow write notes/**
 agents: {scribe: {prompt: You write., tools: [{name: file_write}]}}
 memory: {enabled: true}
+labels: {untrusted: ["path:inbox/**"]}
 schedules:
   - {id: nightly, cron: "0 3 * * *", task: "Say hello."}
 """

@@ -86,6 +86,7 @@ def question_shape(console: ConsoleState, question: Question, runs: dict[str, Ru
         "arguments": request.get("arguments") or {},
         "parts": [{"permission": one[0], "target": one[1]} for one in request.get("parts") or ()],
         **{name: str(request.get(name, "")) for name in ("rule", "reason", "remember", "preview", "introduction")},
+        "traces": [_trace_shape(one) for one in request.get("traces") or ()],
         "question": str(request.get("question", "")),
         "editable": bool(request.get("editable", False)),
         "personal": bool(request.get("personal", False)),
@@ -98,6 +99,12 @@ def question_shape(console: ConsoleState, question: Question, runs: dict[str, Ru
         "status": "answered" if question.answer is not None else "over" if run.is_over else "open",
         "answer": _answer(question),
     }
+
+
+def _trace_shape(trace: Any) -> dict[str, str]:
+    """Returns where a value of the call comes from: the quote has the value between « and »."""
+    fields = trace if isinstance(trace, dict) else {}
+    return {name: str(fields.get(name, "")) for name in ("argument", "value", "kind", "origin", "quote")}
 
 
 def _answer(question: Question) -> dict[str, Any] | None:

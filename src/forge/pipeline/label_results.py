@@ -23,7 +23,7 @@ def label_results(settings: LabelSettings) -> Step:
     def look(ctx: ToolContext, result: ToolResult) -> ToolResult:
         provenance = current_provenance.get()
         labels = label_call(settings, ctx.spec, ctx.tool, ctx.arguments, ctx.scope)
-        if provenance is not None and ctx.spec.name in HOLDERS:
+        if provenance is not None and ctx.spec.name in HOLDERS and not _is_closed(ctx, result):
             labels = merge_labels(labels, provenance.take_inner(ctx.call.id))
         if not labels and not result.labels:
             return result
@@ -36,3 +36,8 @@ def label_results(settings: LabelSettings) -> Step:
         return spec.name in HOLDERS or may_label(spec, settings)
 
     return make_look_step(look, screens=True, applies=applies, labels=settings)
+
+
+def _is_closed(ctx: ToolContext, result: ToolResult) -> bool:
+    """Says whether it is an answer from quarantine, whose possible values were all known before."""
+    return ctx.spec.name == "task" and result.data.get("closed") is True

@@ -91,7 +91,8 @@ def request_to_json(request: PermissionRequest) -> dict[str, Any]:
 
 
 def _words(trace: Trace) -> list[tuple[str, str]]:
-    return [("argument", trace.argument), ("value", trace.value), ("origin", trace.origin), ("quote", trace.quote)]
+    names = ("argument", "value", "kind", "origin", "quote")
+    return [(name, getattr(trace, name)) for name in names]
 
 
 def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:

@@ -6,9 +6,11 @@ import asyncio
 from dataclasses import replace
 from hashlib import sha256
 
+from forge.agent.labels import LABELS
 from forge.agent.subagent import Order, make_report
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.label import Label, merge_labels, read_labels
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
@@ -18,6 +20,7 @@ from forge.durable.engine.tracing import carrier
 from forge.durable.store.results import run_result
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.store.step_json import result_from_json
+from forge.permissions.labels.settings import current_provenance
 
 ONLY = "only_call"  # in a run's scope: it runs its one open call, without a model
 
@@ -33,11 +36,12 @@ async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
         earlier = await asyncio.to_thread(_load_earlier, attempt, order.task_id) if order.task_id else []
         system = [] if earlier else [Message("system", find_agent(attempt.context.agents, name).system_prompt())]
         new = _new_run(attempt, child, name, ctx.call, ctx.scope)
-        messages = (*earlier, *system, Message("user", order.prompt))
+        messages = (*earlier, *system, Message("user", order.prompt, extra=_label_prompt()))
         run = await _start_run(attempt, replace(new, prompt=order.prompt, messages=messages))
     if not run.is_over:
         raise Waiting(f"it waits for the sub-agent's run {run.id}", kind="run", run=run.id)
-    return make_report(run_result(run), run.id, order.description)
+    report = make_report(run_result(run), run.id, order.description)
+    return replace(report, labels=await asyncio.to_thread(_find_labels, attempt, run.id))
 
 
 async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
@@ -61,6 +65,18 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
         words = f"its run {run.id} on {offer} ended without a result: {run.status}"
         raise ToolError(words, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
     return result_from_json(stored)
+
+
+def _label_prompt() -> dict[str, list[list[str]]]:
+    """Returns the labels of a sub-agent's task: a model wrote it, after it read what the run has read."""
+    provenance = current_provenance.get()
+    labels = provenance.labels if provenance is not None else ()
+    return {LABELS: [list(label) for label in labels]} if labels else {}
+
+
+def _find_labels(attempt: Attempt, run_id: str) -> tuple[Label, ...]:
+    """Returns the labels of what a sub-agent read: its report may repeat it."""
+    return merge_labels(*(read_labels(message.extra.get(LABELS)) for message in attempt.store.messages(run_id)))
 
 
 def _child_id(parent: str, call: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 from forge.agent.message_json import export_message, import_message, list_in, text_in
 from forge.core.errors import ErrorKind
+from forge.core.label import read_labels
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.durable.store.rows import Ending, Outcome, Wait
@@ -32,6 +33,8 @@ def result_to_json(result: ToolResult) -> dict[str, Any]:
         wire["failure"] = failure_to_json(result.failure)
     if result.pending:
         wire["pending"] = True
+    if result.labels:
+        wire["labels"] = [[label.kind, sendable(label.origin)] for label in result.labels]
     return wire
 
 
@@ -48,6 +51,7 @@ def result_from_json(wire: Any) -> ToolResult:
         attachments=tuple(_attachment_from_json(one) for one in list_in(wire, "attachments")),
         failure=None if failure is None else failure_from_json(failure),
         pending=_flag(wire, "pending"),
+        labels=read_labels(wire.get("labels")),
     )
 
 

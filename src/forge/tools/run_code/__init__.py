@@ -16,6 +16,7 @@ from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
+from forge.tools.run_code.origins import ScriptOrigins
 
 if TYPE_CHECKING:
     from forge.tools.run_code.interpreter import ScriptCall, ScriptLimits
@@ -70,7 +71,7 @@ class RunCode(
         if len(code) > MAX_CODE:
             words = f"the script has {len(code):,} characters; the limit is {MAX_CODE:,}"
             raise ToolError(words, ErrorKind.VALIDATION, "Write a shorter one.")
-        return await _Script(ctx, self._find_tools(code), self._store()).run(code, self._limits)
+        return await _Script(ctx, self._find_tools(code), self._store(), code).run(code, self._limits)
 
     def _store(self) -> JournalStore:
         from forge.tools.run_code.journal import MemoryJournals, journal_store
@@ -136,9 +137,10 @@ def enter_code_mode(registry: ToolRegistry) -> None:
 class _Script:
     """One run of a script."""
 
-    def __init__(self, ctx: ToolContext, tools: Mapping[str, ToolSpec], store: JournalStore) -> None:
+    def __init__(self, ctx: ToolContext, tools: Mapping[str, ToolSpec], store: JournalStore, code: str) -> None:
         self._ctx, self._tools, self._store = ctx, tools, store
         self._journal: Journal | None = None
+        self._origins = ScriptOrigins(code, ctx.call.id)
 
     async def run(self, code: str, limits: ScriptLimits | None) -> ToolResult:
         from forge.tools.run_code.interpreter import Interpreter, ScriptLimits
@@ -168,12 +170,16 @@ class _Script:
         if len(call.values) > len(names):
             raise CallFailed("TypeError", f"{call.function} takes {len(names)} arguments, not {len(call.values)}")
         arguments = plain({**dict(zip(names, call.values, strict=False)), **call.named})
+        self._origins.note_arguments(arguments)
         result = self._journal.find(call.number, spec.name, arguments)
         if result is None:
             result = await self._ctx.run_tool(spec.name, arguments, number=call.number)
             if result.failure is not None and isinstance(result.failure.cause, Waiting):
                 raise result.failure.cause
             self._journal.keep(call.number, spec.name, arguments, result)
+            self._origins.note_result(result)
+        else:
+            self._origins.note_stored(result)
         if result.failure is not None:
             raise CallFailed(_EXCEPTIONS.get(result.failure.kind, "RuntimeError"), result.failure.text())
         return _value_of(spec, result)

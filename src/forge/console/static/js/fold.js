@@ -187,6 +187,7 @@ const ADDING = {
                 target: event.target,
                 rule: event.rule,
                 others: event.others ?? [],
+                origins: event.origins ?? [],
             };
             item.answered = null;
         }

@@ -13,6 +13,9 @@ import { questionCard } from "./question.js";
 import { appView } from "./mcp_app.js";
 import { report } from "./notices.js";
 import { textBox, textView } from "./text_view.js";
+import { markedText } from "./traces.js";
+
+const MOST_ORIGINS = 20;
 
 const LARGEST_PICTURE = 8_000_000;
 const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
@@ -199,7 +202,7 @@ function askedLine(item) {
     const told = item.answered
         ? `${words[item.answered.answer] ?? item.answered.answer} by ${item.answered.by || "a person"} after ${duration(item.answered.at - item.asked.at)}`
         : "not answered yet";
-    return h(
+    const line = h(
         "p",
         { class: "quiet asked" },
         "Asked for permission: ",
@@ -210,6 +213,9 @@ function askedLine(item) {
         ": ",
         told,
     );
+    if (!item.asked.origins?.length) return line;
+    const origins = item.asked.origins.slice(0, MOST_ORIGINS).map((one) => h("li", {}, markedText(String(one))));
+    return h("div", {}, line, h("ul", { class: "traces" }, origins));
 }
 
 function progressLine({ title, data }) {

@@ -8,6 +8,7 @@ import { differenceBox, givenValues } from "./diff.js";
 import { codeBlock, copyMenu, forgeCommand, jsonText, linkTo } from "./copy_menu.js";
 import { badge } from "./marks.js";
 import { textBox } from "./text_view.js";
+import { traceList } from "./traces.js";
 
 const MOST_PARTS = 100;
 
@@ -30,6 +31,7 @@ export function questionFacts(question, { isInRun, level, form }) {
             ? section(`${parts.length - MOST_PARTS} more targets`, textBox(parts.slice(MOST_PARTS).map(partText).join("\n")))
             : null,
         question.reason ? h("p", { class: "why" }, "Reason: ", question.reason) : null,
+        question.traces?.length ? section("Where it comes from", traceList(question.traces)) : null,
         question.introduction
             ? section(
                   "This tool is not approved yet. Its description",
