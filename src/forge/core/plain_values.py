@@ -44,7 +44,8 @@ def clip_bytes(text: str, most_bytes: int) -> str:
 
 def visible(text: str) -> str:
     """Writes out characters that would steer a screen or turn its direction, as in ⟨U+001B⟩. Lines stay lines."""
-    if text.isprintable() or text.replace("\n", "").isprintable():  # as most texts are: no pattern is needed
+    one_line = text.replace("\n", "") if "\n" in text else text
+    if one_line.isprintable():  # as most texts are: no pattern is needed
         return text
     return re.sub(_STEERS, lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 

@@ -203,15 +203,10 @@ class ToolResult:
 
     def with_data(self, **entries: Any) -> ToolResult:
         """Returns this result with further entries for programs."""
-        made = self._from_text(self.for_llm, {**self.data, **entries})
-        made.for_user, made.silent, made.title, made.attachments = (
-            self.for_user,
-            self.silent,
-            self.title,
-            self.attachments,
-        )
-        made.failure, made.pending, made.whole = self.failure, self.pending, self.whole
-        made.labels = self.labels
+        made = object.__new__(type(self))  # without `__init__`: repaired calls pay for this
+        made.for_llm, made.for_user, made.silent, made.title = self.for_llm, self.for_user, self.silent, self.title
+        made.data, made.attachments, made.failure = {**self.data, **entries}, self.attachments, self.failure
+        made.pending, made.whole, made.labels = self.pending, self.whole, self.labels
         return made
 
     @classmethod
@@ -264,7 +259,9 @@ class ToolResult:
             kind = ErrorKind.TIMEOUT if isinstance(error, TimeoutError) else ErrorKind.SYSTEM
             failure = Failure(words, kind, cause=error)
         text = visible(f"{during}: {words}\n{hint}" if hint else f"{during}: {words}")
-        return cls(for_llm=text if text.isascii() else sendable(text), failure=failure)
+        made = cls._from_text(text if text.isascii() else sendable(text), {})
+        made.failure = failure
+        return made
 
     def masked(self, mask: Callable[[Any], Any]) -> ToolResult:
         """Returns the result with every text in it passed through `mask`."""

@@ -88,15 +88,15 @@ def read_written(text: str) -> Any:
         pass
     text = text.strip()
     found = scan(text)
-    return load(found) if found is not None and found.end == len(text) and not found.missing else None
+    return load(found.json) if found is not None and found.end == len(text) and not found.missing else None
 
 
-def load(found: Scanned, closers: str = "") -> Any:
-    """Returns the value of a scanned text; None where its tokens are no JSON."""
+def load(json_text: str) -> Any:
+    """Returns the value of a text that was respelt as JSON; None where it is none."""
     import pydantic_core
 
     try:
-        return pydantic_core.from_json(found.json + closers, allow_inf_nan=False)
+        return pydantic_core.from_json(json_text, allow_inf_nan=False)
     except (ValueError, TypeError, RecursionError):
         return None
 

@@ -22,6 +22,7 @@ LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a va
 _SHOWN_CHOICES = 120  # characters of them in an error
 LONGEST_KEY = 100  # of an unknown argument that is compared with the known ones
 _VALIDATION = ErrorKind.VALIDATION  # looking up an enum member costs more than the rest of the line
+_SHORT_ERROR = 250  # characters, which no text encodes in more than the bytes of the longest
 LONGEST_ERROR = 1_000  # bytes, so that an error with its call and its example stays under 2 kB
 
 Path = tuple[str | int, ...]
@@ -57,10 +58,14 @@ class Repaired(dict[str, Any]):
     """Validated arguments that were repaired and differ from the sent ones."""
 
     __slots__ = ("repaired",)
+    repaired: list[str]
 
-    def __init__(self, values: Mapping[str, Any], repaired: list[str]) -> None:
-        super().__init__(values)
-        self.repaired = repaired
+
+def mark_repaired(values: Mapping[str, Any], notes: list[str]) -> Repaired:
+    """Returns the arguments with notes on their repairs."""
+    made = Repaired(values)
+    made.repaired = notes
+    return made
 
 
 def as_text(arguments: Mapping[str, Any] | str) -> str:
@@ -146,12 +151,18 @@ def make_help(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str
 
 def explain(problems: list[Problem], known: ArgumentHelp) -> ToolError:
     """Explains every wrong field with its path, near names and choices; then shows a correct call."""
-    wrong = _merge_problems(problems)
-    few = wrong if len(wrong) <= MOST_PROBLEMS else wrong[:MOST_PROBLEMS]
-    shown = [_render_problem(problem, known)[:LONGEST_PROBLEM] for problem in few]
-    if len(wrong) > len(shown):
-        shown.append(f"and {len(wrong) - len(shown)} more")
-    return ToolError(clip_bytes("; ".join(shown), LONGEST_ERROR), _VALIDATION, known.suggestion)
+    wrong = problems if type(problems) is FlatProblems else _merge_problems(problems)
+    shown = [render_problem(problem, known) for problem in wrong[:MOST_PROBLEMS]]
+    if len(wrong) > MOST_PROBLEMS:
+        shown.append(f"and {len(wrong) - MOST_PROBLEMS} more")
+    return make_argument_error(shown, known)
+
+
+def make_argument_error(shown: list[str], known: ArgumentHelp) -> ToolError:
+    text = "; ".join(shown)
+    if len(text) > _SHORT_ERROR:
+        text = clip_bytes(text, LONGEST_ERROR)
+    return ToolError(text, _VALIDATION, known.suggestion)
 
 
 def list_choices(expected: str) -> list[str]:
@@ -210,8 +221,6 @@ def make_unreadable_error(text: str, words: str) -> ToolError:
 
 def _merge_problems(problems: list[Problem]) -> list[Problem]:
     """Merges type problems of one path into one: a union reports every branch it tried."""
-    if type(problems) is FlatProblems:
-        return problems
     paths = set()
     nested = False
     for problem in problems:
@@ -232,36 +241,42 @@ def _merge_problems(problems: list[Problem]) -> list[Problem]:
     return list(by_path.values())
 
 
-def _render_problem(problem: Problem, known: ArgumentHelp) -> str:
-    path, kind, _, value, _ = problem
+def render_problem(problem: tuple[Path, str, str, Any, str], known: ArgumentHelp) -> str:
+    """Renders a `Problem`, or its fields."""
+    path, kind, expected, value, message = problem
     where = str(path[0])[:80] if len(path) == 1 else render_path(path)
-    if kind == "type":
-        got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
-        return f"{where}: expected {problem.expected}, got {got}"
     if kind == "missing":
         return f"{where}: required, but missing"
-    if kind == "choice":
-        hint = near(value, list_choices(problem.expected), 1) if isinstance(value, str) else []
+    if kind == "type":
+        got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
+        text = f"{where}: expected {expected}, got {got}"
+    elif kind == "unknown":
+        text = f"{where}: unknown argument{_suggest_names(path, known)}"
+    elif kind == "choice":
+        hint = near(value, list_choices(expected), 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
-        return f"{where}: {brief(value)} is not one of {problem.expected[:_SHOWN_CHOICES]}{meant}"
-    if kind == "unknown":
-        return f"{where}: unknown argument{_suggest_names(path, known)}"
-    return f"{where}: {problem.message}" if value is None else f"{where}: {problem.message}, got {brief(value)}"
+        text = f"{where}: {brief(value)} is not one of {expected[:_SHOWN_CHOICES]}{meant}"
+    else:
+        text = f"{where}: {message}" if value is None else f"{where}: {message}, got {brief(value)}"
+    return text[:LONGEST_PROBLEM]
 
 
 def _suggest_names(path: Path, known: ArgumentHelp) -> str:
-    if not path:
-        return ""
-    key = str(path[-1])
-    if len(path) > 1:
+    if len(path) == 1:
+        names, listed, aliases = known.names, known.listed, known.aliases
+        hints = _find_hints(str(path[0])[:LONGEST_KEY], (*names, *aliases) if aliases else names)
+    elif path:
+        key = str(path[-1])
         names = tuple(name for name in known.names_by_path.names(path[:-1]).known if name != key)  # of another branch
-        listed = ", ".join(names) or "none"
+        hints, listed, aliases = _find_hints(key[:LONGEST_KEY], names), ", ".join(names) or "none", {}
     else:
-        names = (*known.names, *known.aliases) if known.aliases else known.names
-        listed = known.listed
-    hints = close_names(key[:LONGEST_KEY], names, True)[:3] or _near(key[:LONGEST_KEY], names, 1)
+        return ""
     if not hints:
         return f"; known: {listed}"
-    aliases = known.aliases if len(path) == 1 else {}
     meant = " or ".join(dict.fromkeys([f'"{aliases.get(hint, hint)}"' for hint in hints]))
     return f"; did you mean {meant}?"
+
+
+@lru_cache(maxsize=1_000)  # models repeat their mistakes
+def _find_hints(key: str, names: tuple[str, ...]) -> list[str]:
+    return close_names(key, names, True)[:3] or _near(key, names, 1)

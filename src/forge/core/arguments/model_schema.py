@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from forge.core.arguments.checks import Repaired, as_text
+from forge.core.arguments.checks import Repaired, as_text, mark_repaired
 from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
 from forge.core.arguments.signature import without_titles
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -42,7 +42,7 @@ def parser_of(
         except ValidationError as error:
             raise _explain_error(error) from None
         values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
-        return Repaired(values, data.repaired) if isinstance(data, Repaired) else values
+        return mark_repaired(values, data.repaired) if isinstance(data, Repaired) else values
 
     return parse_and_validate
 

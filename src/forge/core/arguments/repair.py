@@ -17,6 +17,7 @@ from forge.core.arguments.checks import (
     Repaired,
     check_amount,
     list_choices,
+    mark_repaired,
     render_path,
 )
 from forge.core.arguments.schema_names import Names, NamesByPath
@@ -30,6 +31,7 @@ MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
+_NOT_TEXT = ("integer", "number", "boolean")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
 Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
@@ -52,17 +54,19 @@ def is_hopeless(problems: list[Problem]) -> bool:
         return True
     unknown, missing = 0, False
     contested: set[Path] | None = None
-    for problem in problems:
-        if problem.kind == "unknown":
+    for path, kind, expected, value, _ in problems:
+        if kind == "unknown":
             unknown += 1
             if unknown > MOST_UNKNOWN:
                 return True
-        elif problem.kind == "missing":
+        elif kind == "missing":
             missing = True
-        elif problem.value is not None and _convert_value(problem) is None:  # null may stand for a default
+        elif value is not None and convert(kind, value, expected) is None:  # null may stand for a default
+            if type(problems) is FlatProblems:
+                return True
             if contested is None:
-                contested = set() if type(problems) is FlatProblems else _find_contested(problems)
-            if problem.path not in contested:
+                contested = _find_contested(problems)
+            if path not in contested:
                 return True
     return missing and not unknown
 
@@ -92,11 +96,16 @@ class Repairing:
         self.allowed = spec.allowed_repairs
         self.names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
         self.names_by_path = NamesByPath(schema)
+        self._is_quick = self.allowed == REPAIRS and not spec.argument_aliases
         self._renamed = {*spec.argument_aliases, *(WRAPPERS if "wrapping" in self.allowed else ())}
 
     def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
         """Says whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
-        return not self._renamed.isdisjoint(sent) or (bool(self.allowed) and not is_hopeless(problems))
+        return self.is_renamed(sent) or (bool(self.allowed) and not is_hopeless(problems))
+
+    def is_renamed(self, sent: Mapping[str, Any]) -> bool:
+        """Says whether the arguments may be under another key: an alias, or a wrapper."""
+        return not self._renamed.isdisjoint(sent)
 
     @cached_property
     def _plain_types(self) -> dict[str, str]:
@@ -115,27 +124,39 @@ class Repairing:
 
         None: it is another case, and `repair` decides.
         """
-        if self.allowed != REPAIRS or self.spec.argument_aliases or len(sent) > MOST_UNKNOWN:
+        if not self._is_quick or len(sent) > MOST_UNKNOWN:
             return None
+        if not self._renamed.isdisjoint(sent):
+            return self._unwrap_quickly(sent)
+        types = self._plain_types
         repaired: dict[str, Any] = {}
         notes: list[str] = []
         for key, value in sent.items():
-            name, expected = key, self._plain_types.get(key)
+            expected = types.get(key)
             if expected is None:
-                name = self._spellings.get(fold_name(key), "")
-                if not name or name in sent or name in repaired:
+                name = self._spellings.get(fold_name(key))
+                if name is None or name in sent or name in repaired:
                     return None
                 notes.append(f"{key[:80]} → {name}")
-                expected = self._plain_types[name]
-            if type(value) is str and expected in ("integer", "number", "boolean"):
-                new = _convert_text(value, expected)
-                if new is None:
-                    return None
-                notes.append(f"{name}: {brief(value)} → {brief(new)}")
+                key, expected = name, types[name]
+            if type(value) is str and expected in _NOT_TEXT:
+                if expected == "integer" and _is_short_number(value):
+                    new: Any = int(value)
+                    notes.append(f'{key}: "{value}" → {new}')
+                else:
+                    new = _convert_text(value, expected)
+                    if new is None:
+                        return None
+                    notes.append(f"{key}: {brief(value)} → {brief(new)}")
                 value = new
-            repaired[name] = value
+            repaired[key] = value
         found = self.check(repaired) if 0 < len(notes) <= MOST_NOTES else None
-        return Repaired(found, notes) if isinstance(found, dict) else None
+        return mark_repaired(found, notes) if type(found) is dict else None
+
+    def _unwrap_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
+        inside = unwrap(sent, self.names.known, self.spec)
+        found = self.check(inside[1]) if inside is not None else None
+        return mark_repaired(found, [_note_wrapper(inside[0])]) if inside and isinstance(found, dict) else None
 
     def repair(self, data: dict[str, Any], found: dict[str, Any] | list[Problem], notes: list[str]) -> Any:
         """Repairs what `check` found wrong with the data. Returns the arguments, or the problems that are left.
@@ -147,12 +168,12 @@ class Repairing:
             if inside is not None:
                 key, data = inside
                 data = resolve_aliases(data, self.spec.argument_aliases)
-                found, notes = self.check(data), [*notes, f"took the arguments out of {brief(key)}"]
+                found, notes = self.check(data), [*notes, _note_wrapper(key)]
         if isinstance(found, list) and self.allowed:
             found = self._repair_problems(data, found)
         if isinstance(found, list) or not notes:
             return found
-        return Repaired(found, notes + (found.repaired if isinstance(found, Repaired) else []))
+        return mark_repaired(found, notes + (found.repaired if isinstance(found, Repaired) else []))
 
     def _repair_problems(self, data: dict[str, Any], problems: list[Problem]) -> Any:
         """Repairs problems without loss. Returns a `Repaired`, or the problems that are left."""
@@ -172,7 +193,7 @@ class Repairing:
             repaired += notes.values()
             checked = self.check(data)
             if not isinstance(checked, list):
-                return Repaired(checked, _limit_notes(repaired))
+                return mark_repaired(checked, _limit_notes(repaired))
             left = checked
         return left
 
@@ -214,6 +235,10 @@ def _make_ambiguous_error(path: Path, problems: list[Problem]) -> ToolError:
     readings = " or ".join(brief(one) for one in _converted(problems[:3]))
     words = f"{render_path(path)}: {brief(problems[0].value)} has two readings: {readings}"
     return ToolError(words, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
+
+
+def _note_wrapper(key: str) -> str:
+    return f"took the arguments out of {brief(key)}"
 
 
 def _limit_notes(notes: list[str]) -> list[str]:
@@ -263,18 +288,19 @@ def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapp
 
 def _convert_value(problem: Problem) -> Any:
     """Converts the value to the expected type, or returns None where something would be lost."""
-    value, expected = problem.value, problem.expected
-    if problem.kind == "choice":
-        return _convert_choice(value, expected)
-    if problem.kind != "type":
-        return None
-    if isinstance(value, str):
-        return _convert_text(value, expected)
-    if expected == "integer" and isinstance(value, float) and value.is_integer():
-        return int(value)
-    if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
-        return [value]
-    return None
+    return convert(problem.kind, problem.value, problem.expected)
+
+
+def convert(kind: str, value: Any, expected: str) -> Any:
+    """Converts a value of a problem of this kind; None where something would be lost."""
+    if kind == "type":
+        if type(value) is str:
+            return _convert_text(value, expected)
+        if expected == "integer" and isinstance(value, float) and value.is_integer():
+            return int(value)
+        if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
+            return [value]
+    return _convert_choice(value, expected) if kind == "choice" else None
 
 
 def _convert_choice(value: Any, expected: str) -> Any:
@@ -288,9 +314,15 @@ def _convert_choice(value: Any, expected: str) -> Any:
     return meant.pop() if len(meant) == 1 else None
 
 
+def _is_short_number(text: str) -> bool:
+    return text.isdigit() and text.isascii() and len(text) < 18
+
+
 def _convert_text(text: str, expected: str) -> Any:
     if expected == "string":
         return None
+    if expected == "integer" and _is_short_number(text):
+        return int(text)
     stripped = text.strip()
     if expected == "integer":
         return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None

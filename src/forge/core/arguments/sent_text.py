@@ -14,6 +14,7 @@ from forge.core.spec import Permission, ToolSpec
 DEEPEST = 2  # JSON strings inside each other
 
 _FENCE = re.compile(r"`{3,}[ \t]*[A-Za-z0-9_+-]{0,20}\s*$")  # at the end of the text before the object
+_FENCES = ("```json", "```")  # as nearly all are
 _FENCE_END = re.compile(r"^\s*`{3,}\s*")
 _QUOTED_KEY = re.compile(r"""["'][^"']{0,100}["']\s{0,20}:""")
 _NOTES = {
@@ -30,6 +31,73 @@ class SentText(NamedTuple):
 
     data: dict[str, Any]
     notes: list[str]
+
+
+class Respelt(NamedTuple):
+    """A text that may be the JSON that was meant, and notes on the repairs. It has not been read yet."""
+
+    json: str
+    notes: list[str]
+
+
+def respell(text: str, spec: ToolSpec) -> Respelt | None:
+    """Corrects the commonest slips without reading the text: one slip each of a kind, and no mixed quotes.
+
+    The text must not be JSON. Where the returned text is JSON, it is the only reading. None, or a text that is no
+    JSON: `read_sent` decides.
+    """
+    text = text.strip()
+    start, end = text.find("{"), text.rfind("}") + 1
+    if start < 0 or text[0] == "[" or len(text) > LONGEST:
+        return None
+    if text[0] == '"':
+        return _decode(text) if "encoding" in spec.allowed_repairs else None
+    kinds: list[str] = []
+    closing = ""
+    if text.count("{") - text.count("}") == 1:
+        if not _only_reads(spec):
+            return None
+        end, inner, closing = len(text), text[start:], "}"
+    elif end <= start:
+        return None
+    else:
+        inner = text[start:end]
+        body = inner[:-1].rstrip()
+        if body[-1:] == ",":
+            inner = f"{body[:-1].rstrip()}}}"
+            kinds.append("commas")
+    if "'" in inner and '"' not in inner and "\\" not in inner:
+        inner = _respell_python(inner)
+        kinds.append("quotes")
+    if closing:
+        kinds.append("closing")
+    if (kinds and inner in ("{", "{}")) or not spec.allowed_repairs.issuperset(kinds):
+        return None
+    notes = [_NOTES[kind] for kind in kinds]
+    if start or end < len(text):
+        around = _read_around(text[:start], text[end:], spec.allowed_repairs)
+        if around is None:
+            return None
+        notes += around
+    return Respelt(inner + closing, notes) if notes else None
+
+
+def _decode(text: str) -> Respelt | None:
+    """Returns the text of an object that a JSON string spells."""
+    inside = load(text)
+    if not isinstance(inside, str) or inside.lstrip()[:1] != "{" or "NaN" in inside or "Infinity" in inside:
+        return None
+    return Respelt(inside, [_NOTES["encoding"]])
+
+
+def _respell_python(text: str) -> str:
+    """Spells as JSON what stands between single quotes, and Python's words outside of them."""
+    if "True" not in text and "False" not in text and "None" not in text:
+        return text.replace("'", '"')
+    pieces = text.split("'")
+    for index in range(0, len(pieces), 2):
+        pieces[index] = pieces[index].replace("True", "true").replace("False", "false").replace("None", "null")
+    return '"'.join(pieces)
 
 
 def read_sent(text: str, spec: ToolSpec) -> SentText:
@@ -69,6 +137,8 @@ class _Reading:
             return None
         if text.startswith('{\\"', start):
             return self._read_escaped(text)
+        if (respelt := respell(text, self._spec)) is not None and isinstance(data := load(respelt.json), dict):
+            return SentText(data, respelt.notes)
         found = scan(text, start)
         if found is None:
             return None
@@ -76,8 +146,10 @@ class _Reading:
         if found.missing:
             kinds["closing"] = None
             self._check_completable(text, found)
-        data = load(found, found.missing)
-        notes = self._read_around(text, start, found, data) if isinstance(data, dict) else None
+        data = load(found.json + found.missing)
+        if not isinstance(data, dict):
+            return None
+        notes = _read_around(text[:start], text[found.end :], self._allowed, data)
         if notes is None or not kinds.keys() <= self._allowed:
             return None
         return SentText(data, [_NOTES[kind] for kind in kinds] + notes)
@@ -113,47 +185,66 @@ class _Reading:
         """Refuses to complete an object of which more than its last brace is missing, or whose tool changes things."""
         if found.missing != "}" or not found.ends_in_value or "closing" not in self._allowed:
             raise make_cut_error(text, "Send the whole call again.")
-        if self._spec.confirm or (self._spec.permissions | self._spec.optional_permissions) - {Permission.READ}:
+        if not _only_reads(self._spec):
             raise make_cut_error(
                 text, "Only calls that read are completed; this tool may change something. Send the whole call again."
             )
 
-    def _read_around(self, text: str, start: int, found: Scanned, data: dict[str, Any]) -> list[str] | None:
-        """Returns notes about the text around the object; None where it may be a part of the call."""
-        before, after, notes = text[:start].strip(), text[found.end :].strip(), list[str]()
-        if fence := _FENCE.search(before):
-            before, after = before[: fence.start()].strip(), _FENCE_END.sub("", after, count=1).strip()
-            if "fence" not in self._allowed:
-                return None
-            notes.append(_NOTES["fence"])
-        if after and not after.strip("}]"):
-            if "closing" not in self._allowed:
-                return None
-            notes.append("removed brackets behind the object")
-            after = ""
-        if not before and not after:
-            return notes
-        if "prose" not in self._allowed or set(before) & set("[]}(") or _QUOTED_KEY.search(before):
-            return None
-        if "{" in after:
-            return self._compare_second(after, data, notes)
-        if "}" in after or after[:1] in (",", ":", "]") or _QUOTED_KEY.search(after):
-            return None
-        return [*notes, f"ignored the text around the JSON: {brief(before or after)}"]
 
-    def _compare_second(self, after: str, data: dict[str, Any], notes: list[str]) -> list[str] | None:
-        """Reads the next object behind the first. The same object again changes nothing."""
-        start = after.index("{")
-        second = scan(after, start)
-        other = load(second) if second is not None and not second.missing else None
-        if second is None or not isinstance(other, dict):
+def _only_reads(spec: ToolSpec) -> bool:
+    """Says whether a call that was cut may be completed: it changes nothing."""
+    return not spec.confirm and not (spec.permissions | spec.optional_permissions) - {Permission.READ}
+
+
+def _read_around(
+    before: str, after: str, allowed: frozenset[str], data: dict[str, Any] | None = None
+) -> list[str] | None:
+    """Returns notes about the text around the object; None where it may be a part of the call.
+
+    Without the `data` of the object, another object behind it is not looked at.
+    """
+    before, after, notes = before.strip(), after.strip(), list[str]()
+    if before in _FENCES and after == "```":
+        before = after = ""
+        if "fence" not in allowed:
             return None
-        if other != data:
-            words = f"the arguments have two readings: {brief(data)} or {brief(other)}"
-            raise ToolError(words, ErrorKind.VALIDATION, "Send one JSON object; make two calls if you meant both.")
-        if "{" in after[second.end :]:
-            return self._compare_second(after[second.end :], data, notes)
-        return [*notes, "ignored a repetition of the object"]
+        notes.append(_NOTES["fence"])
+    elif before and (fence := _FENCE.search(before)):
+        before, after = before[: fence.start()].strip(), _FENCE_END.sub("", after, count=1).strip()
+        if "fence" not in allowed:
+            return None
+        notes.append(_NOTES["fence"])
+    if after and not after.strip("}]"):
+        if "closing" not in allowed:
+            return None
+        notes.append("removed brackets behind the object")
+        after = ""
+    if not before and not after:
+        return notes
+    if "prose" not in allowed:
+        return None
+    if before and (set(before) & set("[]}(") or _QUOTED_KEY.search(before)):
+        return None
+    if "{" in after:
+        return _compare_second(after, data, notes) if data is not None else None
+    if "}" in after or after[:1] in (",", ":", "]") or _QUOTED_KEY.search(after):
+        return None
+    return [*notes, f"ignored the text around the JSON: {brief(before or after)}"]
+
+
+def _compare_second(after: str, data: dict[str, Any], notes: list[str]) -> list[str] | None:
+    """Reads the next object behind the first. The same object again changes nothing."""
+    start = after.index("{")
+    second = scan(after, start)
+    other = load(second.json) if second is not None and not second.missing else None
+    if second is None or not isinstance(other, dict):
+        return None
+    if other != data:
+        words = f"the arguments have two readings: {brief(data)} or {brief(other)}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Send one JSON object; make two calls if you meant both.")
+    if "{" in after[second.end :]:
+        return _compare_second(after[second.end :], data, notes)
+    return [*notes, "ignored a repetition of the object"]
 
 
 def make_cut_error(text: str, suggestion: str) -> ToolError:

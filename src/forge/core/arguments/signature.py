@@ -9,20 +9,7 @@ from functools import cache, cached_property
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from forge.core.arguments.call_style import takes
-from forge.core.arguments.checks import (
-    LONGEST_CHOICES,
-    MOST_PARTS,
-    MOST_REPAIRED,
-    FlatProblems,
-    Path,
-    Problem,
-    as_text,
-    check_amount,
-    explain,
-    is_readable,
-    make_help,
-    near,
-)
+from forge.core.arguments.checks import MOST_PARTS, as_text, check_amount, is_readable, near
 from forge.core.arguments.description import documented_parameters
 from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
 from forge.core.arguments.parameters import Setting
@@ -33,20 +20,6 @@ from forge.core.plain_values import plain
 from forge.core.run_deps import declared_type
 from forge.core.spec import JsonSchema, ToolSpec
 
-_problem = Problem._make  # half the price of calling the class
-_KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
-    **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
-    **dict.fromkeys(("bool_type", "bool_parsing"), ("type", "boolean")),
-    "string_type": ("type", "string"),
-    **dict.fromkeys(("list_type", "tuple_type", "set_type", "frozen_set_type"), ("type", "array")),
-    **dict.fromkeys(("dict_type", "model_type", "model_attributes_type", "dataclass_type"), ("type", "object")),
-    "none_required": ("type", "null"),
-    **dict.fromkeys(("missing", "missing_argument"), ("missing", "")),
-    **dict.fromkeys(("extra_forbidden", "unexpected_keyword_argument"), ("unknown", "")),
-    **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
-}
-_OTHER = ("", "")
 _REFUSED = {
     "VAR_POSITIONAL": "declare each argument, or one `list[...]` parameter",
     "VAR_KEYWORD": "declare each argument, or one `dict[str, ...]` parameter",
@@ -194,25 +167,16 @@ class Signature:
 
     def parser(self, spec: ToolSpec) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
         """Makes the `parse` of a typed tool: one pass for correct arguments, an explanation for wrong ones."""
-        from pydantic_core import ValidationError, to_json
-
-        from forge.core.arguments.example import example  # listing tools reads no arguments
-        from forge.core.arguments.repair import Repairing, resolve_aliases
-        from forge.core.arguments.sent_text import read_sent
+        from pydantic_core import ValidationError
 
         validate = make_closed_validator(self._adapter).validate_json
         defaults = self.defaults
-        help_text = cache(
-            lambda: make_help(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters))
-        )
 
-        def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
-            try:
-                return {**defaults, **validate(to_json(data), strict=True)}
-            except ValidationError as error:
-                return _problems(error.errors(include_url=False), lambda: data)
+        @cache
+        def second_reading() -> Any:
+            from forge.core.arguments.second_reading import SecondReading  # only where something is wrong
 
-        repairing = cache(lambda: Repairing(spec, spec.parameters, check))
+            return SecondReading(spec, validate, defaults)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             text = arguments if type(arguments) is str else as_text(arguments)
@@ -226,21 +190,9 @@ class Signature:
                     values: dict[str, Any] = validate(text, strict=True)
                     return {**defaults, **values} if defaults else values
                 except ValidationError as error:
-                    failed = error
-            data, notes = read_sent(text, spec)
-            if failed is None or notes or not spec.argument_aliases.keys().isdisjoint(data):
-                data = resolve_aliases(data, spec.argument_aliases)
-                found: Any = check(data)
-            elif (quickly := repairing().repair_quickly(data)) is not None:
-                return quickly
-            else:
-                found = _problems(failed.errors(include_url=False), lambda: data)
-                if not repairing().has_chance(found, data):
-                    raise explain(found, help_text())
-            found = repairing().repair(data, found, notes)
-            if isinstance(found, dict):
-                return found
-            raise explain(found, help_text())
+                    failed = error.with_traceback(None)  # it would hold this frame, which holds it
+            read: dict[str, Any] = second_reading().read(text, failed)
+            return read
 
         return parse
 
@@ -254,40 +206,6 @@ def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     return frozenset(one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY))
-
-
-def _problems(errors: list[Any], data: Callable[[], dict[str, Any]]) -> list[Problem]:
-    """Translates pydantic's errors into problems. The data is only read where a path is ambiguous."""
-    problems = []
-    whole: dict[str, Any] | None = None
-    if len(errors) > MOST_REPAIRED:
-        del errors[MOST_REPAIRED + 1 :]
-    for one in errors:
-        kind, expected = _KINDS.get(one["type"], _OTHER)
-        path, message = one["loc"], ""
-        if len(path) != 1:  # the last part of an absent argument is not in the data
-            whole = data() if whole is None else whole
-            path = _find_real_path(path, whole, absent=kind in ("missing", "unknown"))
-        if kind == "choice":
-            expected = one["ctx"]["expected"].replace(" or ", ", ")[:LONGEST_CHOICES]
-        elif not kind:
-            message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
-        problems.append(_problem((path, kind, expected, one["input"], message)))
-    return problems if whole is not None else FlatProblems(problems)  # without nesting, pydantic names a parameter once
-
-
-def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
-    """Returns the path in the data, without the union branches that pydantic puts in between."""
-    path: list[int | str] = []
-    last = len(location) - 1
-    for index, part in enumerate(location):
-        if isinstance(data, dict) and (part in data or (absent and index == last)):
-            data = data.get(part)
-            path.append(part)
-        elif isinstance(data, list) and isinstance(part, int) and (part < len(data) or (absent and index == last)):
-            data = data[part] if part < len(data) else None
-            path.append(part)
-    return tuple(path)
 
 
 def _needs_no_text(parameter: inspect.Parameter) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 from forge.core.arguments.almost_json import is_written, read_written
@@ -24,7 +25,7 @@ def unwrap(data: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> t
     """
     if WRAPPERS.isdisjoint(data) or len(data) > 3:
         return None
-    spellings = {fold_name(name) for name in (*known, *spec.argument_aliases)}
+    spellings = _fold_names((*known, *spec.argument_aliases))
     wrappers = [key for key in data if key in WRAPPERS and fold_name(key) not in spellings]
     if len(wrappers) != 1 or not all(_names_tool(key, data[key], spec) for key in data if key != wrappers[0]):
         return None
@@ -36,8 +37,13 @@ def unwrap(data: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> t
 
 def are_all_known(inner: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> bool:
     """Says whether every key is a parameter of the tool, in whatever spelling."""
-    spellings = {fold_name(name) for name in (*known, *spec.argument_aliases)}
+    spellings = _fold_names((*known, *spec.argument_aliases))
     return all(fold_name(key) in spellings for key in inner)
+
+
+@lru_cache(maxsize=1_000)
+def _fold_names(names: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(fold_name, names))
 
 
 def _names_tool(key: str, value: Any, spec: ToolSpec) -> bool:

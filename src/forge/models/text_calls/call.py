@@ -126,7 +126,7 @@ def _from_damaged(text: str) -> _ParsedCall | None:
     if begin is None or not name or not text.startswith("{", begin.end()):
         return None
     found = scan(text, begin.end())
-    if found is None or found.missing or load(found) is None or text[found.end :].strip() not in ("", "}", ",}"):
+    if found is None or found.missing or load(found.json) is None or text[found.end :].strip() not in ("", "}", ",}"):
         return None
     is_cut = found.end == len(text.rstrip())  # one brace is missing: the tool decides whether to complete it
     return _ParsedCall(names.get("server_name", "local"), _name(name), text[begin.end() : found.end - is_cut])
