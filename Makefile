@@ -67,6 +67,10 @@ PEERS_VENVS := .venv-peers
 bench-peers: $(READY) ## other tool systems beside ours, into benchmarks/RESULTS.md (a quarter of an hour; PEERS='llm' runs one)
 	@$(BIN)/python -m $(if $(PEERS),benchmarks.peers $(PEERS),benchmarks.results peers)
 
+.PHONY: bench-repair
+bench-repair: $(READY) ## damaged calls through Forge and other tool systems, into docs/repairs.md (some minutes)
+	@$(BIN)/python -m benchmarks.repair
+
 .PHONY: mcp-clients
 mcp-clients: $(READY) ## real MCP clients on forge serve, into docs/other-peoples-tools.md (some minutes)
 	@$(BIN)/python -m scripts.mcp_clients

@@ -15,7 +15,10 @@ class It(System):
         self.responses: Any = import_module("openai.types.responses")
 
     def define(self, function: Callable[..., Any]) -> Any:
-        made = self.peer.function_tool(function)
+        try:
+            made = self.peer.function_tool(function)
+        except self.peer.UserError:  # its strict schemas have no open objects
+            made = self.peer.function_tool(function, strict_mode=False)
         import_module("agents.models.openai_responses").Converter.convert_tools([made], [])
         return made
 
