@@ -9,6 +9,7 @@ import argparse
 import json
 import subprocess
 import sys
+from importlib.metadata import version as distribution_version
 from pathlib import Path
 from typing import Any
 
@@ -53,11 +54,11 @@ def main() -> int:
 def judge_in_process(name: str, folder: Path) -> dict[str, Any]:
     """Judges a system in its own environment. Without one, `reason` says why."""
     try:
-        place = find_environment(name)
+        python, version = find_python(name)
     except NotInstalledError as error:
         return {"reason": f"cannot be installed: {error}"}
     print(f"sending damaged calls to {name} …", file=sys.stderr)
-    command = [str(place.python), "-W", "ignore", "-m", "benchmarks.repair.judge", name, str(folder), *OF_THE_TEXT]
+    command = [python, "-W", "ignore", "-m", "benchmarks.repair.judge", name, str(folder), *OF_THE_TEXT]
     try:
         ended = subprocess.run(
             command, capture_output=True, text=True, env=surroundings(), cwd=ROOT, timeout=LONGEST, check=True
@@ -67,7 +68,15 @@ def judge_in_process(name: str, folder: Path) -> dict[str, Any]:
     except subprocess.CalledProcessError as error:
         return {"reason": f"failed: {(str(error.stderr).strip().splitlines() or ['no reason was given'])[-1][:200]}"}
     found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
-    return found | {"version": place.version}
+    return found | {"version": version}
+
+
+def find_python(name: str) -> tuple[str, str]:
+    """The interpreter of a system, and the system's version. Forge is where this program runs."""
+    if name == OURS:
+        return sys.executable, distribution_version("forge-tools")
+    place = find_environment(name)
+    return str(place.python), place.version
 
 
 if __name__ == "__main__":
