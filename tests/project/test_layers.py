@@ -107,6 +107,33 @@ def test_of_two_sandboxes_the_stricter_holds(places, user, project, holds):
     assert bool(found.notes) is (holds != project)
 
 
+@pytest.mark.parametrize(
+    ("user", "project", "enabled"),
+    [("on", "off", True), ("off", "on", True), ("off", "{}", False), ("{}", "off", False), ("{}", "{}", True)],
+)
+def test_only_the_user_and_the_organisation_can_keep_labels_on(places, user, project, enabled):
+    places.user(f"labels: {user}")
+    places.project(f"labels: {project}")
+    assert places.load().labels.enabled is enabled
+    places.organisation("labels: on")
+    assert places.load().labels.enabled
+
+
+def test_every_layer_adds_labels(places):
+    places.user("labels: {private: ['path:notes/**']}")
+    places.project("labels: {untrusted: ['tool:read_mail'], trusted: ['host:docs.example.com']}")
+    found = places.load().labels
+    assert (found.untrusted, found.trusted, found.private) == (
+        ("tool:read_mail",),
+        ("host:docs.example.com",),
+        ("path:notes/**",),
+    )
+    assert found.settings.untrusted == ("tool:read_mail",)
+    places.project("labels: {untrusted: [read_mail]}")
+    with pytest.raises(ToolError, match=r"tool:GLOB, host:GLOB and path:GLOB"):
+        places.load()
+
+
 def test_the_persons_latest_word_counts_more_than_their_file_but_not_than_the_organisation(places):
     places.user("sandbox: required")
     places.project("sandbox: auto")

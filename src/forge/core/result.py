@@ -209,6 +209,19 @@ class ToolResult:
         made.pending, made.whole, made.labels = self.pending, self.whole, self.labels
         return made
 
+    def with_labels(self, labels: tuple[Label, ...]) -> ToolResult:
+        """Returns this result with these labels."""
+        made = self._from_text(self.for_llm, self.data)
+        made.for_user, made.silent, made.title = self.for_user, self.silent, self.title
+        made.attachments, made.failure, made.pending, made.whole = (
+            self.attachments,
+            self.failure,
+            self.pending,
+            self.whole,
+        )
+        made.labels = labels
+        return made
+
     @classmethod
     def _from_text(cls, text: str, data: Mapping[str, Any]) -> ToolResult:
         """Makes a result of a text, without `__init__`, since most results are made here."""

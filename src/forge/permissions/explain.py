@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
-from forge.core.spec import Permission
+from forge.core.spec import Permission, ToolSpec
 from forge.core.tool import Tool
+from forge.permissions.labels.conditions import CallLabels
 from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
-from forge.permissions.policy_decision import ask_if_unresolved
+from forge.permissions.policy_decision import apply_labels, ask_if_unresolved
 from forge.permissions.protected import protect
 from forge.permissions.targets import find_requests
+
+
+class RunOrigins(Protocol):
+    """The texts that a run has read. `Provenance` holds them."""
+
+    def label_request(
+        self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None, target: str
+    ) -> CallLabels | None: ...
 
 
 class ExplainedPermission(NamedTuple):
@@ -24,16 +33,24 @@ class ExplainedPermission(NamedTuple):
     optional: bool = False  # asked for only while the tool runs, if at all, with a target not known before
 
 
-def explain_call(policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope) -> list[ExplainedPermission]:
-    """Returns the policy's ruling on everything that a call with valid arguments wants, as the gate judges it."""
+def explain_call(
+    policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope, origins: RunOrigins | None = None
+) -> list[ExplainedPermission]:
+    """Returns the policy's ruling on everything that a call with valid arguments wants, as the gate judges it.
+
+    `origins`: what a run has read. Without it, no condition about labels holds.
+    """
 
     spec = tool.spec
 
     def judge(permission: Permission | None, target: str) -> Ruling:
-        request = PermissionRequest(spec, ToolCall(spec.name, arguments), arguments, permission, target, scope)
+        labels = None if origins is None else origins.label_request(spec, arguments, permission, target)
+        call = ToolCall(spec.name, arguments)
+        request = PermissionRequest(spec, call, arguments, permission, target, scope, labels=labels)
         ruling = ask_if_unresolved(
             protect(policy.explain(request), permission, target, scope), permission, target, scope
         )
+        ruling = ruling if labels is None else apply_labels(ruling, labels)
         if ruling.decision is Decision.ALLOW and spec.confirm:
             return Ruling(Decision.ASK, "the tool requires confirmation of every call")
         return ruling

@@ -9,7 +9,7 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.permissions.explain import ExplainedPermission, explain_call
+from forge.permissions.explain import ExplainedPermission, RunOrigins, explain_call
 from forge.permissions.policy import Decision, Rules, Ruling
 from forge.project.assemble.egress import project_egress
 from forge.project.config import Configuration
@@ -31,10 +31,15 @@ class CallPreview(NamedTuple):
 
 
 def preview_call(
-    configuration: Configuration, policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope
+    configuration: Configuration,
+    policy: Rules,
+    tool: Tool,
+    arguments: Mapping[str, Any],
+    scope: Scope,
+    origins: RunOrigins | None = None,
 ) -> CallPreview:
     """Previews a call with valid arguments. Raises `ToolError` if the configuration cannot be used."""
-    wants = explain_call(policy, tool, arguments, scope)
+    wants = explain_call(policy, tool, arguments, scope, origins)
     if tool.spec.name in _JUDGED and "url" in arguments:
         wants += _egress_refusals(configuration, arguments["url"])
     certain = [one for one in wants if not one.optional]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # loaded when something is looked at
 
 _MARKS = {"ok": ("✓", "green"), "note": ("·", None), "warning": ("!", "yellow"), "broken": ("✗", "red")}
 
-MAIN = ("workspace", "configuration", "model", "tools", "sandbox")  # shown even if they are fine
+MAIN = ("workspace", "configuration", "model", "tools", "sandbox", "labels")  # shown even if they are fine
 
 
 @click.command("doctor")

@@ -9,12 +9,29 @@ from typing import Any
 from forge.core.context import Scope
 from forge.core.label import LONGEST_ORIGIN, PRIVATE, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
+from forge.core.tool import Tool
 from forge.permissions.labels.settings import LabelSettings, matches_any
 from forge.permissions.targets import targets_of
 from forge.permissions.targets.hosts import read_host
 
 STORED_OUTPUTS = (".forge/spill/", ".forge/files/")  # whole outputs of tools, which may be untrusted
 _FETCHES = re.compile(r"\b(?:curl|wget|http|https|gh|lynx|w3m|ssh|scp|nc|telnet|ftp|git\s+(?:clone|fetch|pull))\b")
+
+
+def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> tuple[Label, ...] | None:
+    """Returns the labels that every result of a tool has; None if they depend on the call.
+
+    They do not, if neither the tool names targets nor any setting can apply.
+    """
+    names_targets = getattr(type(tool), "targets", Tool.targets) is not Tool.targets
+    if spec.target or names_targets or _is_shell(spec):
+        return None
+    return None if settings.untrusted or settings.trusted or settings.private else _declare_labels(spec)
+
+
+def _declare_labels(spec: ToolSpec) -> tuple[Label, ...]:
+    untrusted = (Label(UNTRUSTED, spec.name),) if spec.trust == UNTRUSTED else ()
+    return (*untrusted, Label(PRIVATE, spec.name)) if spec.private else untrusted
 
 
 def may_label(spec: ToolSpec, settings: LabelSettings) -> bool:

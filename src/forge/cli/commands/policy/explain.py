@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,24 +12,34 @@ from forge.cli.refusal import refusals
 from forge.cli.running.tool_names import complete_name, find_tool, project_tools
 from forge.core.tool import UnavailableTool
 
+if TYPE_CHECKING:  # completing a name does without
+    from forge.core.context import Scope
+    from forge.permissions.labels.provenance import Provenance
+    from forge.project.config import Configuration
+
 _STRICTNESS = ("allow", "ask", "deny")
 
 
 @click.command("explain")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("arguments", metavar="[JSON]", required=False)
+@click.option("--after", metavar="SESSION", help="Judge it as the next call of a stored session, with its labels.")
 @with_options
-def command(options: Options, name: str, arguments: str | None) -> None:
+def command(options: Options, name: str, arguments: str | None, after: str | None) -> None:
     """Show which rule decides about a call, and why.
 
     \b
     forge policy explain bash '{"command": "git push"}'
+    forge policy explain http_request '{"url": "https://example.com"}' --after cli
 
-    With --json: {tool, decision, rulings: [{permission, target, optional, decision, reason, rule, layer}]}. The
+    With --after, Forge reads what this session has read: then conditions about labels can hold, and the answer shows
+    the words from which a value comes.
+
+    With --json: {tool, decision, rulings: [{permission, target, optional, decision, reason, rule, layer, traces}]}. The
     strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs them.
     """
     with refusals():
-        rulings = _rulings(options, name, arguments)
+        rulings = _rulings(options, name, arguments, after)
     strictest = max((one["decision"] for one in rulings if not one["optional"]), key=_STRICTNESS.index)
     if options.json:
         click.echo(json.dumps({"tool": name, "decision": strictest, "rulings": rulings}, ensure_ascii=False))
@@ -41,7 +51,7 @@ def command(options: Options, name: str, arguments: str | None) -> None:
         click.echo(f"{one['decision']:<6}{what}{' (if it asks for it)' if one['optional'] else ''}: {one['reason']}")
 
 
-def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[str, Any]]:
+def _rulings(options: Options, name: str, arguments: str | None, after: str | None) -> list[dict[str, Any]]:
     from forge.project.assemble.policy import project_policy
     from forge.project.assemble.workspace import project_scope
     from forge.project.config import (
@@ -55,6 +65,8 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
     policy = project_policy(configuration, options.policy)
     tool = tool.original if isinstance(tool, UnavailableTool) else tool  # its rules count all the same
     parsed = tool.parse(arguments) if arguments is not None else {}
+    origins = _read_origins(configuration, scope, after) if after is not None else None
+    wants = preview_call(configuration, policy, tool, parsed, scope, origins).wants
     return [
         {
             "permission": str(permission) if permission else None,
@@ -64,6 +76,20 @@ def _rulings(options: Options, name: str, arguments: str | None) -> list[dict[st
             "reason": ruling.reason,
             "rule": ruling.rule,
             "layer": ruling.layer,
+            "traces": [trace._asdict() for trace in ruling.traces],
         }
-        for permission, target, ruling, optional in preview_call(configuration, policy, tool, parsed, scope).wants
+        for permission, target, ruling, optional in wants
     ]
+
+
+def _read_origins(configuration: Configuration, scope: Scope, session: str) -> Provenance | None:
+    """Returns the texts that a stored session has read; None where labels are off. Raises `ToolError`."""
+    from forge.agent.labels import LabelHistory  # few people ask about a session
+    from forge.agent.session import SessionStore
+
+    if not configuration.labels.enabled:
+        return None
+    history = LabelHistory(None)
+    with SessionStore.of(scope.workspace) as store:
+        history.follow(store.show(session).messages)
+    return history.provenance
