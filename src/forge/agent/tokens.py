@@ -136,7 +136,9 @@ def estimate_message(message: Message) -> int:
 
 def estimate_definition(spec: ToolSpec) -> int:
     """Estimates a tool's definition, as a request has it."""
-    return estimate(_json(spec.to_function()))
+    from forge.core.arguments.provider_dialects import openai  # only if costs are shown
+
+    return estimate(_json(openai(spec)))
 
 
 def estimate_messages(messages: Sequence[Message]) -> int:

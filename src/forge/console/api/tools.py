@@ -13,6 +13,7 @@ from forge.console.api.runs import call_tool as call_as_run
 from forge.console.console_state import ConsoleState
 from forge.core.arguments.checks import near
 from forge.core.arguments.example import example_arguments
+from forge.core.arguments.provider_dialects import openai
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor
@@ -58,7 +59,7 @@ def show_tool(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
         "repeatable": spec.repeatable,
         "idempotent": spec.idempotent,
         "example": example,
-        "definition": spec.to_function(),
+        "definition": openai(spec),
         "pin": _pin(tool),
         "copy": copy_call_as(console, spec, example),
     }

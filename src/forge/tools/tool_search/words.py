@@ -11,7 +11,7 @@ from forge.core.tool import Tool
 
 _NAME_WEIGHT, _TEXT_WEIGHT = 3.0, 0.5  # of a word in the name and in a parameter's text; 1 in the description
 _LONGEST_TEXT, _MOST_CHOICES, _DEEPEST = 500, 50, 2
-_LONGEST_SUMMARY = 800  # characters: about as much as small embedders read
+_LONGEST_SUMMARY = 1_500  # characters: about as much as small embedders read
 _COMMON = frozenset(  # words of questions, which say nothing about a tool
     "a about an and are at be by can could do doe find for from get give have help how i if in into"
     " is it let like me my need of on or please should show so some tell that the their them there"
