@@ -55,6 +55,32 @@ def test_words_are_the_output_and_deeds_the_error_output(workspace, here):
     assert " · resume: forge run --session " in lines[4]
 
 
+def test_an_answer_fits_a_schema(workspace, here):
+    schema = {"type": "object", "properties": {"sum": {"type": "integer"}}, "required": ["sum"]}
+    (workspace / "sum.json").write_text(json.dumps(schema))
+    model = script(workspace, SUM, "It is 42.", call("final_answer", sum=42))
+    ended = here("run", "how much?", "--quiet", "--output-schema", "sum.json", "--model", model)
+    assert ended == (0, '{"sum": 42}\n', "")
+
+
+@pytest.mark.parametrize(
+    ("content", "arguments", "says"),
+    [
+        (None, ["x"], "No such file"),
+        ("{", ["x"], "is not JSON"),
+        ("[]", ["x"], "a schema is a JSON object"),
+        ('{"type": 5}', ["x"], "reading --output-schema s.json"),
+        ("{}", [], "is for one task"),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused(workspace, here, content, arguments, says):
+    if content is not None:
+        (workspace / "s.json").write_text(content)
+    ended = here("run", *arguments, "--output-schema", "s.json", "--model", script(workspace, "Hi"))
+    assert ended.code == 2
+    assert says in ended.err
+
+
 def test_quiet_is_only_the_final_text(workspace, here):
     ended = here("run", "how much?", "--quiet", "--model", script(workspace, SUM, "It is 42."))
     assert ended == (0, "It is 42.\n", "")

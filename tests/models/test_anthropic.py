@@ -156,11 +156,11 @@ async def test_every_split_of_the_bytes_gives_the_same_answer() -> None:
         for _ in sizes:
             assert await read(server) == (texts, whole)
         for at in range(1, len(body)):  # without the wire, which may join what was sent apart
-            reader, reading = EventReader(), AnswerReader("asking", ProviderError)
+            reader, reading = EventReader(), AnswerReader("asking", ProviderError, server.url)
             events = [*reader.feed(body[:at]), *reader.feed(body[at:]), *reader.finish()]
-            parts = [part for event in events for part in reading.feed(event)]
+            parts = [part for event in events for part in reading.take(event)]
             assert [part.text for part in parts if isinstance(part, TextDelta)] == texts
-            assert reading.message(server.url, thinks=False) == whole
+            assert reading.message() == whole
 
 
 async def test_a_connection_is_used_again() -> None:
@@ -413,12 +413,12 @@ def test_no_shape_of_event_does_worse_than_a_provider_error(events: list[tuple[s
     try:
         for name, data in events:
             for one in (data, {"type": name, **data}):
-                parts = reading.feed(Event(name, json.dumps(one)))
+                parts = reading.take(Event(name, json.dumps(one)))
                 shown += "".join(part.text for part in parts if isinstance(part, TextDelta))
-        reading.check_complete()
     except ProviderError:
         pass
-    message = reading.message("here", thinks=True)
+    reading.take(Event("message_delta", json.dumps({"delta": {"stop_reason": "end_turn"}})))
+    message = reading.message()
     assert message.text == shown
     assert all(isinstance(call.name, str) and isinstance(call.arguments, str) for call in message.tool_calls)
     json.dumps(message.extra)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, MutableMapping
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, aclosing
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -20,7 +20,7 @@ from forge.agent.limits import Limits
 from forge.agent.loop import may_run_again, run_loop
 from forge.agent.output import Structured
 from forge.agent.quarantine import read_in_quarantine
-from forge.agent.result import OutputT, RunResult
+from forge.agent.result import OutputT, RunResult, check_output
 from forge.agent.run import LoopSettings
 from forge.agent.run_checks import DeclaredDeps, OpenAgent, check_no_loop, check_session
 from forge.agent.shown_results import ContextRules, make_store
@@ -80,7 +80,7 @@ class Agent(Generic[OutputT, DepsT]):
         limits: the turns, calls, tokens, cost and seconds of one run.
         options: passed on to the model, such as `{"temperature": 0}`.
         output: the type of the answer, which `RunResult.output` holds: `Agent(model, output=Weather)` is an
-            `Agent[Weather]`.
+            `Agent[Weather]`. Or a JSON Schema as a dictionary.
         secrets: values that are masked in results, events and logs.
         steps: builds the steps that every call passes; `standard_steps` by default.
         window: the tokens that the model can see. Near the end, older parts become a summary; 0: never.
@@ -120,7 +120,7 @@ class Agent(Generic[OutputT, DepsT]):
         approve: Approver | None = nobody,
         limits: Limits | None = None,
         options: Mapping[str, Any] | None = None,
-        output: TypeForm[OutputT] | UnionType | None = None,
+        output: TypeForm[OutputT] | UnionType | Mapping[str, Any] | None = None,
         secrets: Secrets | Iterable[str] = (),
         steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
         window: int = 0,
@@ -277,13 +277,14 @@ class Agent(Generic[OutputT, DepsT]):
         """
         scope, is_named = self._scope_of(scope, session, deps)
         stream = activity if activity is not None else self.activity
-        structured = Structured(self.output, self.provider) if self.output is not None else None
+        structured = self._structure()
         executor = await self._prepare_executor(stream, structured)
         self._deps.check(self.registry, scope.deps)
         if stream.listening:
             started = RunStarted(prompt if isinstance(prompt, str) else "")
             started.session, started.agent = scope.session_id, scope.agent
             stream.emit(started)
+        given = self.options if options is None else options
         wait = self.wait_for_background if wait_for_background is None else wait_for_background
         inbox = self._opening.inbox
         inbox.open(scope.session_id)
@@ -295,7 +296,7 @@ class Agent(Generic[OutputT, DepsT]):
                 conversation,
                 scope,
                 LoopSettings(
-                    options=_add_format(self.options if options is None else options, structured),
+                    options=given if structured is None else structured.add_format(given),
                     prepare=prepare if prepare is not None else self.make_shortening(scope),
                     wait_for_background=wait,
                     inbox=lambda: inbox.take(scope.session_id),
@@ -511,6 +512,43 @@ class Agent(Generic[OutputT, DepsT]):
                 running.cancel()
                 await asyncio.wait([running])
 
+    async def stream_output(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        deps: DepsT | None = None,
+        history: list[Message] | Conversation | None = None,
+        session: str = "",
+        scope: Scope | None = None,
+        limits: Limits | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> AsyncGenerator[OutputT, None]:
+        """Run and yield the structured answer while it is written, each new value once; the whole one comes last.
+
+        An unfinished value is read leniently: a list holds the items so far, and a field that has not come has its
+        default, or None. The last value has passed every check of the type. Raises `ToolError` where the run ends
+        without an answer, and where the agent has no `output`. Takes the parameters of `run`.
+        """
+        from forge.agent.output.partial import MISSING, PartialReader
+
+        structured = self._structure()
+        if structured is None:
+            words = f"streaming the output of the agent {self.name!r}: it has no output type"
+            raise ToolError(words, ErrorKind.CONFIG, "Give it one: Agent(model, output=…).")
+        reader = PartialReader(structured)
+        events = self.stream(
+            prompt, deps=deps, history=history, session=session, scope=scope, limits=limits, options=options
+        )
+        async with aclosing(events):
+            async for event in events:
+                if isinstance(event, RunResult):
+                    yield check_output(event)
+                elif (value := reader.take(event)) is not MISSING:
+                    yield value
+
+    def _structure(self) -> Structured | None:
+        return Structured(self.output, self.provider, self.registry) if self.output is not None else None
+
     async def with_deps(self, scope: Scope) -> Scope:
         """Returns the scope of a stored run with the dependencies that its factory makes. Raises `ToolError`."""
         if self.make_deps is not None:
@@ -531,7 +569,7 @@ class Agent(Generic[OutputT, DepsT]):
         return replace(base, session_id=name or new_session(), agent=self.name, deps=deps), bool(name)
 
     async def _prepare_executor(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
-        registry = self.registry if structured is None else add_answer_tool(self.registry, structured)
+        registry = self.registry if structured is None else structured.offer(self.registry)
         await registry.ready()
         return self._executor_of(registry, activity)
 
@@ -578,21 +616,3 @@ def _replace_system(conversation: Conversation, text: str) -> None:
     before, *rest = conversation.shown
     if before.role == "system" and before.text != text:
         conversation.show([Message("system", text), *rest])
-
-
-def _add_format(options: Mapping[str, Any], structured: Structured | None) -> Mapping[str, Any]:
-    """Returns the options with the schema of the answer, where the API holds the model to it."""
-    if structured is None or structured.response_format is None:
-        return options
-    return {**options, "response_format": structured.response_format}
-
-
-def add_answer_tool(registry: ToolRegistry, structured: Structured) -> ToolRegistry:
-    """Returns the tools of a run that ends with a structured answer."""
-    picked = registry.select(lambda spec: spec.name not in ("task_completion", "converse"))
-    if structured.response_format is not None:
-        return picked
-    picked.add(structured.tool)
-    if picked.sent is not None:
-        picked.send_only({*picked.sent, structured.tool.spec.name})
-    return picked

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, Usage
 from forge.core.result import Failure
 
@@ -86,3 +87,13 @@ class RunResult(Generic[OutputT]):
         error = "" if self.error is None else f", error={self.error.message[:60]!r}"
         name = type(self).__name__
         return f"{name}({text!r}, reason={self.reason!r}, turns={self.turns}, calls={self.calls}{output}{error})"
+
+
+def check_output(result: RunResult[OutputT]) -> OutputT:
+    """Returns the structured answer of a run. Raises `ToolError` where the run ended without one."""
+    if result.output is not None or (result.error is None and result.reason == "answer"):
+        return result.output
+    words = f"reading the output of a run: the run ended without one ({result.reason})"
+    if result.error is None:
+        raise ToolError(words, ErrorKind.USER, "Look at RunResult.text: run(prompt) returns it.")
+    raise ToolError(f"{words}: {result.error.message}", result.error.kind, result.error.suggestion)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying, TextDelta
@@ -54,6 +55,11 @@ class Fallback:
         """The smallest of the models' windows, where one is known: each of them must fit the history."""
         found = [window_of(one) or (known.window if (known := known_of(one)) else 0) for one in self.providers]
         return min((window for window in found if window), default=0)
+
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Says whether each of the models holds an answer to a schema."""
+        checks = [getattr(provider, "takes_schema", None) for provider in self.providers]
+        return all(check is not None and check(schema, with_tools=with_tools) for check in checks)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams the answer of the first model that works. Raises `ProviderError` if none does."""

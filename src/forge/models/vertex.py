@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
-from forge.core.provider import ModelRequest, Provider, ProviderError
-from forge.models.anthropic import TIMEOUT, Anthropic
+from forge.core.provider import Provider, ProviderError
+from forge.models.anthropic import Anthropic
 from forge.models.credentials.google import find_project, google_token
 from forge.models.gemini import Gemini
 from forge.models.http.outgoing import Sign
-from forge.models.http.post import Event, post_stream
+from forge.models.http.sse import Event
 
 PROJECT, LOCATION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"
 _LOCATIONS = (LOCATION, "GOOGLE_CLOUD_REGION", "CLOUD_ML_REGION")
@@ -42,28 +42,12 @@ class VertexAnthropic(Anthropic):
 
     def __init__(self, model: str, *, base_url: str, sign: Sign) -> None:
         super().__init__(model, base_url=base_url)
-        self._headers = {}
-        self._sign = sign
+        self._headers, self._sign, self.label = {}, sign, "vertex"
+        self._url = f"{self.base_url}/models/{quote(model, safe='@')}:streamRawPredict"
 
-    def _events(self, body: dict[str, Any], request: ModelRequest) -> AsyncGenerator[Event | Retrying, None]:
+    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event | Retrying, None]:
         rest = {name: value for name, value in body.items() if name != "model"}
-        timeout = float(request.options.get("timeout") or TIMEOUT)
-        return post_stream(
-            self._url,
-            headers={},
-            body={"anthropic_version": _VERSION, **rest},
-            label=self._label,
-            timeout=timeout,
-            sign=self._sign,
-        )
-
-    @property
-    def _url(self) -> str:
-        return f"{self.base_url}/models/{quote(self.model, safe='@')}:streamRawPredict"
-
-    @property
-    def _label(self) -> str:
-        return f"vertex:{self.model}"
+        return super()._events({"anthropic_version": _VERSION, **rest}, options)
 
 
 def _base_url(model: str, environment: Mapping[str, str]) -> str:

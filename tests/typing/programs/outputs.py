@@ -38,6 +38,7 @@ Agent(MODEL, output=Literal["rain", "sun"])
 Agent(MODEL, output=Weather | Sky)
 either: Agent[Weather | Sky] = Agent(MODEL, output=Weather | Sky)
 assert_type(either.run_sync("?").output, Weather | Sky)
+Agent(MODEL, output={"type": "object", "properties": {"clouds": {"type": "integer"}}})  # a JSON Schema
 Agent(MODEL, output=3)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
@@ -45,6 +46,8 @@ async def use() -> None:
     assert_type((await weather.run("?")).output, Weather)
     async with weather as opened:
         assert_type(opened, Agent[Weather])
+    async for partial in weather.stream_output("?"):
+        assert_type(partial, Weather)
     async for event in weather.stream("?"):
         if isinstance(event, RunResult):
             assert_type(event.output, Weather)

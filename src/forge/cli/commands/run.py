@@ -26,6 +26,10 @@ DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_versi
 )  # fmt: skip
 @click.option("--from", "built", metavar="DIR", help="Run the build in this directory, written by `forge build`.")
 @click.option("--expect", metavar="HASH", help="With --from: the SHA-256 that its manifest must have.")
+@click.option(
+    "--output-schema", metavar="FILE",
+    help="JSON Schema of the answer. The final text is JSON that fits it; with --quiet nothing else is printed.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print only the final text.")
 @click.option("--plain", is_flag=True, help="Plain lines: no colours, no rendered Markdown, answers end with Enter.")
 @click.option("--audit", metavar="FILE", help="File for the event log. Default: .forge/audit.ndjson.")
@@ -71,7 +75,8 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
     of JSON on the standard output, and the last line of a run is its run_finished event.
 
     If no rule allows a call, Forge asks at the terminal, and one key answers. Without a terminal the call is denied,
-    unless --yes approves it. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
+    unless --yes approves it. A line that you type during the run is a message to the model, which sees it before its
+    next turn. Ctrl-C stops the run after its cleanup, a second Ctrl-C at once.
 
     The conversation is stored in the workspace: --session NAME continues it.
 
@@ -103,6 +108,8 @@ def command(options: Options, prompt: str | None, **more: Any) -> int:
         durable = {}
     elif prompt is None:
         raise click.UsageError('A durable run needs its task at once: forge run --durable "TASK"')
+    if more["output_schema"] is not None and (prompt is None or durable):
+        raise click.UsageError('--output-schema is for one task: forge run --output-schema FILE "TASK", not --durable.')
     from forge.cli.running.chat_session import RunFlags  # the whole agent, which showing the help does without
 
     named = _parameter_source("session") is not ParameterSource.DEFAULT
@@ -141,7 +148,7 @@ def _flag_name(name: str) -> str:
 
 
 def _run_in_console(options: Options, prompt: str | None, **more: Any) -> int:
-    for name in ("built", "max_turns", "quiet", "plain", "audit", *DURABLE_FLAGS[1:]):
+    for name in ("built", "max_turns", "output_schema", "quiet", "plain", "audit", *DURABLE_FLAGS[1:]):
         if more[name]:
             raise click.UsageError(f"{_flag_name(name)} is for runs at the terminal: leave it out, or --console.")
     from forge.cli.commands.console import serve_console
@@ -168,11 +175,15 @@ def _run_durably(options: Options, flags: Any, prompt: str, **how: Any) -> int:
 
 def _run_task(options: Options, flags: Any, prompt: str) -> int:
     from forge.cli.running.chat_session import open_chat_session
-    from forge.cli.terminal.keyboard import Keyboard
+    from forge.cli.terminal.keyboard import Keyboard, is_in_front
 
     with open_chat_session(options, flags) as chat:
-        ending = chat.ask(prompt, wait=True)
         answers = not flags.reads_stdin and sys.stderr.isatty() and not options.json
+        if answers and is_in_front():
+            chat.hear_typed()
+        ending = chat.ask(prompt, wait=True)
+        while answers and ending.reason != "cancelled" and (answer := chat.next_typed()):
+            ending = chat.ask(answer, wait=True)  # a line that came after the last turn
         while answers and ending.reason == "question" and (answer := Keyboard().message()):
             ending = chat.ask(answer, wait=True)
         chat.say_goodbye(ending)

@@ -90,8 +90,8 @@ class Chat:
     def _read(self) -> str | None:
         """Returns the next message. Ctrl-C discards the typed line; a second Ctrl-C leaves."""
         prompt = "> " if self.shows else ""
-        if self.chat.typed is not None and self.chat.typed.waiting:
-            return self.chat.typed.waiting.popleft()
+        if (typed := self.chat.next_typed()) is not None:
+            return typed
         try:
             return self.keyboard.message(prompt)
         except KeyboardInterrupt:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 import sys
 import time
@@ -20,6 +21,7 @@ from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
+from forge.cli.running.output_schema import read_output_schema
 from forge.cli.running.tool_names import print_note
 from forge.cli.running.typed_messages import TypedMessages
 from forge.cli.terminal.approve import ask_on_terminal
@@ -63,6 +65,7 @@ class RunFlags:
     session: str | None  # None: a new one
     built: str | None = None  # a directory that `forge build` wrote
     expect: str | None = None  # the SHA-256 of its manifest
+    output_schema: str | None = None  # a file
     reads_stdin: bool = False  # it carries prompts, so no one can be asked there
 
 
@@ -111,6 +114,10 @@ class ChatSession:
         """Sends lines that are typed during a run to the run from now on."""
         self.typed = self._questions.typed = TypedMessages(lambda text: self.agent.send(text, self.session))
 
+    def next_typed(self) -> str | None:
+        """Returns the next line that was typed during the run and came too late for it."""
+        return self.typed.waiting.popleft() if self.typed is not None and self.typed.waiting else None
+
     def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
         """Runs a prompt to the end and shows the run. Raises `OSError` if the output cannot be written,
         `KeyboardInterrupt` at the second Ctrl-C: even then the run has its last line.
@@ -128,6 +135,8 @@ class ChatSession:
                     prepare=stored.shortening,
                     wait_for_background=wait,
                 )
+            if self.agent.output is not None and result.error is None and result.output is not None:
+                result.text = json.dumps(result.output, ensure_ascii=False)
             return Ending.of(result, time.monotonic() - started)
 
         self.screen.begin()
@@ -256,6 +265,8 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
     with refusals():
         project = Project(run_options(options, flags, new_name(), watch=True), report=print_note)
         agent = project.agent(flags.model, turns=flags.max_turns, approve=approve)
+        if flags.output_schema is not None:
+            agent = agent.replace(output=read_output_schema(flags.output_schema))
         store = _store(project.scope, flags)
     with closing(store) if store is not None else nullcontext(), LoopThread() as loop, open_agent(loop, agent):
         view = make_view(options, flags, agent)

@@ -88,6 +88,16 @@ class Keyboard:
                 readline.read_history_file(self._history)
 
 
+def is_in_front() -> bool:
+    """Says whether this program may read the terminal: one in the background would be stopped by the system."""
+    if not os.isatty(0):
+        return False
+    try:
+        return os.tcgetpgrp(0) == os.getpgrp()
+    except OSError:  # a terminal without job control
+        return True
+
+
 async def read_typed() -> bytes:
     """Reads what is typed, in a thread: a line, or keys inside `single_keys`; empty at the end of the input.
 

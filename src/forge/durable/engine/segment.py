@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from forge.agent.agent import Agent, add_answer_tool
+from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
 from forge.agent.limits import Limits, Spent
 from forge.agent.loop import find_waiting
@@ -244,7 +244,7 @@ class SegmentRun:
     def _executor(self) -> RecordedExecutor:
         registry = self.attempt.context.offered.of(self.agent)
         if self.structured is not None:
-            registry = add_answer_tool(registry, self.structured)
+            registry = self.structured.offer(registry)
         return RecordedExecutor(self.attempt, registry, self.agent.steps, self.activity, self.agent.secrets)
 
     def _outcome_of(self, result: RunResult, executor: RecordedExecutor) -> Outcome:

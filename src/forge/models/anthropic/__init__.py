@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from forge.core.errors import ErrorKind
-from forge.core.events import Retrying
-from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, ProviderError
+from forge.models.anthropic.output_schema import fits_output
 from forge.models.anthropic.request import Thinking, asks_to_think, request_body
 from forge.models.anthropic.stream import AnswerReader
 from forge.models.http.errors import add_key_advice
-from forge.models.http.post import Event, post_stream, stream_error
+from forge.models.http.model import Exchange, HttpModel
 from forge.models.known_models import add_model_advice
 
 DEFAULT_URL = "https://api.anthropic.com"
-TIMEOUT = 600.0  # seconds for one answer
-GRACE = 0.2  # seconds a finished answer has to close
+# not Claude 3, and not the first ones of Claude 4
+_WITH_SCHEMA = re.compile(r"claude-(?!\d)(?!(?:sonnet|opus)-4(?:-0|-2025|$))")
 MOST_PAUSES = 10  # times the server may pause and continue in another request
 
 
-class Anthropic:
+class Anthropic(HttpModel):
     """A model of the Messages API.
 
     Without a base URL, `ANTHROPIC_BASE_URL`, `ANTHROPIC_API_KEY` and `ANTHROPIC_AUTH_TOKEN` of the environment count;
@@ -57,6 +57,7 @@ class Anthropic:
         self.label = "anthropic"
         chosen = base_url or os.environ.get("ANTHROPIC_BASE_URL", "").strip() or DEFAULT_URL
         self.base_url = chosen.rstrip("/").removesuffix("/v1")
+        self._url = f"{self.base_url}/v1/messages"
         self._key_variable = "" if api_key else _key_variable(os.environ if not base_url else {})
         self._headers = {"anthropic-version": "2023-06-01", **_credentials(api_key, os.environ if not base_url else {})}
         self._headers |= {name.lower(): value for name, value in (headers or {}).items()}
@@ -64,75 +65,46 @@ class Anthropic:
     def __repr__(self) -> str:
         return f"Anthropic({self.model!r})"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        """Streams text as it comes, then the whole message. Raises `ProviderError`."""
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Says whether the model holds an answer to a schema."""
+        return self.label == "anthropic" and _WITH_SCHEMA.match(self.model) is not None and fits_output(schema)
+
+    def _begin(self, request: ModelRequest) -> Exchange:
         self._check_key()
-        answer = AnswerReader(f"asking {self._label}", self._refusal)
-        current = request
-        for pauses in range(MOST_PAUSES + 1):
-            body = request_body(
-                current,
-                model=self.model,
-                max_tokens=self.max_tokens,
-                thinking=self.thinking,
-                origin=self.base_url,
-                paused=pauses > 0,
-            )
-            try:
-                async with aclosing(self._events(body, request)) as events:
-                    async for event in events:
-                        if isinstance(event, Retrying):
-                            yield event
-                            continue
-                        for part in answer.feed(event):
-                            yield part
-                        if answer.ended:
-                            await _read_end(events)
-                            break
-            except ProviderError as error:
-                sent = not {"x-api-key", "authorization"}.isdisjoint(self._headers)
-                advised = add_key_advice(error, self._key_variable, sent=sent)
-                raise add_model_advice(advised, self.label, self.model) from error.__cause__
-            answer.check_complete()
-            message = answer.message(self.base_url, thinks=asks_to_think(body))
-            if not answer.is_paused:
-                break
-            current = replace(request, messages=[*request.messages, message])
-            answer.continue_response()
-        yield message
+        answer = AnswerReader(f"asking {self.label}:{self.model}", self._error, self.base_url)
+        return self._ask(request, answer, pauses=0)
 
-    def _events(self, body: dict[str, Any], request: ModelRequest) -> AsyncGenerator[Event | Retrying, None]:
-        timeout = float(request.options.get("timeout") or TIMEOUT)
-        return post_stream(self._url, headers=self._headers, body=body, label=self._label, timeout=timeout)
+    def _ask(self, request: ModelRequest, answer: AnswerReader, pauses: int) -> Exchange:
+        body = request_body(
+            request,
+            model=self.model,
+            max_tokens=self.max_tokens,
+            thinking=self.thinking,
+            origin=self.base_url,
+            paused=pauses > 0,
+        )
+        answer.thinks = asks_to_think(body)
+        return Exchange(body, answer, pauses)
 
-    def _refusal(self, error: Any) -> ProviderError:
-        return stream_error(error, url=self._url, headers=self._headers, label=self._label)
+    def _continue(self, message: Message, exchange: Exchange, request: ModelRequest) -> Exchange | None:
+        if not exchange.answer.is_paused or exchange.state == MOST_PAUSES:
+            return None
+        exchange.answer.continue_response()
+        rest = replace(request, messages=[*request.messages, message])
+        return self._ask(rest, exchange.answer, exchange.state + 1)
 
-    @property
-    def _url(self) -> str:
-        return f"{self.base_url}/v1/messages"
-
-    @property
-    def _label(self) -> str:
-        return f"anthropic:{self.model}"
+    async def _explain(self, error: ProviderError) -> ProviderError:
+        sent = not {"x-api-key", "authorization"}.isdisjoint(self._headers)
+        advised = add_key_advice(error, self._key_variable, sent=sent)
+        return add_model_advice(advised, self.label, self.model)
 
     def _check_key(self) -> None:
         if self.base_url == DEFAULT_URL and not {"x-api-key", "authorization"} & self._headers.keys():
             raise ProviderError(
-                f"asking {self._label}: there is no API key",
+                f"asking {self.label}:{self.model}: there is no API key",
                 ErrorKind.CONFIG,
                 "Set ANTHROPIC_API_KEY, or choose another model with --model.",
             )
-
-
-async def _read_end(events: AsyncGenerator[Any, None]) -> None:
-    """Reads to the end, so that the connection can be used again. Ignores failures: the answer is complete."""
-    try:
-        async with asyncio.timeout(GRACE):
-            async for _ in events:
-                pass
-    except (TimeoutError, ProviderError):
-        pass
 
 
 def _key_variable(environment: Mapping[str, str]) -> str:

@@ -14,6 +14,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import plain, sendable
 from forge.core.provider import ModelRequest
 from forge.core.result import Attachment
+from forge.models.anthropic.output_schema import write_output
 
 Block = dict[str, Any]
 Thinking = int | str | Mapping[str, Any]
@@ -42,6 +43,8 @@ def request_body(
     options = {name: value for name, value in request.options.items() if value is not None}
     tools = [*request.definitions("anthropic"), *options.pop("tools", ())]
     thinking = _take_effort(options, thinking)
+    if output := write_output(options.pop("response_format", None)):
+        options["output_config"] = {**options.get("output_config", {}), **output}
     choice = _tool_choice(options.pop("tool_choice", None), options.pop("parallel_tool_calls", True))
     thinking = read_thinking(options.pop("thinking", thinking))
     if choice is not None and tools and choice["type"] in ("any", "tool"):

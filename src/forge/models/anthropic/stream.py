@@ -54,10 +54,12 @@ class _Block:
 
 
 class AnswerReader:
-    """Assembles the model's answer from one response, or several if it pauses: `feed` events, then read `message`."""
+    """Assembles the model's answer from one response, or several if it pauses: `take` events, then read `message`."""
 
-    def __init__(self, action: str, refuse: Callable[[Any], ProviderError]) -> None:
-        self.ended = False
+    def __init__(self, action: str, refuse: Callable[[Any], ProviderError], origin: str = "") -> None:
+        self.begun = self.done = False
+        self.thinks = False  # the request asks the model to think
+        self._origin = origin
         self._action, self._refuse = action, refuse  # the action, for errors; the error for an error object
         self._blocks: list[_Block] = []
         self._at: dict[int, _Block] = {}  # by index in the response
@@ -71,9 +73,9 @@ class AnswerReader:
         """Prepares for another response that continues this one."""
         self._paid = self._usage
         self._at, self._last, self._counts = {}, None, {}
-        self._reason, self.ended = "", False
+        self._reason, self.done = "", False
 
-    def feed(self, event: Event) -> Deltas:
+    def take(self, event: Event) -> Deltas:
         """Returns the pieces to show, usually none. Raises `ProviderError` for a broken or garbled answer."""
         data = self._read(event)
         match data.get("type") or event.name:
@@ -87,11 +89,11 @@ class AnswerReader:
                 self._count(data)
                 self._stop(_object(data, "delta"))
             case "message_stop":
-                self.ended = True
+                self.done = True
             case "message" if "content" in data:  # a server that does not stream
                 self._count(data)
                 self._stop(data)
-                self.ended = True
+                self.done = True
                 blocks = [block for block in _list(data, "content") if isinstance(block, dict)]
                 return [part for block in blocks for part in self._start(None, block)]
             case "error":
@@ -102,12 +104,10 @@ class AnswerReader:
     def is_paused(self) -> bool:
         return self._reason == "pause_turn" and all(block.kind != "tool_use" for block in self._blocks)
 
-    def check_complete(self) -> None:
-        """Raises if the stream ended too early: an unfinished call must not run."""
+    def message(self) -> Message:
+        """Returns the message. Raises if the stream ended too early: an unfinished call must not run."""
         if not self._reason:
             raise self._garbled_error("the response ended before it was complete")
-
-    def message(self, origin: str, *, thinks: bool) -> Message:
         finish = _FINISH.get(self._reason)
         calls: list[ToolCall] = []
         entries: list[dict[str, Any]] = []
@@ -123,7 +123,7 @@ class AnswerReader:
                 entries.append({"type": "tool_use"})
         extra: dict[str, Any] = {}
         if any(entry["type"] not in ("text", "tool_use") or "citations" in entry for entry in entries):
-            extra = {"from": origin, "thinking": thinks, "blocks": entries}
+            extra = {"from": self._origin, "thinking": self.thinks, "blocks": entries}
         if finish == "refused" and self._details:
             extra["refusal"] = self._details
         return Message(

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from forge.core.errors import ErrorKind
-from forge.core.events import Retrying
-from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.core.provider import ModelRequest, ProviderError
 from forge.models.bedrock.request import BedrockModel, request_body
 from forge.models.bedrock.stream import AnswerReader
 from forge.models.credentials.aws import AwsSigner, find_region
 from forge.models.http.errors import KEY_ADVICE
 from forge.models.http.fetch import suggest_model
+from forge.models.http.model import Exchange, HttpModel, call_ids
 from forge.models.http.outgoing import Sign
-from forge.models.http.post import Event, post_stream, stream_error
-from forge.models.openai.request import time_allowed
 
 TOKEN = "AWS_BEARER_TOKEN_BEDROCK"  # noqa: S105 - the name of a variable
 _PREFIXES = {"us-": "us", "eu-": "eu", "ap-": "apac"}
 
 
-class Bedrock:
+class Bedrock(HttpModel):
     """A model behind Bedrock's `converse-stream`.
 
     Requests are signed with AWS's usual credentials: the environment, the profile of `~/.aws`, single sign-on, a role,
@@ -48,10 +45,10 @@ class Bedrock:
         base_url: str | None = None,
         thinking: int | str | Mapping[str, Any] | None = None,
     ) -> None:
-        self.model, self.thinking = model, thinking
+        self.model, self.label, self.thinking = model, "bedrock", thinking
         self.region = region or find_region()
         if not self.region:
-            words = f"asking {self._label}: no AWS region is set"
+            words = f"asking bedrock:{model}: no AWS region is set"
             raise ProviderError(words, ErrorKind.CONFIG, "Set AWS_REGION, such as AWS_REGION=us-east-1.")
         named = base_url or os.environ.get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "").strip()
         self.base_url = (named or f"https://bedrock-runtime.{self.region}.amazonaws.com").rstrip("/")
@@ -59,53 +56,27 @@ class Bedrock:
         self._sign: Sign | None = None if self._token else AwsSigner("bedrock", self.region)
         self._headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         self._abilities = BedrockModel(model)
-        self._streams = True  # some models cannot stream when they have tools
+        self._url = self._make_url("converse-stream")
 
     def __repr__(self) -> str:
         return f"<Bedrock {self.model}>"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        """Streams text and thoughts as they come, then the message. Raises `ProviderError`."""
+    def _begin(self, request: ModelRequest) -> Exchange:
         body = request_body(request, model=self._abilities, thinking=self.thinking, origin=self.model)
-        while True:
-            taken = {call.id for message in request.messages for call in message.tool_calls}
-            answer = AnswerReader(f"asking {self._label}", self.model, self._error, taken)
-            try:
-                async with aclosing(self._events(body, request.options)) as events:
-                    async for event in events:
-                        if isinstance(event, Retrying):
-                            yield event
-                            continue
-                        for part in answer.take(event):
-                            yield part
-                break
-            except ProviderError as error:
-                if not self._streams or answer.begun or "streaming mode" not in error.message:
-                    raise await self._explain(error) from error.__cause__
-                self._streams = False
-        yield answer.message()
+        return Exchange(body, self._make_reader(request))
 
-    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event | Retrying, None]:
-        return post_stream(
-            self._url,
-            headers=self._headers,
-            body=body,
-            label=self._label,
-            timeout=time_allowed(options),
-            sign=self._sign,
-        )
+    def _make_reader(self, request: ModelRequest) -> AnswerReader:
+        return AnswerReader(f"asking bedrock:{self.model}", self.model, self._error, call_ids(request))
 
-    def _error(self, error: Any) -> ProviderError:
-        return stream_error(error, url=self._url, headers=self._headers, label=self._label)
+    async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
+        whole = self._make_url("converse")  # some models cannot stream when they have tools
+        if self._url == whole or exchange.answer.begun or "streaming mode" not in error.message:
+            raise await self._explain(error) from error.__cause__
+        self._url = whole
+        return Exchange(exchange.body, self._make_reader(request))
 
-    @property
-    def _url(self) -> str:
-        method = "converse-stream" if self._streams else "converse"
+    def _make_url(self, method: str) -> str:
         return f"{self.base_url}/model/{quote(self.model, safe='')}/{method}"
-
-    @property
-    def _label(self) -> str:
-        return f"bedrock:{self.model}"
 
     async def _explain(self, error: ProviderError) -> ProviderError:
         """Adds what a person can do about the refusals that are common here."""

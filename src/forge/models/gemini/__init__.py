@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 from forge.core.errors import ErrorKind
-from forge.core.events import Retrying
-from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.core.provider import ModelRequest, ProviderError
 from forge.models.gemini.request import GeminiModel, Thinking, request_body
 from forge.models.gemini.stream import AnswerReader
 from forge.models.http.errors import KEY_ADVICE, add_key_advice
 from forge.models.http.fetch import suggest_model
+from forge.models.http.model import Exchange, HttpModel, call_ids
 from forge.models.http.outgoing import Sign
-from forge.models.http.post import Event, post_stream, stream_error
-from forge.models.openai.request import time_allowed
 
 BASE_URL = "https://generativelanguage.googleapis.com/v1"
 KEYS = ("GEMINI_API_KEY", "GOOGLE_API_KEY")
 
 
-class Gemini:
+class Gemini(HttpModel):
     """A model behind `{base_url}/models/MODEL:streamGenerateContent`.
 
     Without a base URL, `GEMINI_BASE_URL`, `GEMINI_API_KEY` and `GOOGLE_API_KEY` of the environment count; with one,
@@ -72,35 +69,14 @@ class Gemini:
     def __repr__(self) -> str:
         return f"<Gemini {self.label}:{self.model}>"
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
-        """Streams text and thoughts as they come, then the message. Raises `ProviderError`."""
-        taken = {call.id for message in request.messages for call in message.tool_calls}
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Says whether the model holds an answer to a schema; older ones do so only without tools."""
+        return self._abilities.has_levels if with_tools else self._abilities.thinks
+
+    def _begin(self, request: ModelRequest) -> Exchange:
         body = request_body(request, model=self._abilities, thinking=self.thinking, origin=self._origin)
-        answer = AnswerReader(f"asking {self.label}:{self.model}", self._origin, self._error, taken)
-        try:
-            async with aclosing(self._events(body, request.options)) as events:
-                async for event in events:
-                    if isinstance(event, Retrying):
-                        yield event
-                        continue
-                    for part in answer.take(event):
-                        yield part
-        except ProviderError as error:
-            raise await self._explain(error) from error.__cause__
-        yield answer.message()
-
-    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event | Retrying, None]:
-        return post_stream(
-            self._url,
-            headers=self._headers,
-            body=body,
-            label=f"{self.label}:{self.model}",
-            timeout=time_allowed(options),
-            sign=self._sign,
-        )
-
-    def _error(self, error: Any) -> ProviderError:
-        return stream_error(error, url=self._url, headers=self._headers, label=f"{self.label}:{self.model}")
+        action = f"asking {self.label}:{self.model}"
+        return Exchange(body, AnswerReader(action, self._origin, self._error, call_ids(request)))
 
     async def _explain(self, error: ProviderError) -> ProviderError:
         """Adds what a person can do: Google answers a wrong key with a status for wrong requests."""

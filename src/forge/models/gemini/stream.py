@@ -30,6 +30,8 @@ _KNOWN = {"text", "thought", "thoughtSignature", "functionCall"}
 class AnswerReader:
     """Assembles the model's answer: `take` the events and get the new pieces, then read the `message`."""
 
+    done = False  # the answer ends with its stream
+
     def __init__(self, action: str, origin: str, error: Callable[[Any], ProviderError], taken: set[str]) -> None:
         self.begun = False
         self._action, self._origin, self._error = action, origin, error

@@ -6,22 +6,19 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any
 
-from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import plain
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.provider import ModelRequest
 from forge.core.result import Attachment
 
 Wire = dict[str, Any]
 
 EXTRA_KEY = "openai"
 """Where `Message.extra` keeps what only its server understands: `{from, fields, calls}`."""
-
-TIMEOUT = 600.0  # seconds for an answer
 
 _OURS = ("messages", "model", "stream", "timeout", "tool_choice", "parallel_tool_calls", "max_tokens")
 _CHOICES = ("auto", "none", "required")
@@ -45,11 +42,15 @@ class RequestFormat:
 
 def request_body(request: ModelRequest, spelling: RequestFormat) -> Wire:
     """Returns the body to post."""
-    given = {name: value for name, value in request.options.items() if value is not None}
+    given = dict(request.options)
+    messages = request.messages
+    if "response_format" in spelling.without and (told := describe_schema(given.get("response_format"))):
+        messages, given = add_to_system(messages, told), {**given, "response_format": None}
+    given = {name: value for name, value in given.items() if value is not None}
     passed_on = {name: value for name, value in given.items() if name not in _OURS}
     body: Wire = {
         "model": spelling.model,
-        "messages": _History(spelling).of(request.messages),
+        "messages": _History(spelling).of(messages),
         "stream": True,
         **({} if "stream_options" in spelling.without else {"stream_options": {"include_usage": True}}),
         **_tools(request, given, passed_on.pop("tools", ()), spelling),
@@ -61,18 +62,19 @@ def request_body(request: ModelRequest, spelling: RequestFormat) -> Wire:
     return {**body, **passed_on}
 
 
-def time_allowed(options: Mapping[str, Any]) -> float:
-    """Returns the option `timeout`, in seconds."""
-    value = options.get("timeout")
-    if value is None:
-        return TIMEOUT
-    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
-        return float(value)
-    raise ProviderError(
-        f"reading the options: `timeout` is {str(value)[:40]!r}, not a number of seconds above zero",
-        ErrorKind.VALIDATION,
-        "Write a number of seconds such as 600, or remove the option.",
-    )
+def describe_schema(response_format: Any) -> str:
+    """Returns the schema of an answer in words, for a server that cannot hold a model to it."""
+    given = response_format.get("json_schema") if isinstance(response_format, Mapping) else None
+    if not isinstance(given, Mapping):
+        return ""
+    return f"Give your final answer as JSON alone, which fits this JSON Schema:\n{json.dumps(given.get('schema'))}"
+
+
+def add_to_system(messages: Sequence[Message], text: str) -> list[Message]:
+    """Returns the history with more instructions at its beginning."""
+    if messages and messages[0].role == "system":
+        return [replace(messages[0], text=f"{messages[0].text}\n\n{text}"), *messages[1:]]
+    return [Message("system", text), *messages]
 
 
 def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any], spelling: RequestFormat) -> Wire:

@@ -12,8 +12,10 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.models.openai.request import (
+    add_to_system,
     data_url,
     describe_attachment,
+    describe_schema,
     fit_id,
     fit_name,
     media_type_of,
@@ -50,7 +52,11 @@ def request_body(request: ModelRequest, spelling: RequestFormat) -> Item:
     """Returns the body to post. Raises `ProviderError` for an option that the API does not have."""
     given = {name: value for name, value in request.options.items() if value is not None}
     _check_options(given, spelling.model)
-    instructions, items = _History(spelling.origin).of(request.messages)
+    messages = request.messages
+    if "response_format" in spelling.without and (told := describe_schema(given.get("response_format"))):
+        messages = add_to_system(messages, told)
+        given = {name: value for name, value in given.items() if name != "response_format"}
+    instructions, items = _History(spelling.origin).of(messages)
     body: Item = {
         "model": spelling.model,
         **({"instructions": instructions} if instructions else {}),

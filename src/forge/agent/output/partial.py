@@ -1,0 +1,198 @@
+"""Reads a structured answer while it is written: unfinished JSON, and the values that it holds so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, get_args, get_origin
+
+from pydantic_core import from_json
+
+from forge.agent.output import NAME, Structured
+from forge.core.events import Event, Retrying, TextDelta, ToolArgumentsDelta, TurnFinished
+
+MISSING: Any = object()  # nothing of the value has come, or nothing that fits
+_RARELY = 64  # a text is read again once it has grown by this part of itself: long answers stay cheap
+
+
+class PartialReader:
+    """Reads the events of a run: `take` them and get a value wherever there is a new one."""
+
+    def __init__(self, structured: Structured) -> None:
+        self._structured = structured
+        self._pieces: list[str] = []
+        self._length = self._read = 0  # characters that came, and those of the last reading
+        self._last: Any = MISSING
+
+    def take(self, event: Event) -> Any:
+        """Returns the new value, or `MISSING`."""
+        is_native = self._structured.response_format is not None
+        if isinstance(event, TextDelta) and is_native:
+            return self._grow(event.text)
+        if isinstance(event, ToolArgumentsDelta) and event.call.name == NAME:
+            return self._grow(event.text)
+        if isinstance(event, TurnFinished | Retrying):
+            self._pieces, self._length, self._read = [], 0, 0
+        return MISSING
+
+    def _grow(self, piece: str) -> Any:
+        self._pieces.append(piece)
+        self._length += len(piece)
+        if self._length - self._read < self._length // _RARELY:
+            return MISSING
+        self._read = self._length
+        text = "".join(self._pieces)
+        self._pieces = [text]
+        value = self._value_of(text)
+        if value is MISSING or (self._last is not MISSING and value == self._last):
+            return MISSING
+        self._last = value
+        return value
+
+    def _value_of(self, text: str) -> Any:
+        try:
+            found = from_json(text, allow_partial="trailing-strings")
+        except ValueError:
+            return MISSING  # not yet JSON, such as a sentence before a call
+        if not self._structured.is_object:
+            if not isinstance(found, Mapping) or "value" not in found:
+                return MISSING
+            found = found["value"]
+        wanted = self._structured.wanted
+        return found if isinstance(wanted, Mapping) else build_partial(wanted, found)
+
+
+def build_partial(wanted: Any, data: Any) -> Any:
+    """Returns a value of a type from unfinished data. A field that has not come has its default, or None.
+
+    Returns `MISSING` where nothing fits.
+    """
+    fields = _fields_of(wanted)
+    if fields is not None and isinstance(data, Mapping):
+        return _build_object(wanted, fields, data)
+    origin, arguments = get_origin(wanted), get_args(wanted)
+    if origin is typing.Annotated:
+        return build_partial(arguments[0], data)
+    if origin in (list, set, frozenset) and arguments and isinstance(data, list):
+        return origin(_build_items([arguments[0]] * len(data), data))
+    if origin is tuple and arguments and isinstance(data, list):
+        kinds = [arguments[0]] * len(data) if arguments[-1] is ... else [*arguments, *[Any] * len(data)]
+        return tuple(_build_items(kinds, data))
+    if origin is dict and arguments and isinstance(data, Mapping):
+        values = {key: build_partial(arguments[1], value) for key, value in data.items()}
+        return {key: value for key, value in values.items() if value is not MISSING}
+    if origin in (typing.Union, types.UnionType):
+        return _build_union(arguments, data)
+    return _validate(wanted, data)
+
+
+def _build_items(kinds: list[Any], data: list[Any]) -> list[Any]:
+    values = (build_partial(kind, value) for kind, value in zip(kinds, data, strict=False))
+    return [value for value in values if value is not MISSING]
+
+
+def _build_union(kinds: tuple[Any, ...], data: Any) -> Any:
+    """Returns the value of the first type that takes the data whole, or of the one with most of its keys."""
+    for kind in kinds:
+        if (value := _validate(kind, data)) is not MISSING:
+            return value
+    if not isinstance(data, Mapping):
+        built = (build_partial(kind, data) for kind in kinds)
+        return next((value for value in built if value is not MISSING), MISSING)
+    known = [(kind, fields) for kind in kinds if (fields := _fields_of(kind)) is not None]
+    fitting = [kind for kind, fields in known if not _contradicts(fields, data)]
+    names = {kind: len(data.keys() & dict(known)[kind].keys()) for kind in fitting}
+    return build_partial(max(fitting, key=names.__getitem__), data) if fitting else MISSING
+
+
+def _contradicts(fields: Mapping[str, _Field], data: Mapping[str, Any]) -> bool:
+    """Says whether a tag in the data, such as `kind: Literal["cat"]`, belongs to another type."""
+    return any(
+        get_origin(field.kind) is typing.Literal and key in data and data[key] not in get_args(field.kind)
+        for key, field in fields.items()
+    )
+
+
+def _build_object(wanted: Any, fields: Mapping[str, _Field], data: Mapping[str, Any]) -> Any:
+    if (whole := _validate(wanted, data)) is not MISSING:
+        return whole
+    values: dict[str, Any] = {}
+    for key, field in fields.items():
+        value = build_partial(field.kind, data[key]) if key in data else MISSING
+        if value is MISSING and _is_typed_dict(wanted):
+            continue
+        values[field.name] = field.make_default() if value is MISSING else value
+    if _is_typed_dict(wanted):
+        return values
+    if dataclasses.is_dataclass(wanted):
+        made: Any = object.__new__(typing.cast(Any, wanted))
+        for name, value in values.items():
+            object.__setattr__(made, name, value)
+        return made
+    return wanted.model_construct(**values)
+
+
+class _Field(typing.NamedTuple):
+    name: str
+    kind: Any
+    make_default: Any
+
+
+def _is_typed_dict(wanted: Any) -> bool:
+    """Says whether the type is a typed dictionary, of `typing` or of `typing_extensions`."""
+    return isinstance(wanted, type) and issubclass(wanted, dict) and hasattr(wanted, "__total__")
+
+
+@cache
+def _fields_of(wanted: Any) -> Mapping[str, _Field] | None:
+    """Returns the fields of a model, a dataclass or a typed dictionary, by their keys in JSON; else None."""
+    if not isinstance(wanted, type):
+        return None
+    if _is_typed_dict(wanted):
+        return {name: _Field(name, kind, _nothing) for name, kind in typing.get_type_hints(wanted).items()}
+    models = getattr(wanted, "model_fields", None)
+    if isinstance(models, Mapping):
+        return {
+            field.validation_alias if isinstance(field.validation_alias, str) else field.alias or name: _Field(
+                name,
+                field.annotation,
+                _nothing if field.is_required() else lambda field=field: field.get_default(call_default_factory=True),
+            )
+            for name, field in models.items()
+        }
+    if dataclasses.is_dataclass(wanted):
+        hints = typing.get_type_hints(wanted)
+        return {
+            field.name: _Field(field.name, hints[field.name], _default_of(field))
+            for field in dataclasses.fields(wanted)
+        }
+    return None
+
+
+def _default_of(field: dataclasses.Field[Any]) -> Any:
+    if field.default_factory is not dataclasses.MISSING:
+        return field.default_factory
+    return _nothing if field.default is dataclasses.MISSING else lambda: field.default
+
+
+def _nothing() -> None:
+    return None
+
+
+def _validate(wanted: Any, data: Any) -> Any:
+    from pydantic import ValidationError
+
+    try:
+        return _adapter(wanted).validate_python(data)
+    except ValidationError:
+        return MISSING
+
+
+@cache
+def _adapter(wanted: Any) -> Any:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(wanted)

@@ -1,0 +1,125 @@
+"""Asks a model over HTTP: the one loop of all vendors, from the request to the message."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any, NamedTuple, Protocol
+
+from forge.core.errors import ErrorKind
+from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.models.http.outgoing import Sign
+from forge.models.http.post import SILENCE, drain, post_stream, stream_error
+from forge.models.http.sse import Event
+
+TIMEOUT = 600.0  # seconds for an answer
+
+
+class Answer(Protocol):
+    """Assembles an answer from its events."""
+
+    begun: bool  # something of the answer was read
+    done: bool  # nothing of interest follows
+
+    def take(self, event: Event) -> Sequence[TextDelta | ReasoningDelta | ToolArgumentsDelta]: ...
+
+    def message(self) -> Message: ...
+
+
+class Exchange(NamedTuple):
+    """One request and the reader of its answer. `state` is the vendor's own."""
+
+    body: dict[str, Any]
+    answer: Any  # an `Answer`
+    state: Any = None
+
+
+class HttpModel:
+    """A model behind HTTP. A vendor writes the request, reads the answer, and explains errors."""
+
+    model: str
+    label: str
+    _url: str  # to post to
+    _headers: Mapping[str, str]
+    _sign: Sign | None = None
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
+        """Streams text, reasoning and arguments as they come, then the message. Raises `ProviderError`."""
+        following: Exchange | None = self._begin(request)
+        while following is not None:
+            exchange, answer = following, following.answer
+            try:
+                async with aclosing(self._events(exchange.body, request.options)) as events:
+                    async for event in events:
+                        if isinstance(event, Retrying):
+                            yield event
+                            continue
+                        for part in answer.take(event):
+                            yield part
+                        if answer.done:
+                            await drain(events)
+                            break
+                message: Message = answer.message()
+            except ProviderError as error:
+                following = await self._recover(error, exchange, request)
+                continue
+            following = self._continue(message, exchange, request)
+        yield message
+
+    @abstractmethod
+    def _begin(self, request: ModelRequest) -> Exchange:
+        """Returns the first request. Raises `ProviderError` for something that the model does not do."""
+
+    async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
+        """Returns another request after a failure, or raises the error with advice."""
+        raise await self._explain(error) from error.__cause__
+
+    def _continue(self, message: Message, exchange: Exchange, request: ModelRequest) -> Exchange | None:
+        """Returns the request that continues an answer; usually none."""
+        return None
+
+    async def _explain(self, error: ProviderError) -> ProviderError:
+        """Returns the error with advice for a person."""
+        return error
+
+    def _silence(self, timeout: float, options: Mapping[str, Any]) -> float:
+        """Returns the longest silence between two pieces of an answer, in seconds."""
+        return SILENCE
+
+    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event | Retrying, None]:
+        timeout = time_allowed(options)
+        return post_stream(
+            self._url,
+            headers=self._headers,
+            body=body,
+            label=f"{self.label}:{self.model}",
+            timeout=timeout,
+            silence=self._silence(timeout, options),
+            sign=self._sign,
+        )
+
+    def _error(self, error: Any) -> ProviderError:
+        """Returns the error for an error object inside a stream."""
+        return stream_error(error, url=self._url, headers=self._headers, label=f"{self.label}:{self.model}")
+
+
+def call_ids(request: ModelRequest) -> set[str]:
+    """Returns the ids of the calls in the history."""
+    return {call.id for message in request.messages for call in message.tool_calls}
+
+
+def time_allowed(options: Mapping[str, Any]) -> float:
+    """Returns the option `timeout`, in seconds."""
+    value = options.get("timeout")
+    if value is None:
+        return TIMEOUT
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    raise ProviderError(
+        f"reading the options: `timeout` is {str(value)[:40]!r}, not a number of seconds above zero",
+        ErrorKind.VALIDATION,
+        "Write a number of seconds such as 600, or remove the option.",
+    )
