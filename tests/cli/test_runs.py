@@ -495,6 +495,22 @@ def test_killed_it_goes_on_at_once_and_nothing_runs_twice(workspace, here):
 
 
 @pytest.mark.slow
+def test_a_message_to_a_run_is_heard_before_its_next_turn(workspace, here):
+    model = script(workspace, wrote("one"), "All done.")
+    waits = here("run", "--durable", "go", "--json", "--model", model)  # nobody approves the call
+    assert waits.code == 3
+    (run,) = kept(here)
+    sent = here("runs", "send", run["id"], "Leave the tests alone.")
+    assert sent == (0, "", f"{run['id']} gets the message before its next turn.\n")
+    assert here("runs", "answer", run["id"], "--yes").code == 0
+    assert here("runs", "resume", run["id"], "--quiet") == (0, "All done.\n", "")
+    shown = here("runs", "show", run["id"], "--json").json["messages"]
+    assert [one["text"] for one in shown if one["role"] == "user"] == ["go", "Leave the tests alone."]
+    late = here("runs", "send", run["id"], "Too late.")
+    assert late.code != 0
+    assert "--say" in late.err
+
+
 def test_ctrl_c_cancels_the_run_and_it_can_go_on(workspace, here):
     model = script(workspace, wrote("two", "; sleep 60"), "All done.")
     with start(workspace, "run", "--durable", "go", "--yes", "--model", model) as process:

@@ -128,6 +128,9 @@ async def test_a_run_is_stopped_and_goes_on_with_something_new(tmp_path):
             return any(one["event"]["event"] == "tool_output_chunk" for one in events)
 
         await console.until(is_at_it)
+        sent = await console.post(f"/api/runs/{run['id']}/send", {"text": "Hurry up."})
+        assert sent["run"]["can"] == ["cancel", "send"]
+        assert (await console.post(f"/api/runs/{run['id']}/send", {"text": " "}, 400))["error"]["next"]
         assert (await console.post("/api/runs", {"prompt": "more", "session": "mine"}, 409))["error"]["next"]
         await console.post(f"/api/runs/{run['id']}/cancel")
         stopped = await console.run_is(run["id"], "cancelled")
@@ -135,6 +138,8 @@ async def test_a_run_is_stopped_and_goes_on_with_something_new(tmp_path):
         await console.post(f"/api/runs/{run['id']}/resume", {"say": "Then leave it."})
         ended = await console.run_is(run["id"], "finished", "failed")
         assert ended["text"] == "So be it."
+        said = (await console.get(f"/api/runs/{run['id']}/messages"))["messages"]
+        assert [one["text"] for one in said if one["role"] == "user"] == ["be slow", "Then leave it.", "Hurry up."]
 
 
 async def test_a_question_of_the_model_is_answered_in_words(tmp_path):

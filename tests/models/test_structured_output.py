@@ -259,7 +259,7 @@ class Sky(TypedDict):
         (int, "x", MISSING),
         (Literal["yes", "no"], "ye", MISSING),
     ],
-    ids=str,
+    ids=["dataclass", "dictionary", "tuple", "mapping", "union", "optional", "number", "word"],
 )
 def test_unfinished_data_becomes_a_value_of_the_type(wanted, data, value):
     assert build_partial(wanted, data) == value

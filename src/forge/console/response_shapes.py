@@ -59,6 +59,8 @@ def _can(run: RunInfo) -> list[str]:
         can += ["say"] if fine else ["resume", "say"]
     if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
         can.append("answer")
+    elif is_chat and "cancel" in can:
+        can.append("send")
     return can
 
 

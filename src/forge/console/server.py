@@ -80,6 +80,7 @@ POST: dict[str, Answering] = {
     "/api/runs/{id}/cancel": run_pages.cancel_run,
     "/api/runs/{id}/resume": run_pages.resume_run,
     "/api/runs/{id}/answer": run_pages.answer_run,
+    "/api/runs/{id}/send": run_pages.send_message,
     "/api/runs/{id}/undo": run_pages.undo_run,
     "/api/runs/{id}/rerun": rerun_pages.rerun,
     "/api/sessions/{name}/fork": rerun_pages.fork_session,

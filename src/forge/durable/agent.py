@@ -269,6 +269,11 @@ class DurableAgent:
         await asyncio.to_thread(lambda: self.runs.answer(run_id, answer, question, by))
         return await self.result(run_id)
 
+    async def send(self, run_id: str, text: str) -> None:
+        """Sends a message to a run that is not over: the model sees it before its next turn, exactly once."""
+        self._check_open()
+        await asyncio.to_thread(self.runs.send, run_id, text)
+
     async def cancel(self, run_id: str) -> DurableResult:
         self._check_open()
         await asyncio.to_thread(self.runs.cancel, run_id)

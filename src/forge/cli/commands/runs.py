@@ -139,6 +139,27 @@ def answer(
 
 @command.command()
 @click.argument("run")
+@click.argument("text")
+@with_database
+def send(options: Options, run: str, text: str, database: str | None) -> None:
+    """Send a message to a run that is not over.
+
+    \b
+    forge runs send run-3f2a "Leave the tests alone."
+
+    The model sees the message before its next turn, exactly once, even if the worker is killed. A run that waits for an
+    answer in words takes the message as the answer.
+    """
+    with open_stored_runs(options, database, run) as stored:
+        after = stored.runs.send(stored.runs.find(run).id, text)
+    if options.json:
+        print_json(run_fields(after))
+        return
+    click.echo(f"{after.id} gets the message before its next turn.", err=True)
+
+
+@command.command()
+@click.argument("run")
 @with_database
 def cancel(options: Options, run: str, database: str | None) -> None:
     """Cancel a run, and the runs that it started.

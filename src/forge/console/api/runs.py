@@ -202,6 +202,11 @@ def resume_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     return _run_state(console, console.runs.resume(run.id, say or None))
 
 
+def send_message(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
+    run = console.runs.get(request.path["id"])
+    return _run_state(console, console.runs.send(run.id, request.body_text("text")))
+
+
 def answer_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     return _run_state(
         console, console.runs.answer(console.runs.get(request.path["id"]).id, request.body_text("text"), by="console")

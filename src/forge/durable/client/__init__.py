@@ -203,6 +203,18 @@ class Runs:
         self.go_on(asked.run)
         return self.get(run.id)
 
+    def send(self, run_id: str, text: str) -> RunInfo:
+        """Sends a message to a run that is not over: the model sees it before its next turn, exactly once.
+
+        A run that waits for an answer in words takes it as the answer; one that waits for an approval hears it after
+        that. Raises `StoreError` for a run that is over.
+        """
+        check_words(text, "the message to a run")
+        run = self.get(run_id)
+        if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
+            return self._answer_in_words(run, text)
+        return self.store.send(run.id, text)
+
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
         """Stores the answer to an approval; `go_on` then resumes the run."""
         check_answer_values(answer, None, by)

@@ -117,7 +117,13 @@ class Attempt:
         self._draining = True
 
     def pause(self) -> bool:
-        return self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS
+        if self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS:
+            return True
+        return self.has_messages()
+
+    def has_messages(self) -> bool:
+        """Says whether a person has sent messages: the next segment begins with them. Recorded steps come first."""
+        return self.steps >= self._replays and self.store.has_messages(self.run.id)
 
 
 class Stopped(BaseException):

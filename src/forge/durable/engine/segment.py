@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.agent import Agent
@@ -21,7 +22,7 @@ from forge.agent.subagent import task_delegate
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
-from forge.core.events import Event, RunFinished, RunStarted
+from forge.core.events import Event, MessageReceived, RunFinished, RunStarted
 from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
@@ -38,6 +39,7 @@ from forge.durable.engine.recorder import Recorder
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.errors import is_away
+from forge.durable.store.inbox import SENT
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.step_json import outcome_from_json, outcome_to_json, result_to_json
@@ -169,6 +171,8 @@ class SegmentRun:
         executor = self._executor()
         if self.run.segment == 1:
             self._emit(RunStarted(self.run.prompt))
+        for message in self.conversation.messages[self.first - self._count_sent() :]:
+            self._emit(MessageReceived(message.text))
         try:
             if self.run.scope.get(ONLY):
                 return await self.attempt.work(self._one_call(executor))
@@ -191,6 +195,11 @@ class SegmentRun:
                 )
             )
         return outcome
+
+    def _count_sent(self) -> int:
+        """Counts the messages at the end of the history that a person has sent during the run."""
+        last = takewhile(lambda message: message.extra.get(SENT), reversed(self.conversation.messages))
+        return sum(1 for _ in last)
 
     async def _loop(self, executor: RecordedExecutor) -> RunResult:
         agent = self.agent
@@ -258,6 +267,8 @@ class SegmentRun:
             return self.make_outcome("waiting" if waits else "go_on", waits)
         if result.reason == "question":
             return self.make_outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
+        if result.reason == "answer" and not goes_on and self.attempt.has_messages():
+            return self.make_outcome("go_on")  # a person spoke meanwhile: the model answers that, too
         if self.structured is not None and self.structured.found is not None:
             result.output = self.structured.found
         failed = result.is_error or result.reason == "loop"

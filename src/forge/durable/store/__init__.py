@@ -12,7 +12,7 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input, questions, run_rows
+from forge.durable.store import check_input, inbox, questions, run_rows
 from forge.durable.store import find as _find
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.migrate import prepare, refuse_newer, update
@@ -159,6 +159,15 @@ class RunStore:
         return self.database.write(
             lambda connection: run_rows.advance_run(connection, run_id, say, from_segment, revive)
         )
+
+    def send(self, run_id: str, text: str) -> RunInfo:
+        """Stores a message to a run that is not over, for its next turn. Raises `StoreError`."""
+        check_input.check_lookup(run_id)
+        return self.database.write(lambda connection: inbox.put_message(connection, run_id, text))
+
+    def has_messages(self, run_id: str) -> bool:
+        """Says whether a person has sent messages that the run has not received."""
+        return self.database.read(lambda connection: inbox.has_messages(connection, run_id))
 
     def request_cancel(self, run_id: str) -> RunInfo:
         """Cancels a queued or waiting run; marks a running one for its worker to stop.

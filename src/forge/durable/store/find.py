@@ -20,6 +20,7 @@ from forge.durable.store.tables import messages, runs
 from forge.workspace.state.store import StoreError
 
 MOST = 1_000_000  # rows at once
+INBOX = 2**31 - 1  # the place of messages that a run has not received yet
 _PAGE = 20  # messages that are read at once
 _LAST = "\U0010ffff"  # sorts after every other character
 _NEAR = 2_000  # newest runs that a mistyped id is compared with
@@ -97,7 +98,7 @@ def list_scheduled(connection: sa.Connection, schedule: str | None, limit: int) 
 
 
 def list_messages(connection: sa.Connection, run_id: str, upto_segment: int | None) -> list[Message]:
-    query = sa.select(messages.c.message).where(messages.c.run == run_id)
+    query = sa.select(messages.c.message).where(messages.c.run == run_id, messages.c.place < INBOX)
     if upto_segment is not None:
         query = query.where(messages.c.place < 2 * upto_segment)
     rows = connection.execute(query.order_by(messages.c.place, messages.c.position)).scalars()
@@ -107,7 +108,8 @@ def list_messages(connection: sa.Connection, run_id: str, upto_segment: int | No
 def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
     """Returns the messages from the model's last one on; reads only the end of a long history."""
     newest_first = messages.c.place.desc(), messages.c.position.desc()
-    query = sa.select(messages.c.message).where(messages.c.run == run_id).order_by(*newest_first)
+    query = sa.select(messages.c.message).where(messages.c.run == run_id, messages.c.place < INBOX)
+    query = query.order_by(*newest_first)
     find_run: list[Message] = []
     while page := connection.execute(query.offset(len(find_run)).limit(_PAGE)).scalars().all():
         for wire in page:

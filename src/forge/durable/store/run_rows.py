@@ -12,6 +12,7 @@ from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, unanswered_calls
 from forge.core.plain_values import brief
+from forge.durable.store import inbox
 from forge.durable.store.check_input import check_new
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, last_turn, now, run_info
 from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
@@ -66,9 +67,11 @@ def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
 def append_messages(connection: sa.Connection, run_id: str, slot: int, said: Sequence[Message]) -> None:
     """Appends messages. `slot`: twice the segment's number for messages in it, or one less for those just before it."""
     if said:
+        there = sa.select(sa.func.max(messages.c.position)).where(messages.c.run == run_id, messages.c.place == slot)
+        last = connection.execute(there).scalar()
         rows = [
             {"run": run_id, "place": slot, "position": position, "message": export_message(message)}
-            for position, message in enumerate(said)
+            for position, message in enumerate(said, 0 if last is None else last + 1)
         ]
         connection.execute(sa.insert(messages), rows)
 
@@ -95,6 +98,8 @@ def close_segment(connection: sa.Connection, run_id: str, segment: int, outcome:
         return change_run(
             connection, run, status="cancelled", spent=outcome.spent, result=_cancelled_result(outcome.spent)
         )
+    if ending in ("go_on", "finished"):  # others may end between a call and its result: a resumed run hears them
+        inbox.move_messages(connection, run.id, 2 * segment + 1)  # heard by the next segment, or late
     if ending == "go_on" or (ending == "waiting" and _has_arrived(connection, outcome.waits)):
         return change_run(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
     if ending == "waiting":

@@ -58,11 +58,12 @@ export const sessionCopies = ({ name }) => [
 
 const MOST_MESSAGES = 300;
 const ROLES = { system: "Instructions", user: "User", assistant: "Model", tool: "Tool result" };
+const LABELS = { answer: "Your answer", say: "What to do next", send: "Message to the running agent" };
 const shown = new WeakMap(); // foot → what it is for
 
 /** Where one writes to the run. Left alone while it stays the same, for somebody may be writing; a draft is kept. */
 export function showFoot(foot, run, base, sent) {
-    const kind = run.can.includes("answer") ? "answer" : run.can.includes("say") ? "say" : "";
+    const kind = ["answer", "say", "send"].find((one) => run.can.includes(one)) ?? "";
     const asked = kind === "answer" ? (run.waits.find((one) => one.kind === "question")?.detail?.text ?? "") : "";
     const now = `${kind} ${asked}`;
     const area = foot.querySelector("textarea");
@@ -72,7 +73,8 @@ export function showFoot(foot, run, base, sent) {
     const isHere = foot.contains(document.activeElement);
     if (!kind) return fill(foot);
     const send = async (text) => {
-        await (kind === "answer" ? post(`${base}/answer`, { text }) : post(`${base}/resume`, { say: text }));
+        await (kind === "say" ? post(`${base}/resume`, { say: text }) : post(`${base}/${kind}`, { text }));
+        if (kind === "send") notify("The agent sees the message before its next turn.");
         sent();
     };
     fill(
@@ -86,8 +88,8 @@ export function showFoot(foot, run, base, sent) {
               )
             : null,
         composer({
-            label: kind === "answer" ? "Your answer" : "What to do next",
-            placeholder: kind === "answer" ? "Your answer" : "Continue with a new message",
+            label: LABELS[kind],
+            placeholder: kind === "say" ? "Continue with a new message" : LABELS[kind],
             send,
             words: kind === "answer" ? "Answer" : "Send",
         }),

@@ -1,0 +1,106 @@
+"""Messages to a durable run in progress: heard before the next turn, exactly once, whatever happens to the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from forge import Agent, Answer, DurableAgent, MessageReceived, Scope, ToolCall, tool
+from forge.core.errors import ToolError
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest
+from forge.durable.store import RunStore, inbox
+from forge.durable.store.rows import NewRun
+from tests.durable.test_agent import pay
+from tests.durable.test_killed import counted, worked
+from tests.durable.working import script
+
+
+def last_words(request: ModelRequest) -> Message:
+    return Message("assistant", f"heard: {request.messages[-1].text}")
+
+
+async def test_a_message_is_heard_before_the_next_turn(database: str, tmp_path: Path) -> None:
+    @tool
+    async def work() -> str:
+        """Work."""
+        await durable.send("mine", "Use tabs.")
+        await durable.send("mine", "And commas.")
+        return "done"
+
+    agent = Agent(script(ToolCall("work", {}, "w"), last_words), tools=[work])
+    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("go", run_id="mine")
+        events = [event async for event in durable.runs.follow("mine")]
+    assert result.text == "heard: And commas."
+    assert [message.text for message in result.messages if message.role == "user"] == ["go", "Use tabs.", "And commas."]
+    assert [one.text for one in events if isinstance(one, MessageReceived)] == ["Use tabs.", "And commas."]
+
+
+async def test_a_message_after_the_answer_is_answered_too(sqlite: str, tmp_path: Path) -> None:
+    def answer(request: ModelRequest) -> Message:
+        durable.runs.send("mine", "One more thing.")
+        return Message("assistant", "That is all.")
+
+    agent = Agent(script(answer, last_words))
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        result = await durable.run("go", run_id="mine")
+    assert result.text == "heard: One more thing."
+
+
+async def test_a_message_to_a_run_that_waits_is_heard_later_or_is_the_answer(sqlite: str, tmp_path: Path) -> None:
+    question = ToolCall("ask_question", {"question": "Which colour?"}, "q")
+    agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), last_words), tools=[pay])
+    asks = Agent(script(question, last_words), name="asks")
+    async with DurableAgent([agent, asks], sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        await durable.run("pay Ada", run_id="a")
+        await durable.send("a", "Thank her.")
+        result = await durable.answer("a", Answer.ONCE)
+        assert (result.text, result.calls) == ("heard: Thank her.", 1)
+        await durable.run("paint", run_id="b", agent="asks")
+        await durable.send("b", "blue")
+        assert "blue" in (await durable.result("b")).text
+
+
+async def test_a_run_that_is_over_takes_no_message(sqlite: str, tmp_path: Path) -> None:
+    async with DurableAgent(Agent(script("done", last_words)), sqlite, scope=Scope(workspace=tmp_path)) as durable:
+        await durable.run("go", run_id="mine")
+        with pytest.raises(ToolError, match="it is finished") as caught:
+            await durable.send("mine", "Wait!")
+        assert "--say" in caught.value.suggestion
+        with pytest.raises(ToolError, match="is empty"):
+            await durable.send("mine", " ")
+        await asyncio.to_thread(durable.runs.resume, "mine", "Wait!")
+        assert (await durable.result("mine")).text == "heard: Wait!"
+
+
+def test_only_so_many_messages_wait(sqlite: str) -> None:
+    with RunStore(sqlite) as store:
+        store.prepare()
+        store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        for number in range(inbox.MOST):
+            store.send("r", str(number))
+        with pytest.raises(ToolError, match="at most 100 messages"):
+            store.send("r", "one too many")
+        assert [message.text for message in store.messages("r")] == ["go"]  # not heard yet
+
+
+def test_a_message_survives_kills_and_is_heard_once(local_first: str, tmp_path: Path) -> None:
+    with RunStore(local_first) as store:
+        store.prepare()
+        store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        (tmp_path / "die-look-b").touch()
+        assert worked(local_first, tmp_path, "worker-0") == -9
+        store.send("r", "Be quick.")
+        (tmp_path / "die-model-1").touch()
+        assert worked(local_first, tmp_path, "worker-1", "worker-0") == -9
+        assert worked(local_first, tmp_path, "worker-2", "worker-1") == 0
+        run, said = store.get("r"), store.messages("r")
+    assert run.result is not None
+    assert run.result["text"] == "saw a | saw b | paid a | paid b | saw c | Be quick."
+    assert [message.text for message in said if message.role == "user"] == ["go", "Be quick."]
+    assert [message.role for message in said][:6] == ["user", "assistant", "tool", "tool", "user", "assistant"]
+    times = counted((tmp_path / "log").read_text().splitlines())
+    assert {what for what, count in times.items() if count != 1} <= {"look a", "look b", "model 1"}
