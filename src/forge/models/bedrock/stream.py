@@ -14,7 +14,7 @@ from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
 from forge.models.bedrock.request import EXTRA_KEY
 from forge.models.http.errors import BrokeOff
-from forge.models.http.sse import Event
+from forge.models.http.sse import Event, read_json
 
 Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 
@@ -113,7 +113,7 @@ class AnswerReader:
 
     def _read(self, event: Event) -> dict[str, Any]:
         try:
-            data = json.loads(event.data)
+            data = read_json(event.data)
         except (ValueError, RecursionError):
             raise self._error({"message": f"a part of the response cannot be read: {event.data[:80]}"}) from None
         data = data if isinstance(data, dict) else {}

@@ -13,7 +13,7 @@ from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
 from forge.models.gemini.request import EXTRA_KEY
 from forge.models.http.errors import BrokeOff
-from forge.models.http.sse import Event
+from forge.models.http.sse import Event, read_json
 
 Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 
@@ -47,17 +47,22 @@ class AnswerReader:
     def take(self, event: Event) -> Sequence[Delta]:
         """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = event.data
-        if data.strip() in ("", "[DONE]"):
-            return ()
         try:
-            found = json.loads(data)
+            found = read_json(data)
         except (ValueError, RecursionError):
+            if data.strip() in ("", "[DONE]"):
+                return ()
             raise self._error({"message": f"a part of the response cannot be read: {data[:80]}"}) from None
         if (text := _plain_text(found)) and text.isascii():
             self.begun = True
             if isinstance(usage := found.get("usageMetadata"), dict):
                 self._counts |= usage
-            self._add_text(text, {})
+            self._text.append(text)
+            last = self._entries[-1] if self._entries else None
+            if last is not None and last["kind"] == "text" and "saved" not in last:
+                last["length"] += len(text)
+            else:
+                self._entries.append({"kind": "text", "length": len(text)})
             return (TextDelta(text),)
         return [*self._take_responses(found if isinstance(found, list) else [found])]  # a list: not streamed
 
