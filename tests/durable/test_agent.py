@@ -77,7 +77,13 @@ async def test_an_answer_to_a_run_that_is_not_there_pays_nobody(sqlite: str, tmp
 
 async def test_outside_async_with_it_says_so_at_once(empty_sqlite: str, tmp_path: Path) -> None:
     durable = DurableAgent(Agent(script("hi")), empty_sqlite, scope=Scope(workspace=tmp_path))
-    uses = (durable.run, durable.submit, durable.result, durable.cancel, lambda id: durable.answer(id, Answer.ONCE))
+    uses: tuple[Any, ...] = (
+        durable.run,
+        durable.submit,
+        durable.result,
+        durable.cancel,
+        lambda id: durable.answer(id, Answer.ONCE),
+    )
     uses = (*uses, lambda id: durable.send(id, "hi"))
 
     async def refused() -> None:

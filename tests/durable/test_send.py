@@ -54,7 +54,7 @@ async def test_a_message_to_a_run_that_waits_is_heard_later_or_is_the_answer(sql
     question = ToolCall("ask_question", {"question": "Which colour?"}, "q")
     agent = Agent(script(ToolCall("pay", {"name": "Ada"}, "p"), last_words), tools=[pay])
     asks = Agent(script(question, last_words), name="asks")
-    async with DurableAgent([agent, asks], sqlite, scope=Scope(workspace=tmp_path)) as durable:
+    async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path), others=[asks]) as durable:
         await durable.run("pay Ada", run_id="a")
         await durable.send("a", "Thank her.")
         result = await durable.answer("a", Answer.ONCE)

@@ -7,6 +7,7 @@ from typing import Any
 
 from forge.core.events import (
     Event,
+    MessageReceived,
     ReasoningDelta,
     Retrying,
     TextDelta,
@@ -35,6 +36,7 @@ class Recorder:
         self._attempt = attempt
         self._rows: list[Row] = []
         self._held = 0  # characters of text pieces in them
+        self._heard = 0  # messages of a person
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -101,6 +103,9 @@ class Recorder:
             return None  # only the first attempt emits them
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")
+        if isinstance(event, MessageReceived):  # every attempt begins with the same ones
+            self._heard += 1
+            which = self._heard
         detail = f"{getattr(event, 'permission', '')}:{getattr(event, 'target', '')}"
         return key_of(self._attempt.run.segment, event.type, which, detail)
 
