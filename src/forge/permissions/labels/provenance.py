@@ -11,7 +11,14 @@ from forge.permissions.labels.call_labels import RequestLabels
 from forge.permissions.labels.folding import fold
 from forge.permissions.labels.texts import ReadText
 from forge.permissions.labels.trace import Trace
-from forge.permissions.labels.values import Value, find_addresses, find_texts, find_values, is_short_number
+from forge.permissions.labels.values import (
+    Value,
+    find_addresses,
+    find_texts,
+    find_values,
+    host_of,
+    is_short_number,
+)
 
 MOST_TRACES = 5  # of one call
 MOST_FOLDED = 16_000_000  # characters kept ready for the search; more are folded again when needed
@@ -120,8 +127,14 @@ class Provenance:
                 continue
             if permission is Permission.WRITE and not is_short and self._is_known(value.text):
                 return None
+            if self._is_host_of_field(value.text):
+                return None
             return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote, _returns(value.text, label))
         return None
+
+    def _is_host_of_field(self, value: str) -> bool:
+        """Says whether it is the host of an address that a tool itself set apart, such as a search result."""
+        return "." in value and host_of(value) == value and any(text.has_host(value) for text in self._texts("read"))
 
     def _is_spoken(self, value: str) -> bool:
         """Says whether the person named it. A short number among other words names nothing."""
@@ -129,6 +142,8 @@ class Provenance:
             return False
         parts = value.split()
         for text in self._texts("words"):
+            if text.names_host(value):
+                return True
             if text.says(value) or (len(parts) > 1 and all(text.says(part) for part in parts)):
                 return True
         return False
@@ -158,11 +173,7 @@ def _returns(value: str, label: Label) -> bool:
     """Says whether a value is an address of the host that its text comes from."""
     host = label.origin.rpartition(" ")[2].lower()
     addresses = find_addresses(value)
-    return bool(addresses) and "." in host and all(_host_of(one) == host for one in addresses)
-
-
-def _host_of(address: str) -> str:
-    return address.partition("://")[2].partition("/")[0] if "://" in address else address.partition("/")[0]
+    return bool(addresses) and "." in host and all(host_of(one) == host for one in addresses)
 
 
 def _split_private(text: ReadText) -> Iterator[str]:

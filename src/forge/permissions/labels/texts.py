@@ -9,7 +9,7 @@ from typing import Any
 
 from forge.core.label import Label
 from forge.permissions.labels.folding import LONGEST_DECODED, decode_parts, fold
-from forge.permissions.labels.values import is_short_number, spell_date
+from forge.permissions.labels.values import find_addresses, host_of, is_short_number, spell_date
 
 AROUND = 40  # characters shown on either side of a found value
 LONGEST_SHOWN = 120  # characters of a found value that are shown
@@ -21,7 +21,7 @@ _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # 
 class ReadText:
     """A text that entered the context. It is folded when a value is first looked for in it, not when it arrives."""
 
-    __slots__ = ("_leaves", "arguments", "fields", "labels", "text")
+    __slots__ = ("_are_fields", "_leaves", "arguments", "fields", "labels", "text")
 
     def __init__(
         self,
@@ -35,12 +35,15 @@ class ReadText:
         self.arguments = arguments  # of the call that returned it
         self.fields = fields  # folded values that the tool itself set apart, such as the addresses of search results
         self._leaves: list[str] | None = None
+        self._are_fields: list[bool] = []  # for each leaf: whether it is a whole field of a structured result
 
     @property
     def leaves(self) -> list[str]:
         """The folded texts of which it consists: the values of a JSON text, otherwise the whole, and decoded parts."""
         if self._leaves is None:
-            self._leaves = [fold(leaf) for leaf in _split(self.text)]
+            parts = list(_split(self.text))
+            self._leaves = [fold(leaf) for leaf, _ in parts]
+            self._are_fields = [is_field for _, is_field in parts]
         return self._leaves
 
     @property
@@ -54,10 +57,18 @@ class ReadText:
 
     def has_field(self, value: str) -> bool:
         """Says whether the value is a whole field of a structured result: data of the tool, not the words of a text."""
-        return value in self.fields or (len(self.leaves) > 1 and value in self.leaves)
+        return value in self._find_fields()
+
+    def has_host(self, host: str) -> bool:
+        """Says whether a whole field is an address of this host."""
+        return any("." in one and not one.count(" ") and host_of(one) == host for one in self._find_fields())
+
+    def _find_fields(self) -> set[str]:
+        leaves = self.leaves
+        return {*self.fields, *(leaf for leaf, is_field in zip(leaves, self._are_fields, strict=True) if is_field)}
 
     def quote(self, value: str, *, by_name: bool = False) -> str:
-        """Returns the words around a value that stands inside a longer text; empty where it does not.
+        """Returns the words around a value in a text; empty where it is not there, or is a whole field.
 
         `by_name`: a number counts only where the text names it, as in `id 13`, and not where it stands by chance.
         """
@@ -65,9 +76,9 @@ class ReadText:
             return ""
         named = re.compile(_NAMED.format(re.escape(value))) if by_name else None
         for spelled in spell_date(value):
-            for leaf in self.leaves:
+            for leaf, is_field in zip(self.leaves, self._are_fields, strict=True):
                 if (
-                    len(leaf) > len(spelled)
+                    (len(leaf) > len(spelled) or not is_field)
                     and (at := _find(leaf, spelled)) >= 0
                     and (named is None or named.search(leaf))
                 ):
@@ -77,6 +88,10 @@ class ReadText:
     def says(self, value: str) -> bool:
         """Says whether the value stands in the text, on its own and not as a part of something longer."""
         return any(_find(leaf, spelled, strict=True) >= 0 for spelled in spell_date(value) for leaf in self.leaves)
+
+    def names_host(self, host: str) -> bool:
+        """Says whether an address in the text has this host."""
+        return "." in host and any(host in leaf and host in map(host_of, find_addresses(leaf)) for leaf in self.leaves)
 
     def echoes(self, value: str) -> bool:
         """Says whether the value was in the arguments of the call, so that the result may only repeat it."""
@@ -88,31 +103,32 @@ class ReadText:
         return value in fold(text)
 
 
-def _split(text: str) -> Iterator[str]:
+def _split(text: str) -> Iterator[tuple[str, bool]]:
+    """Yields the parts of a text, and whether a part is a whole field of structured data."""
     if text[:1] in "[{" and text[-1:] in "]}":
         try:
             yield from _find_strings(json.loads(text))
             return
         except (ValueError, RecursionError):
             pass
-    yield text
+    yield text, False
     if len(text) <= LONGEST_DECODED:
-        yield from decode_parts(text)
+        yield from ((part, False) for part in decode_parts(text))
 
 
-def _find_strings(data: Any, depth: int = 0) -> Iterator[str]:
+def _find_strings(data: Any, depth: int = 0) -> Iterator[tuple[str, bool]]:
     if isinstance(data, str):
-        yield data
-        yield from decode_parts(data)
+        yield data, True
+        yield from ((part, False) for part in decode_parts(data))
     elif isinstance(data, dict) and depth < DEEPEST:
         for key, value in data.items():
-            yield key
+            yield key, True
             yield from _find_strings(value, depth + 1)
     elif isinstance(data, list) and depth < DEEPEST:
         for value in data:
             yield from _find_strings(value, depth + 1)
     elif data is not None:
-        yield str(data)
+        yield f"{data:g}" if isinstance(data, float) else str(data), True
 
 
 def _find(text: str, value: str, *, strict: bool = False) -> int:

@@ -83,6 +83,12 @@ def spell_date(text: str) -> Sequence[str]:
     return (text, *spelled) if len(text) == len(match.group()) else (text,)
 
 
+def host_of(address: str) -> str:
+    """Returns the host of a URL, or of an address that begins with a host; without user and port."""
+    start = address.partition("://")[2] if "://" in address else address
+    return re.split(r"[/?#]", start, maxsplit=1)[0].rpartition("@")[2].partition(":")[0]
+
+
 def is_short_number(text: str) -> bool:
     """Says whether a value is a bare number of up to three digits, which also stands in texts by chance."""
     return len(text) <= 3 and text.isdigit()
@@ -100,7 +106,9 @@ def _find_names(leaf: Any, permission: Permission | None, *, is_command: bool) -
     if permission is Permission.WRITE:
         return
     for text in (leaf, *decode_parts(leaf)):
-        yield from (one for one in find_addresses(text) if one != leaf)
+        addresses = find_addresses(text)
+        yield from (one for one in addresses if one != leaf)
+        yield from (host for one in addresses if "@" not in one.partition("://")[0] and "." in (host := host_of(one)))
         if is_command:
             words = text.split()
             yield from (" ".join(words[at : at + RUN]) for at in range(min(len(words) - RUN + 1, 200)))
