@@ -36,3 +36,8 @@ def test_an_example_runs_and_says_what_it_should(example):
     output = run(str(example))
     for words in EXPECTED[example.name]:
         assert words in output
+
+
+def test_the_example_of_an_evaluation_passes():
+    output = run("-m", "forge", "eval", "examples/evaluation.yaml", "--yes")
+    assert "all              3/3 100 %" in output

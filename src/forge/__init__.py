@@ -15,6 +15,10 @@ _HOME = {
     "forge.agent.session": ("SessionStore",),
     "forge.agent.shown_results": ("ContextRules",),
     "forge.agent.subagent": ("AgentType",),
+    "forge.evaluation.case": ("EvalCase", "EvalExpect", "EvalRun"),
+    "forge.evaluation.read": ("read_cases",),
+    "forge.evaluation.report": ("EvalReport",),
+    "forge.evaluation.run": ("evaluate",),
     "forge.project.project": ("Project", "load_project"),
     "forge.core.activity": ("ActivityStream",),
     "forge.core.context": ("Root", "RunContext", "Scope", "ToolContext"),
@@ -345,6 +349,24 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.durable.client import (
         Runs as Runs,
+    )
+    from forge.evaluation.case import (
+        EvalCase as EvalCase,
+    )
+    from forge.evaluation.case import (
+        EvalExpect as EvalExpect,
+    )
+    from forge.evaluation.case import (
+        EvalRun as EvalRun,
+    )
+    from forge.evaluation.read import (
+        read_cases as read_cases,
+    )
+    from forge.evaluation.report import (
+        EvalReport as EvalReport,
+    )
+    from forge.evaluation.run import (
+        evaluate as evaluate,
     )
     from forge.exports.prompts import (
         Prompt as Prompt,

@@ -16,6 +16,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from forge import (
+    Agent,
+    EvalCase,
+    EvalExpect,
     Limits,
     LoopSettings,
     Message,
@@ -24,6 +27,7 @@ from forge import (
     TextDelta,
     ToolCall,
     ToolRegistry,
+    evaluate,
     rules,
     run_loop,
     standard_executor,
@@ -199,3 +203,12 @@ def test_nobody_else_is_answered():
 def test_a_process_that_leaves_in_the_middle_of_an_answer_ends():
     ended = subprocess.run([sys.executable, "-c", LEAVES_AT_ONCE], capture_output=True, text=True, timeout=120)
     assert (ended.returncode, ended.stdout) == (0, "TextDelta\n"), ended.stderr
+
+
+def test_cases_run_against_a_real_model():
+    limits = {"turns": 1, "tokens": 2_000}
+    case = EvalCase(name="says something", prompt="Say hello.", expect=EvalExpect(limits=limits))
+    agent = Agent(local(), options={"max_tokens": 20}, limits=Limits(turns=1))
+    report = asyncio.run(evaluate([case], agent, times=2, jobs=1))
+    assert [run.turns for run in report.runs] == [1, 1]
+    assert all(run.tokens > 0 for run in report.runs)

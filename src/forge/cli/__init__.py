@@ -28,6 +28,7 @@ bad configuration; 3 waits for a person; 4 a limit was reached; 130 interrupted.
         "console": "forge.cli.commands.console",
         "demo": "forge.cli.commands.demo",
         "doctor": "forge.cli.commands.doctor",
+        "eval": "forge.cli.commands.eval",
         "init": "forge.cli.commands.init",
         "mcp": "forge.cli.commands.mcp",
         "memory": "forge.cli.commands.memory",

@@ -1,0 +1,204 @@
+"""Runs cases: each run has an agent and a workspace of its own, and a few run at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from forge.agent.agent import Agent
+from forge.core.context import LOCAL
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import text_of
+from forge.core.provider import Provider
+from forge.evaluation.case import EvalCase, EvalRun
+from forge.evaluation.checks import find_failures
+from forge.evaluation.judge import ask_judge, list_rubrics
+from forge.evaluation.read import read_cases
+from forge.evaluation.recording import Recorded, Recording
+from forge.evaluation.report import EvalReport
+from forge.models.names import provider_for
+from forge.models.scripted import scripted_file
+
+NOT_COPIED = (".forge", ".venv", "node_modules", "__pycache__")
+
+MakeAgent = Callable[[Path, Provider | None], Agent[Any, Any]]
+"""Makes the agent of a run from its workspace and the model of its script or recording; None: the agent's own."""
+
+
+async def evaluate(
+    cases: Sequence[EvalCase] | str | os.PathLike[str],
+    agent: Agent[Any, Any] | MakeAgent,
+    *,
+    times: int = 0,
+    jobs: int = 4,
+    judge: str | Provider | None = None,
+    record: str | os.PathLike[str] | None = None,
+    replay: str | os.PathLike[str] | None = None,
+    use_scripts: bool = True,
+    deps: Any = None,
+    setup: str = "",
+    on_run: Callable[[EvalRun], None] | None = None,
+) -> EvalReport:
+    """Runs cases and compares each run with what its case expects.
+
+    Each run has a temporary workspace with the files of its case. Raises `ToolError` where the cases, the recording or
+    the judge cannot be used; a run that fails is a failed case, and no exception.
+
+    Args:
+        cases: the cases, or a file of them.
+        agent: the agent; or a function that makes one for a workspace and a model.
+        times: how often each case runs; by default once, and with `replay` as often as it was recorded.
+        jobs: how many run at the same time.
+        judge: the model that judges answers, for `judge` and LLMJudge.
+        record: a new file for the answers of the model.
+        replay: a recording, whose answers replace the model.
+        use_scripts: whether the script of a case replaces the model.
+        deps: the dependencies of the agent's tools.
+        setup: a name for this configuration in the report.
+        on_run: called with each run as soon as it is over.
+
+    Example:
+        >>> case = EvalCase(name="hello", prompt="Say hello.", expect=EvalExpect(result={"contains": "Hello"}))
+        >>> report = asyncio.run(evaluate([case], Agent(Scripted("Hello!"))))
+        >>> report.passed
+        True
+    """
+    found = list(cases) if isinstance(cases, Sequence) and not isinstance(cases, str) else read_cases(cases)
+    evaluation = _Evaluation(agent, judge, record, replay, use_scripts, deps, setup)
+    evaluation.check(found)
+    count = times or (evaluation.recording.times if evaluation.recording is not None else 1)
+    report = EvalReport(cases=found)
+    room = asyncio.Semaphore(max(1, jobs))
+
+    async def run_one(case: EvalCase, number: int) -> None:
+        async with room:
+            done = await evaluation.run(case, number)
+        report.runs.append(done)
+        if on_run is not None:
+            on_run(done)
+
+    async with AsyncExitStack() as stack:
+        if isinstance(agent, Agent):
+            await stack.enter_async_context(agent)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(1, count + 1):
+                    for case in found:
+                        group.create_task(run_one(case, number))
+        except* ToolError as errors:
+            raise errors.exceptions[0] from None
+    report.sort()
+    return report
+
+
+class _Evaluation:
+    """The settings of an evaluation."""
+
+    def __init__(
+        self,
+        agent: Agent[Any, Any] | MakeAgent,
+        judge: str | Provider | None,
+        record: str | os.PathLike[str] | None,
+        replay: str | os.PathLike[str] | None,
+        use_scripts: bool,
+        deps: Any,
+        setup: str,
+    ) -> None:
+        self.agent, self.use_scripts, self.deps, self.setup = agent, use_scripts, deps, setup
+        self.judge = provider_for(judge) if isinstance(judge, str) else judge
+        self.record = Path(record) if record is not None else None
+        self.recording = Recording(replay) if replay is not None else None
+
+    def check(self, cases: Sequence[EvalCase]) -> None:
+        """Raises `ToolError` for what would only be found after money was spent."""
+        judged = [case.name for case in cases if list_rubrics(case)]
+        if judged and self.judge is None:
+            words = f"the case {judged[0]!r} asks a judge (LLMJudge or expect.judge), and there is no model for it"
+            raise ToolError(words, ErrorKind.CONFIG, "Name one: --judge MODEL, or evaluate(judge=…).")
+        if self.record is not None and self.record.exists():
+            words = f"recording to {str(self.record)!r}: the file exists"
+            raise ToolError(words, ErrorKind.CONFIG, "Remove it, or name a new file.")
+
+    async def run(self, case: EvalCase, number: int) -> EvalRun:
+        """Runs a case once, in its own workspace. Raises `ToolError` only where the agent cannot be made."""
+        with tempfile.TemporaryDirectory(prefix="forge-eval-", ignore_cleanup_errors=True) as folder:
+            workspace = await asyncio.to_thread(fill_workspace, case, Path(folder))
+            async with AsyncExitStack() as stack:
+                agent = self._make_agent(case, number, workspace)
+                if agent is not self.agent and not isinstance(self.agent, Agent):
+                    await stack.enter_async_context(agent)
+                return await self._judge_run(case, number, agent, workspace)
+
+    def _make_agent(self, case: EvalCase, number: int, workspace: Path) -> Agent[Any, Any]:
+        model: Provider | None = None
+        if self.recording is not None:
+            model = self.recording.model_for(case.name, number, workspace)
+        elif case.script is not None and self.use_scripts:
+            file = workspace.with_name("script.json")
+            file.write_text(json.dumps(list(case.script)), encoding="utf-8")
+            model = scripted_file(file)
+        if not isinstance(self.agent, Agent):
+            agent = self.agent(workspace, model)
+        else:
+            agent = self.agent.replace(model=model) if model is not None else self.agent
+        if self.record is not None and agent.provider is not None:
+            recorded = Recorded(agent.provider, self.record, case.name, number, agent.secrets, workspace)
+            agent = agent.replace(model=recorded)
+        return agent
+
+    async def _judge_run(self, case: EvalCase, number: int, agent: Agent[Any, Any], workspace: Path) -> EvalRun:
+        started = time.monotonic()
+        try:
+            scope = replace(agent.scope, workspace=workspace, session_id=LOCAL)  # a session of its own
+            result = await agent.run(case.prompt, scope=scope, deps=self.deps)
+        except ToolError as error:  # such as a prompt that a guardrail denies
+            seconds = time.monotonic() - started
+            words = f"the run could not start: {error.message}"
+            return EvalRun(case=case.name, time=number, setup=self.setup, failures=(words,), seconds=seconds)
+        seconds = time.monotonic() - started
+        failures = await asyncio.to_thread(find_failures, case, result, workspace, seconds)
+        output = result.output if result.output is not None else result.text
+        for rubric in list_rubrics(case):
+            assert self.judge is not None
+            failures += filter(None, [await ask_judge(self.judge, case, rubric, output)])
+        return EvalRun(
+            case=case.name,
+            time=number,
+            setup=self.setup,
+            failures=tuple(failures),
+            reason=result.reason,
+            text=result.text,
+            turns=result.turns,
+            calls=result.calls,
+            tokens=result.usage.total,
+            cost=result.cost,
+            seconds=seconds,
+        )
+
+
+def fill_workspace(case: EvalCase, folder: Path) -> Path:
+    """Makes the workspace of a run in a folder. Raises `ToolError` where a file cannot be written."""
+    workspace = folder.resolve() / "workspace"
+    try:
+        if case.workspace is not None:
+            shutil.copytree(case.workspace, workspace, symlinks=True, ignore=shutil.ignore_patterns(*NOT_COPIED))
+        workspace.mkdir(exist_ok=True)
+        for name, text in case.files.items():
+            file = workspace / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            if not file.resolve().is_relative_to(workspace):
+                raise OSError(0, "a link leads out of the workspace")
+            file.write_text(text, encoding="utf-8")
+    except (OSError, shutil.Error) as error:
+        words = f"making the workspace of the case {case.name!r}: {text_of(error)}"
+        raise ToolError(words, ErrorKind.CONFIG, "Check its `files` and `workspace`.") from None
+    return workspace

@@ -1,0 +1,131 @@
+"""`forge eval`: the table, the exit code, a recording, a comparison, and Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import programs
+from tests.cli.conftest import environment
+
+CASES = """
+cases:
+  - name: reads the note
+    prompt: What does notes.txt say?
+    files: {notes.txt: Buy milk.}
+    script:
+      - {call: file_read, arguments: {path: notes.txt}}
+      - It says that you should buy milk.
+    expect: {calls: [{file_read: {path: notes.txt}}], result: {contains: milk}}
+"""
+WRITES = """
+  - name: writes a note
+    prompt: Write a note.
+    script:
+      - {call: file_write, arguments: {path: a.txt, content: hello}}
+      - Done.
+    expect: {files: {a.txt: hello}}
+"""
+WAITS = """
+  - name: takes long
+    prompt: Wait.
+    script: [{call: bash, arguments: {command: sleep 600}}, Done.]
+"""
+
+
+@pytest.fixture
+def cases(workspace: Path) -> Path:
+    file = workspace / "cases.yaml"
+    file.write_text(CASES)
+    return file
+
+
+def test_a_table_says_what_passed(here, cases):
+    ended = here("eval", "cases.yaml", "--times", "2", "--junit", "report.xml")
+    assert ended.code == 0
+    lines = ended.out.splitlines()
+    assert lines[0].split() == ["CASE", "PASSED", "TURNS", "TOKENS", "COST", "SECONDS"]
+    assert lines[1].startswith("reads the note  2/2 100 %  2.0 ")
+    assert 'tests="2" failures="0"' in Path("report.xml").read_text()
+
+
+def test_too_few_that_pass_are_an_exit_code(here, cases):
+    cases.write_text(CASES.replace("contains: milk", "contains: bread"))
+    ended = here("eval", "cases.yaml")
+    assert ended.code == 1
+    assert 'reads the note, run 1: the answer does not contain "bread"' in ended.err
+    assert here("eval", "cases.yaml", "--min-pass-rate", "0").code == 0
+
+
+def test_calls_are_denied_unless_they_are_approved(here, cases):
+    cases.write_text(CASES + WRITES)
+    denied = here("eval", "cases.yaml", "--json")
+    found = json.loads(denied.out)
+    assert (denied.code, found["passed"], found["interrupted"]) == (1, False, False)
+    assert [one["passed"] for one in found["runs"]] == [True, False]
+    assert here("eval", "cases.yaml", "--yes").code == 0
+    assert here("eval", "cases.yaml", "--case", "reads the note").code == 0
+
+
+def test_a_recording_replaces_the_model(here, cases):
+    assert here("eval", "cases.yaml", "--record", "answers.ndjson").code == 0
+    cases.write_text(CASES.replace("buy milk.\n    expect", "buy bread.\n    expect"))
+    assert here("eval", "cases.yaml").code == 1
+    assert here("eval", "cases.yaml", "--replay", "answers.ndjson").code == 0
+
+
+def test_two_models_are_compared(here, cases, workspace):
+    lines = [line for line in CASES.splitlines() if not line.startswith(("      - ", "    script:"))]
+    cases.write_text("\n".join(lines))
+    (workspace / "good.yaml").write_text("- {call: file_read, arguments: {path: notes.txt}}\n- milk\n")
+    (workspace / "bad.yaml").write_text("- bread\n")
+    ended = here("eval", "cases.yaml", "--model", "scripted:good.yaml", "--compare", "scripted:bad.yaml")
+    assert ended.code == 0, "the first one counts"
+    assert "scripted:bad.yaml compared with scripted:good.yaml: passed -100 points" in ended.out
+
+
+def test_two_configurations_are_compared(here, cases, workspace):
+    (workspace / "other.yaml").write_text("limits: {turns: 1}")
+    ended = here("eval", "cases.yaml", "--compare", "other.yaml", "--json")
+    found = json.loads(ended.out)
+    assert [one["setup"] for one in found["setups"]] == ["the project", "other.yaml"]
+    assert [one["passed"] for one in found["runs"]] == [True, False]
+    assert "max_turns" in found["runs"][1]["failures"][0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["none.yaml"], "No such file"),
+        (["cases.yaml", "--case", "other"], "there is no case 'other'"),
+        (["cases.yaml", "--replay", "none.ndjson"], "reading the recording"),
+        (["cases.yaml", "--replay", "a", "--model", "b"], "--replay replaces the model"),
+        (["cases.yaml", "--record", "a", "--compare", "b"], "A recording is of one configuration"),
+        (["cases.yaml", "--model", "nobody:nothing"], "nobody"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(here, cases, arguments, words):
+    ended = here("eval", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert words in ended.err
+
+
+def test_ctrl_c_prints_the_table_so_far(cases, workspace):
+    cases.write_text(CASES + WAITS)
+    words = [sys.executable, "-m", "forge", "eval", "cases.yaml", "--yes"]
+    with programs.Popen(
+        words, cwd=workspace, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stderr is not None
+        assert process.stderr.read(1) == b"."
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "reads the note  1/1 100 %" in out.decode()
+    assert "takes long      not run" in out.decode()
+    assert "Interrupted" in err.decode()
