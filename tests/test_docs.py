@@ -17,6 +17,7 @@ import click
 import pytest
 
 from forge.cli import forge
+from forge.evaluation.read import read_cases
 from forge.models.scripted import scripted_file
 from forge.permissions.policy import load_rules
 from forge.project.config import load_configuration
@@ -217,6 +218,8 @@ def read_yaml(file: Path) -> None:
         scripted_file(file)
     elif name.startswith("policy-tests"):
         assert read_examples(str(file))
+    elif name.startswith("cases"):
+        assert read_cases(file)
     elif name.startswith("rules"):
         load_rules(file)
     elif name != "petstore":

@@ -58,7 +58,7 @@ class Replayed:
     """A model that gives the recorded answers of one run, in their order."""
 
     def __init__(self, entries: list[dict[str, Any]], case: str, time: int, workspace: Path) -> None:
-        self._left = [import_message(_place(one["message"], workspace)) for one in entries]
+        self._left = [import_message(_insert_workspace(one["message"], workspace)) for one in entries]
         self._count, self._run = len(entries), f"run {time} of the case {case!r}"
         self.model = str(entries[0].get("model", "")) if entries else ""
         self.label = str(entries[0].get("label", "")) if entries else ""
@@ -97,7 +97,7 @@ class Recording:
 
     @property
     def times(self) -> int:
-        """How often each case was recorded, at most."""
+        """The largest number of recorded runs of a case."""
         return max((time for _, time in self._runs), default=1)
 
     def model_for(self, case: str, time: int, workspace: Path) -> Replayed:
@@ -105,7 +105,7 @@ class Recording:
         return Replayed(self._runs.get((case, time), []), case, time, workspace)
 
 
-def _place(wire: Any, workspace: Path) -> Any:
+def _insert_workspace(wire: Any, workspace: Path) -> Any:
     """Returns a message with the directory of the run that replays it."""
     return json.loads(json.dumps(wire).replace(WORKSPACE, json.dumps(str(workspace))[1:-1]))
 
