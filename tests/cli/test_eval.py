@@ -107,6 +107,7 @@ def test_two_configurations_are_compared(here, cases, workspace):
         (["cases.yaml", "--replay", "a", "--model", "b"], "--replay replaces the model"),
         (["cases.yaml", "--record", "a", "--compare", "b"], "A recording is of one configuration"),
         (["cases.yaml", "--model", "nobody:nothing"], "nobody"),
+        (["cases.yaml", "--policy", "cases.yaml"], "cases.yaml"),
     ],
 )
 def test_what_cannot_be_used_is_refused(here, cases, arguments, words):

@@ -94,7 +94,7 @@ async def evaluate(
                 for number in range(1, count + 1):
                     for case in found:
                         group.create_task(run_one(case, number))
-        except* ToolError as errors:
+        except BaseExceptionGroup as errors:  # such as an agent that cannot be made
             raise errors.exceptions[0] from None
     report.sort()
     return report
