@@ -13,9 +13,11 @@ from forge import (
     AgentType,
     Answer,
     LabelSettings,
+    Permission,
     PermissionAsked,
     PermissionRequest,
     PolicyError,
+    Scope,
     Scripted,
     Tool,
     ToolCall,
@@ -345,3 +347,11 @@ def test_labels_are_in_events_and_in_the_wire_form():
 def test_a_call_outside_a_run_has_no_context():
     agent = Agent(None, tools=[send], policy=rules("allow *", "deny network after:untrusted"))
     assert asyncio.run(agent.call("send", {"to": "eve@evil.example"})).success
+
+
+def test_a_path_that_is_denied_on_a_condition_is_withheld_from_programs():
+    spec = store.spec
+    assert rules("deny write keys/** after:untrusted").restricted_targets(spec, Permission.WRITE, Scope()) == [
+        "keys/**"
+    ]
+    assert rules("allow write keys/** after:untrusted").restricted_targets(spec, Permission.WRITE, Scope()) == []

@@ -85,9 +85,12 @@ class Rules:
         return self.otherwise is Decision.DENY or any(layer.may_deny(spec, permission) for _, layer in self.layers)
 
     def restricted_targets(self, spec: ToolSpec, permission: Permission, scope: Scope) -> list[str]:
-        """Returns the targets of the rules that deny this permission to the tool, or ask about it, for this caller."""
-        mine = self._rules_about(spec, permission)._rules_for(scope)
-        return [rule.target for rule in mine.every() if rule.target and rule.decision is not Decision.ALLOW]
+        """Returns the targets of the rules that deny this permission to the tool, or ask about it, for this caller.
+
+        A rule with a condition about labels counts, whether it holds now or not.
+        """
+        mine = [rule for rule in self._rules_about(spec, permission).every() if rule.is_for(scope)]
+        return [rule.target for rule in mine if rule.target and rule.decision is not Decision.ALLOW]
 
     def every(self) -> list[Rule]:
         """Returns all rules, those of layers included."""
