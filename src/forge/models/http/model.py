@@ -11,6 +11,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.models.http.abilities import check_abilities
 from forge.models.http.outgoing import Sign
 from forge.models.http.post import SILENCE, drain, post_stream, stream_error
 from forge.models.http.sse import Event
@@ -48,6 +49,7 @@ class HttpModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text, reasoning and arguments as they come, then the message. Raises `ProviderError`."""
+        check_abilities(self.label, self.model, request)
         following: Exchange | None = self._begin(request)
         while following is not None:
             exchange, answer = following, following.answer
