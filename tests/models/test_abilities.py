@@ -71,5 +71,7 @@ async def test_nothing_is_sent_for_a_known_gap_and_a_run_ends_with_the_advice():
         assert result.error is not None
         assert "cannot see images" in result.error.message
         async with aclosing(blind.stream(request("tools"))) as parts:
-            assert [part async for part in parts][-1].text == "Hi"
+            *_, message = [part async for part in parts]
+        assert isinstance(message, Message)
+        assert message.text == "Hi"
     assert len(server.asked) == 1
