@@ -22,6 +22,7 @@ from benchmarks.peer_systems import System, load
 REPAIRED, EXPLAINED, REFUSED, WRONG = "repaired", "explained", "refused", "wrong"
 UNDEFINED = "undefined"  # the system cannot make a tool of the function
 _PLACES = ("line ", "column", "char ", "position", "expected", "expecting", "eof", "unterminated")
+_WRAPPER = re.compile(r"""['"`]arguments['"`]|\barguments is not\b""")  # the key that should not be there, by its name
 
 
 async def judge_calls(system: System, folder: Path, texts: frozenset[str]) -> dict[str, Any]:
@@ -55,8 +56,11 @@ def judge(observed: Observed, call: dict[str, Any], is_text: bool) -> str:
     said = observed.text
     named = any(_names_argument(said, name) for name in call["names"])
     if is_text:
-        placed = "json" in said.lower() and any(one in said.lower() for one in _PLACES)
-        return EXPLAINED if placed or (named and "missing" in said.lower()) else REFUSED
+        lower = said.lower()
+        placed = "json" in lower and any(one in lower for one in _PLACES)
+        named = placed or "should be an object" in lower or (named and "missing" in lower)
+    elif _WRAPPER.search(said):
+        named = True
     return EXPLAINED if named else REFUSED
 
 

@@ -71,6 +71,8 @@ CALL = {"expected": {"customer_id": 7}, "names": ["customer_id"]}
         (Observed([], ["customer_id"], "ModelBehaviorError"), False, "refused"),
         (Observed([], ["Invalid JSON: expected value at line 1 column 2"], ""), True, "explained"),
         (Observed([], ["Invalid JSON"], ""), True, "refused"),
+        (Observed([], ["Argument arguments is not in the schema"], ""), False, "explained"),
+        (Observed([], ["The arguments are wrong"], ""), False, "refused"),
     ],
 )
 def test_a_verdict_follows_from_what_ran_and_what_the_model_read(observed, is_text, verdict):
