@@ -1,7 +1,9 @@
-"""Permissions of AgentDojo's tools, reviewed by hand: what a careful owner of these tools would declare.
+"""Declarations of AgentDojo's tools, reviewed by hand: what a careful owner of these tools would declare.
 
 Reading the person's own data is `read`. Changing it is `write`. What leaves for other people, or fetches from them, is
-`network`.
+`network`. A tool is untrusted if its results contain texts that other people write: mails, invitations, shared files,
+reviews, messages, pages, names of channels and users, and the subjects of payments. A tool that returns passports and
+cards is private. A tool that writes declares what it changes as its target.
 """
 
 from __future__ import annotations
@@ -35,3 +37,26 @@ PERMISSIONS: dict[str, Permission] = {
     **dict.fromkeys(_WRITES.split(), Permission.WRITE),
     **dict.fromkeys(_REACHES_OTHERS.split(), Permission.NETWORK),
 }
+
+UNTRUSTED = frozenset(
+    """
+get_unread_emails get_sent_emails get_received_emails get_draft_emails search_emails delete_email
+search_calendar_events get_day_calendar_events cancel_calendar_event reschedule_calendar_event
+add_calendar_event_participants search_files_by_filename get_file_by_id list_files search_files append_to_file
+delete_file share_file get_rating_reviews_for_hotels get_rating_reviews_for_restaurants
+get_rating_reviews_for_car_rental get_most_recent_transactions get_scheduled_transactions
+read_file read_channel_messages read_inbox get_webpage get_channels get_users_in_channel
+""".split()
+)
+
+TARGETS: dict[str, str] = {
+    "delete_email": "email_id",
+    "cancel_calendar_event": "event_id",
+    "reschedule_calendar_event": "event_id",
+    "append_to_file": "file_id",
+    "create_file": "filename",
+    "delete_file": "file_id",
+    "remove_user_from_slack": "user",
+}
+
+PRIVATE = frozenset({"get_user_information"})
