@@ -156,7 +156,20 @@ def test_an_address_in_use_is_an_error_of_the_start_and_a_free_one_is_served(sql
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("text", ["", "nowhere:80", "127.0.0.1:", "127.0.0.1:70000", "1.2.3:80", "127.0.0.1:-1", "a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "nowhere:80",
+        "127.0.0.1:",
+        "127.0.0.1:70000",
+        "1.2.3:80",
+        "127.0.0.1:-1",
+        "a",
+        "127.0.0.1:5-4",
+        "127.0.0.1:5-",
+    ],
+)
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ToolError, match="expected an IP address and a port"):
         Address.parse(text)
@@ -168,7 +181,23 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 )
 def test_what_is_an_address_is_read(text: str, host: str, loopback: bool) -> None:
     address = Address.parse(text)
-    assert (address, address.is_loopback) == ((host, 9464), loopback)
+    assert (address, address.is_loopback) == ((host, 9464, 0), loopback)
+
+
+def test_several_workers_of_a_machine_share_a_range_of_ports(sqlite: str) -> None:
+    async def main() -> None:
+        taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+        port = taken.sockets[0].getsockname()[1]
+        try:
+            async with DurableAgent(make_agent(), sqlite, health=f"127.0.0.1:{port}-{port + 50}") as durable:
+                assert durable._worker is not None
+                assert durable._worker.health is not None
+                assert durable._worker.health.address.port > port
+        finally:
+            taken.close()
+            await taken.wait_closed()
+
+    asyncio.run(main())
 
 
 def test_the_load_tells_how_long_the_oldest_run_of_each_queue_waits(database: str) -> None:

@@ -27,10 +27,11 @@ log = logging.getLogger("forge.durable")
 
 
 class Address(NamedTuple):
-    """The address and port of a server. Port 0: any free one."""
+    """The address and port of a server, or the ports from which it takes a free one. Port 0: any free one."""
 
     host: str
     port: int
+    last: int = 0
 
     @property
     def is_loopback(self) -> bool:
@@ -38,15 +39,16 @@ class Address(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Address:
-        """Reads `ADDRESS:PORT`, or a port on the loopback address. Raises `ToolError`."""
-        host, colon, port = text.rpartition(":")
+        """Reads `ADDRESS:PORT`, `ADDRESS:FIRST-LAST`, or a port on the loopback address. Raises `ToolError`."""
+        host, colon, ports = text.rpartition(":")
+        port, dash, last = ports.partition("-")
         host = host.removeprefix("[").removesuffix("]") if colon else LOOPBACK
         try:
-            number = int(port) if port.isascii() and port.isdigit() else -1
+            number, end = (int(one) if one.isascii() and one.isdigit() else -1 for one in (port, last if dash else "0"))
             if host != "localhost":
                 ipaddress.ip_address(host)
-            if 0 <= number <= 65_535:
-                return cls(host, number)
+            if 0 <= number <= 65_535 and (not dash or 0 < number <= end <= 65_535):
+                return cls(host, number, end)
         except ValueError:
             pass
         words = f"the worker cannot listen on {text!r:.80}: expected an IP address and a port"
@@ -82,12 +84,17 @@ class HealthServer:
 
     async def __aenter__(self) -> Self:
         """Raises `ToolError` if the address cannot be used."""
-        try:
-            self._server = await asyncio.start_server(self._serve, self.address.host, self.address.port, limit=LARGEST)
-        except OSError as error:
-            words = f"the worker cannot listen on {self.address.host} port {self.address.port} for its health"
-            problem = error.strerror or str(error)
-            raise ToolError(f"{words}: {problem}", ErrorKind.CONFIG, "Choose another with --health.") from None
+        host, first, last = self.address
+        for port in range(first, max(first, last) + 1):
+            try:
+                self._server = await asyncio.start_server(self._serve, host, port, limit=LARGEST)
+                break
+            except OSError as error:
+                problem = error.strerror or str(error)
+        if self._server is None:
+            ports = f"the ports {first} to {last}" if last else f"port {first}"
+            words = f"the worker cannot listen on {host}, {ports}, for its health: {problem}"
+            raise ToolError(words, ErrorKind.CONFIG, "Choose another with --health.")
         self.address = self.address._replace(port=self._server.sockets[0].getsockname()[1])
         self._measuring = asyncio.create_task(self._measure_lag())
         return self

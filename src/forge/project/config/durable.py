@@ -15,7 +15,7 @@ from forge.project.config.section import PlainSection, Section, key
 
 _URL = r"(sqlite:///|postgres(ql(\+psycopg)?)?://|\$\{)[^\u0000]+"
 _QUEUE = r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}"
-_ADDRESS = r"(([0-9.]{7,15}|\[[0-9A-Fa-f:.]+\]|localhost):)?[0-9]{1,5}"
+_ADDRESS = r"(([0-9.]{7,15}|\[[0-9A-Fa-f:.]+\]|localhost):)?[0-9]{1,5}(-[0-9]{1,5})?"
 _SQLITE = "sqlite:///"
 _REFERENCE = rf"\$\{{({VARIABLE})\}}"
 
@@ -69,7 +69,8 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
     )
     health: str = key(
         Text(_ADDRESS, "ADDRESS:PORT or a port of 127.0.0.1", numeric=True),
-        "Address and port where a worker serves /healthz, /readyz and /metrics.",
+        "Address and port where a worker serves /healthz, /readyz and /metrics. Of the ports FIRST-LAST, it takes a"
+        " free one.",
         "127.0.0.1:9464",
         unset="nowhere",
         variable="FORGE_HEALTH",
