@@ -15,6 +15,8 @@ AROUND = 40  # characters shown on either side of a found value
 LONGEST_SHOWN = 120  # characters of a found value that are shown
 DEEPEST = 50
 
+_VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
+_TOKEN = re.compile(rf"(?:[\s\[\]{{}}:,]+|true|false|null|{_VALUE.pattern})")
 _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # how a text names a short number
 
 
@@ -105,15 +107,34 @@ class ReadText:
 
 def _split(text: str) -> Iterator[tuple[str, bool]]:
     """Yields the parts of a text, and whether a part is a whole field of structured data."""
-    if text[:1] in "[{" and text[-1:] in "]}":
+    if text[:1] in ("[", "{"):
         try:
             yield from _find_strings(json.loads(text))
             return
         except (ValueError, RecursionError):
-            pass
+            end = _find_end(text)
+            yield from _find_tokens(text[:end])
+            text = text[end:]
     yield text, False
     if len(text) <= LONGEST_DECODED:
         yield from ((part, False) for part in decode_parts(text))
+
+
+def _find_end(text: str) -> int:
+    """Returns where a JSON text ends that the output limit has cut."""
+    end = 0
+    while (match := _TOKEN.match(text, end)) is not None and match.end() > end:
+        end = match.end()
+    return end
+
+
+def _find_tokens(text: str) -> Iterator[tuple[str, bool]]:
+    """Yields the values of the whole part of a JSON text that was cut."""
+    for match in _VALUE.finditer(text):
+        try:
+            yield from _find_strings(json.loads(match.group()))
+        except ValueError:  # a control character in a string
+            yield match.group(), False
 
 
 def _find_strings(data: Any, depth: int = 0) -> Iterator[tuple[str, bool]]:
