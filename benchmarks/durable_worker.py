@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.engine import workflow
+from forge.durable.engine import engine, segment, workflow
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.worker import Worker
 from forge.permissions.policy import rules
@@ -39,6 +39,12 @@ async def look(number: int) -> str:
 async def put(number: int) -> str:
     """Put a number somewhere, which must not be repeated."""
     return f"{number} was put away"
+
+
+@tool(permissions={"execute"})
+async def sign(number: int) -> str:
+    """Sign a number once a person has agreed."""
+    return f"{number} was signed"
 
 
 class Counting:
@@ -68,25 +74,26 @@ def subject(directory: Path) -> Agent:
 
     limits = Limits(turns=1_000_000, calls=0)
     return for_stored_runs(
-        Agent(Counting(), tools=[look, put, die], policy=rules("allow write"), limits=limits),
+        Agent(Counting(), tools=[look, put, sign, die], policy=rules("allow write"), limits=limits),
         Scope(workspace=directory),
     )
 
 
 def tell_when_a_segment_begins() -> None:
-    """The first thing that a segment does is to see whether an earlier try ended it."""
-    ask = workflow._find_recorded_end
+    perform = segment.perform
 
-    async def told(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
+    async def told(*arguments: Any) -> str:
         print("begun", time.time(), flush=True)
-        return await ask(workflow)
+        return await perform(*arguments)
 
-    workflow._find_recorded_end = told
+    vars(workflow)["perform"] = told
 
 
 async def main(url: str, directory: Path) -> None:
     if "--tell" in sys.argv:
         tell_when_a_segment_begins()
+    if "--idle" in sys.argv:
+        engine.BUSY_FOR = 0.2  # as if the last run had ended long ago
     worker = Worker(url, [subject(directory)], version=VERSION, concurrency=10)
     worker.engine.taking = False
     async with worker:

@@ -22,7 +22,8 @@ from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.engine import Engine
 from forge.models.scripted import Scripted
-from forge.permissions.answers import approve_all
+from forge.permissions.answers import Answer
+from forge.permissions.request import PermissionRequest
 from forge.tools.run_code import RunCode
 
 DIRECTORY = Path(sys.argv[3])
@@ -104,10 +105,19 @@ def turn(request: ModelRequest) -> Message:
     return Message("assistant", " | ".join(told))
 
 
+async def approve(request: PermissionRequest) -> Answer:
+    """A person who says yes to everything, if the process lives long enough."""
+    name = request.arguments.get("name", "")
+    die(f"asking-{name}")
+    await asyncio.sleep(0)
+    die(f"asked-{name}")
+    return Answer.ONCE
+
+
 async def main() -> None:
     registry = ToolRegistry([look, pay, begin])
     registry.add(RunCode(registry))
-    agent = Agent(Scripted(*[turn] * 20), tools=registry, approve=approve_all)
+    agent = Agent(Scripted(*[turn] * 20), tools=registry, approve=approve)
     engine = Engine(sys.argv[1], worker=sys.argv[2])
     async with engine:
         engine.agents["main"] = for_stored_runs(agent, Scope(workspace=DIRECTORY))

@@ -272,6 +272,7 @@ async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str
                 ),
                 {"id": f"{run_id}.1", "number": number, "name": name, "output": JsonSerializer().serialize(value)},
             )
+    await asyncio.to_thread(worker.store.begin, run_id, 1, "an earlier try")
     worker.engine.taking = True
     worker.engine.wake()
 
@@ -475,9 +476,10 @@ class Slow:
         self.kept: list[tuple[str | None, Any]] = []
         self.may = threading.Event()
 
-    def add_events(self, run_id: str, rows: list[tuple[str | None, Any]]) -> None:
+    def add_events_of(self, batch: dict[str, list[tuple[str | None, Any]]]) -> dict[str, Any]:
         assert self.may.wait(30)
-        self.kept += rows
+        self.kept += [row for rows in batch.values() for row in rows]
+        return {}
 
 
 async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -580,6 +582,7 @@ def test_the_wish_to_see_a_result_first_is_stored_with_the_answer() -> None:
 async def test_whoever_takes_over_the_first_segment_has_its_files_too(sqlite: str, tmp_path: Path) -> None:
     async with working(sqlite, Agent(script("done")), tmp_path) as worker:
         worker.store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+        worker.store.begin("r", 1, "elsewhere")
         worker.store.put_file("r", "talk-t1.txt", b"all of it")  # by a worker elsewhere, which died
         await worker.engine.start_segment(worker.store.get("r"))
         await ended(worker)

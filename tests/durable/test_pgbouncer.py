@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import pwd
 import shutil
@@ -17,7 +18,9 @@ import sqlalchemy as sa
 from forge.agent.agent import Agent
 from forge.core.messages import ToolCall
 from forge.core.tool import tool
-from tests.durable.working import begun, ended, script, told, working
+from forge.durable.engine.notices import Notices
+from forge.durable.store import RunStore
+from tests.durable.working import LONGEST, begun, ended, script, told, working
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")
 
@@ -82,3 +85,11 @@ async def test_a_worker_runs_behind_a_pooler_in_transaction_mode(pooled: str, tm
         run = await ended(worker)
         assert run.status == "finished"
         assert told(worker) == [f"saw {number}" for number in range(12)]
+
+
+def test_behind_a_pooler_nobody_listens(pooled: str, caplog: pytest.LogCaptureFixture) -> None:
+    with RunStore(pooled) as store, caplog.at_level(logging.INFO, "forge.durable"):
+        notices = Notices(store.database, ["default"], lambda: None)
+        notices.start()
+        notices.join(LONGEST)
+        assert "behind a pooler" in caplog.text

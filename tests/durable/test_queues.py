@@ -31,7 +31,9 @@ def queue(store: RunStore, starter: Starter, *names: str, tenant: str = "", **ne
 
 
 def turn(store: RunStore, tenant: str, *, priority: int = 0, begun: bool = False) -> int:
-    return compute_priority(store.database, queue="default", tenant=tenant, priority=priority, begun=begun)
+    return store.database.read(
+        lambda connection: compute_priority(connection, queue="default", tenant=tenant, priority=priority, begun=begun)
+    )
 
 
 def test_the_first_run_of_a_tenant_stands_beside_the_next_of_one_with_a_long_backlog(

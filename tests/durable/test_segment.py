@@ -366,7 +366,7 @@ async def test_a_tool_that_cancels_its_own_task_fails_and_the_run_goes_on(sqlite
         assert (run.status, run.segment, ran) == ("finished", 1, 1)
         assert "it cancelled itself" in told(worker)[0]
         steps = await asyncio.to_thread(worker.engine.starter.client.list_workflow_steps, "r.1")
-        assert len(steps) == 5  # two turns, intent, call and end: nothing was begun twice
+        assert len(steps) == 3  # two turns and a call: nothing was begun twice
 
 
 async def test_a_stored_run_keeps_results_that_the_model_is_not_sent_again(sqlite: str, tmp_path: Path) -> None:

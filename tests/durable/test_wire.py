@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.durable.store.rows import Ending, Outcome, Wait
-from forge.durable.store.step_json import outcome_from_json, outcome_to_json, result_from_json, result_to_json
+from forge.durable.store.step_json import object_of, outcome_from_json, result_from_json, result_to_json, wait_to_json
 
 OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -68,6 +69,22 @@ outcomes = st.builds(
     waits=st.lists(waits, max_size=2).map(tuple),
     result=st.none() | objects,
 )
+
+
+def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
+    """As older versions recorded it."""
+    wire: dict[str, Any] = {
+        "status": outcome.status,
+        "messages": [export_message(message) for message in outcome.messages],
+        "spent": object_of(outcome.spent),
+    }
+    if outcome.waits:
+        wire["waits"] = [wait_to_json(wait) for wait in outcome.waits]
+    if outcome.result is not None:
+        wire["result"] = object_of(outcome.result)
+    if outcome.held:
+        wire["held"] = outcome.held
+    return wire
 
 
 @OFTEN

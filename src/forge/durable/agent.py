@@ -22,6 +22,7 @@ from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.client import Runs
 from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.engine.queues import Limits as QueueLimits
 from forge.durable.store.check_input import check_messages
@@ -314,7 +315,7 @@ async def _first(*waiting: Coroutine[Any, Any, Any]) -> None:
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.wait(tasks)
+        await end_tasks(tasks)
 
 
 def _check_agents(agents: Sequence[Agent[Any, Any]]) -> None:

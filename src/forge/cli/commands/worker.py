@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import click
 
 from forge.cli.options import Options, with_options
-from forge.cli.refusal import refusals
+from forge.cli.refusal import Refusal, refusals
 
 DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured one, else a file in .forge."
 
@@ -32,6 +33,10 @@ DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured o
     show_default=True,
     help="Maximum number of concurrent runs.",
 )
+@click.option(
+    "--processes", type=click.IntRange(1, 256), default=1, show_default=True,
+    help="Number of processes, each with its own --concurrency: one for each core.",
+)  # fmt: skip
 @click.option("--name", default="", metavar="NAME", help="Prefix of the worker's id. Default: the machine's name.")
 @click.option(
     "--app-version", default="", metavar="VERSION",
@@ -49,7 +54,7 @@ DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured o
     help="Serve /healthz, /readyz and /metrics there. Default: FORGE_HEALTH, else the configured one, else nowhere.",
 )  # fmt: skip
 @click.option("--console", is_flag=True, help="Also start the web console: see forge console.")
-def command(options: Options, action: str | None, console: bool, **flags: Any) -> int:
+def command(options: Options, action: str | None, console: bool, processes: int, **flags: Any) -> int:
     """Process durable runs, as one of any number of workers.
 
     \b
@@ -57,10 +62,12 @@ def command(options: Options, action: str | None, console: bool, **flags: Any) -
     forge worker --database postgresql://…           runs of a database that several machines share
     forge worker --queue night --concurrency 2       only runs of one queue
     forge worker --health 127.0.0.1:9464             serve probes and metrics for Prometheus
+    forge worker --processes 4                       four workers, which use four cores
     forge worker status                              list workers and queues
 
     If a worker dies or sends no heartbeat for 10 seconds, other workers resume its runs where they stopped. On SIGTERM
     or Ctrl-C, a worker takes no new runs and lets active runs end their turn; a second signal stops it at once.
+    With --processes, a signal reaches every process, and a process that ended by itself is started again.
     Questions of a run are stored; answer them with `forge runs answer`. With --yes, all of them are approved.
 
     `status` shows the workers, the queues, and the number of runs. With --json: {"database", "workers": [{id, state,
@@ -77,11 +84,24 @@ def command(options: Options, action: str | None, console: bool, **flags: Any) -
     if action == "status":
         _print_status(options, flags["database"])
         return 0
+    if processes > 1:
+        return _work_in_processes(processes, console=console)
     if console:
         return _work_in_console(options, flags)
     from forge.cli.running.run_worker import work  # the whole agent, which showing the help does without
 
     return work(options, flags)
+
+
+def _work_in_processes(number: int, *, console: bool) -> int:
+    if console:
+        raise Refusal(
+            "forge worker was given --processes and --console, and only one process can serve the console.\n"
+            "Start `forge console` beside it, or leave out --processes."
+        )
+    from forge.cli.running.worker_processes import run_processes
+
+    return run_processes(sys.argv[1:], number, lambda line: click.echo(f"forge: {line}", err=True))
 
 
 def _work_in_console(options: Options, flags: dict[str, Any]) -> int:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
-from uuid import uuid4
 
 from dbos import DBOS
-from dbos import error as engine_error
 
 from forge.durable.engine.serializer import RecordedError
 from forge.durable.store.rows import RunInfo
@@ -18,7 +16,11 @@ if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
 
 MOST_STEPS = 200  # of a segment, which bounds the replay of another attempt
-MOST_CHARACTERS = 16 * 1024 * 1024  # recorded by a segment's steps: its end stores all of them once more, in one row
+MOST_CHARACTERS = (
+    16 * 1024 * 1024
+)  # recorded by a segment's steps: its end stores all messages once more, in one transaction
+
+INTENT = "intent"  # a step of older versions: the attempt that was about to run the next calls
 
 Step = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
@@ -27,15 +29,28 @@ T = TypeVar("T")
 class Attempt:
     """An attempt at a segment by this process. `token` distinguishes it from other attempts."""
 
-    def __init__(self, run: RunInfo, context: WorkerContext, replays: int = 0) -> None:
-        """`replays`: the number of steps that earlier attempts recorded."""
+    def __init__(
+        self,
+        run: RunInfo,
+        context: WorkerContext,
+        token: str = "",
+        steps: Mapping[int, str] | None = None,
+        intents: Collection[str] = (),
+        is_first: bool = True,
+    ) -> None:
+        """`steps`: names of the steps that earlier attempts recorded, by number. `intents`: calls that earlier attempts
+        were about to run.
+        """
         self.run = run
         self.context = context
         self.store = context.store
-        self.token = uuid4().hex
+        self.token = token
+        self.intents = frozenset(intents)
+        self.is_first = is_first  # there was no earlier attempt
         self.steps = 0  # replayed ones included, so that every attempt ends the segment at the same turn
         self.broken: Exception | None = None  # a step could not be recorded, so the loop's result does not count
-        self._replays = replays
+        self._recorded = dict(steps or {})
+        self._replays = max(self._recorded, default=0)
         self._characters = 0  # of recorded values; counted like the steps
         self._news: list[Callable[[], None]] = []  # callbacks for the end of the replay
         self._stopped = run.cancelling
@@ -74,21 +89,27 @@ class Attempt:
         while self._news and self.steps >= self._replays:
             self._news.pop(0)()
 
-    async def record(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Records a known value, even if stopped; an earlier recorded value takes precedence.
-
-        An attempt that ends sooner than an earlier one, because of a time-out or other tools, finds recorded steps
-        and records after them.
+    async def record_intent(self, call: str) -> bool:
+        """Records that this attempt is about to run a call that must not be repeated; False: an earlier one was.
+        Raises if another attempt runs the segment now, or the database is unreachable.
         """
+        run = self.run
+        try:
+            found = await asyncio.to_thread(self.store.record_intent, run.id, run.segment, self.token, call)
+        except Exception as error:
+            self.broken = error
+            raise
+        if found == "lost":
+            self.broken = LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
+            raise self.broken
+        return found == "recorded"
 
-        async def known() -> Mapping[str, Any]:
-            return value
-
-        while True:
-            try:
-                return await DBOS.run_step_async({"name": name}, known)
-            except engine_error.DBOSUnexpectedStepError:
-                self.steps += 1
+    async def replay_intent(self) -> str:
+        """Returns the attempt of the next step, if an earlier Forge recorded it as an intent; else this attempt."""
+        if self._recorded.get(self.steps + 1) != INTENT:
+            return self.token
+        recorded = await self.step(INTENT, _record_nothing)
+        return str(recorded.get("attempt", ""))
 
     async def work(self, loop: Coroutine[Any, Any, T]) -> T:
         """Runs the loop so that `stop` can end it. Raises `Stopped` then."""
@@ -99,6 +120,7 @@ class Attempt:
             if self._stopped and not is_cancelled_itself():
                 raise Stopped from None
             task.cancel()
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             raise
 
     def stop(self) -> None:
@@ -126,6 +148,14 @@ class Attempt:
         return self.steps >= self._replays and self.store.has_messages(self.run.id)
 
 
+async def _record_nothing() -> Mapping[str, Any]:
+    return {}
+
+
+class LostSegment(Exception):
+    """Another attempt runs the segment now: this one stores nothing more."""
+
+
 class Stopped(BaseException):
     """The run was cancelled. It is not an error of the model or a tool, and is not recorded."""
 
@@ -137,6 +167,16 @@ def _length(recorded: Any) -> int:
     if isinstance(recorded, Mapping):
         return sum(map(_length, recorded.values()))
     return sum(map(_length, recorded)) if isinstance(recorded, list) else 0
+
+
+async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
+    """Waits for tasks that were cancelled. Their errors count no more: reading them keeps asyncio from reporting them
+    as never retrieved.
+    """
+    await asyncio.wait(tasks)
+    for task in tasks:
+        if not task.cancelled():
+            task.exception()
 
 
 def is_cancelled_itself() -> bool:

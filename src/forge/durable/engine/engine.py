@@ -24,6 +24,7 @@ from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.claims import Claims
 from forge.durable.engine.connections import system_engine
+from forge.durable.engine.notices import Notices
 from forge.durable.engine.queues import Limits, offer_queue
 from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
@@ -36,6 +37,7 @@ from forge.durable.store.rows import RunInfo
 LOOK = 0.02  # seconds between two polls of DBOS, besides our own pauses
 POLL = 0.1  # seconds between two polls of a queue while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
+HEARING = 5  # workers that poll at once when something is queued
 BUSY_FOR = 10.0  # seconds after the last work during which a worker polls often
 
 
@@ -78,7 +80,11 @@ class Engine:
         self.taking = True  # False: leave queued runs to others
         self._idle: set[str] = set()  # claimed but not running at the last check
         self._busy = time.monotonic()
-        self._news = threading.Condition()  # something was queued here
+        self.sharing = 1  # workers of the database: with many of them, each ignores some notices
+        self._news = threading.Condition()  # something was queued
+        self._notices = 0  # how often something was queued
+        self._heard: dict[str, int] = {}  # … at the last poll, by queue
+        self._listener: Notices | None = None
         self._dbos: DBOS | None = None
         self._connections: sa.Engine | None = None
         self._ended = threading.Event()
@@ -151,7 +157,8 @@ class Engine:
         queueing.register(self.starter.client, list(names), self.limits, LOOK)
 
     def _launch(self) -> None:
-        size = min(20, self.concurrency + 5)
+        # a step holds a connection for a millisecond or two, so a few serve many runs
+        size = min(20, self.concurrency + 5) if self.store.database.is_sqlite else min(8, 2 + self.concurrency // 10)
         self._connections = system_engine(self.store, size, self._ended)
         config: DBOSConfig = {
             "name": NAME,
@@ -177,7 +184,7 @@ class Engine:
         ask = database.get_queue
 
         def get_queue(name: str) -> Any:
-            self._wait_for_poll()
+            self._wait_for_poll(name)
             queue = ask(name)
             if queue is not None:
                 queue._polling_interval_sec = LOOK
@@ -187,27 +194,44 @@ class Engine:
         # private: DBOS's threads read the queue's row before each poll of the queue, and find there when to poll
         # again, the same for all workers. Ours wait here, and an idle one polls rarely
         database.get_queue = get_queue  # type: ignore[method-assign,assignment]
+        if self.listen:
+            self._listener = Notices(self.store.database, self.takes, self._hear)
+            self._listener.start()
 
-    def _wait_for_poll(self) -> None:
-        """Waits until the next poll of a queue: shortly while there is work, not at all when this process queued
-        something.
-        """
+    def _wait_for_poll(self, queue: str) -> None:
+        """Waits until the next poll of a queue: shortly while there is work, not at all when something was queued."""
         moment = time.monotonic()
         if self.list_running():
             self._busy = moment
         pause = POLL if moment - self._busy < BUSY_FOR else IDLE_POLL
         with self._news:
-            self._news.wait(pause * random.uniform(0.9, 1.1))  # noqa: S311 - only so that workers drift apart
+            heard = self._heard.get(queue, 0)
+            # at random, only so that workers drift apart
+            self._news.wait_for(lambda: self._notices != heard, pause * random.uniform(0.9, 1.1))  # noqa: S311
+            self._heard[queue] = self._notices
 
     def wake(self) -> None:
-        """Polls at once, since something was queued."""
+        """Polls at once, since this process queued something."""
         self._busy = time.monotonic()
+        self._poll_now()
+
+    def _hear(self) -> None:
+        """Polls at once, since another process queued something. About `HEARING` idle workers do so."""
+        if self.list_running():  # SQLite's file also changes with each of its steps
+            return
+        if self.sharing <= HEARING or random.random() < HEARING / self.sharing:  # noqa: S311
+            self._poll_now()
+
+    def _poll_now(self) -> None:
         with self._news:
+            self._notices += 1
             self._news.notify_all()
 
     async def _end(self) -> None:
         global _running
         try:
+            if self._listener is not None:
+                await in_thread(self._listener.end)
             if self._dbos is not None:
                 self.taking = False
                 self._ended.set()
@@ -217,7 +241,7 @@ class Engine:
                 # DBOS made its own pool the loop's, and that pool is shut down
                 asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(thread_name_prefix="forge"))
         finally:
-            self._dbos = None
+            self._dbos = self._listener = None
             allow_pickles()
             on_start.discard(self.wake)
             if self._connections is not None:

@@ -11,13 +11,16 @@ from typing import Any
 
 from forge.agent.loop import find_waiting, may_run_again
 from forge.agent.subagent import Task
+from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted
-from forge.core.executor import ToolExecutor, render_call
+from forge.core.executor import Next, Step, ToolExecutor, render_call
 from forge.core.messages import InnerCall, ToolCall
+from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
-from forge.durable.engine.attempt import Attempt, is_cancelled_itself
+from forge.core.secrets import Secrets
+from forge.durable.engine.attempt import Attempt, end_tasks, is_cancelled_itself
 from forge.durable.engine.background import find_completed, unknown_result
 from forge.durable.engine.children import ONLY, run_call_remotely
 from forge.durable.engine.large_results import is_spilled
@@ -36,6 +39,16 @@ _in_script: ContextVar[bool] = ContextVar("in_script", default=False)
 """True while a script runs whose calls are steps."""
 
 
+_PARTS_OF_CALLS = ("limit_time", "isolate")  # steps that are part of the call itself
+
+
+def _insert_before_call(steps: Sequence[Step], step: Step) -> list[Step]:
+    """Inserts a step inside all steps that may refuse a call, or let it wait."""
+    modules = [str(getattr(one, "__module__", "")).rpartition(".")[2] for one in steps]
+    place = next((index for index, name in enumerate(modules) if name in _PARTS_OF_CALLS), len(steps))
+    return [*steps[:place], step, *steps[place:]]
+
+
 def _outside_of_scripts() -> Context:
     """Returns a copy of the context for a call: what the call does is part of its step."""
     context = copy_context()
@@ -44,12 +57,20 @@ def _outside_of_scripts() -> Context:
 
 
 class RecordedExecutor(ToolExecutor):
-    """Makes every call a step. Before calls that may not be repeated, a step records the attempt that runs them."""
+    """Makes every call a step. Just before a call that must not be repeated begins, its intent is stored."""
 
-    def __init__(self, attempt: Attempt, *inherited: Any) -> None:
-        super().__init__(*inherited)
+    def __init__(
+        self,
+        attempt: Attempt,
+        registry: ToolRegistry,
+        steps: Sequence[Step],
+        activity: ActivityStream | None = None,
+        secrets: Secrets | None = None,
+    ) -> None:
+        super().__init__(registry, _insert_before_call(steps, self._record_intent), activity, secrets)
         self.attempt = attempt
         self.waits: list[Wait] = []  # what calls of this segment wait for
+        self._begun: set[str] = set()  # calls whose intent is stored, and what they call
         self._one_inner_call = asyncio.Lock()
         self._script_error: BaseException | None = None  # why a script could not go on, if it is not the script's fault
 
@@ -69,10 +90,10 @@ class RecordedExecutor(ToolExecutor):
         """Starts calls in order, so that every attempt numbers their steps alike. If one cannot be recorded, all
         stop.
         """
-        intent = await self._record_intent(calls)
+        earlier = await self._replay_intent(calls)
 
         async def run(call: ToolCall) -> None:
-            done(call, await self._run_recorded(call, scope, intent))
+            done(call, await self._run_recorded(call, scope, earlier))
 
         tasks = [asyncio.ensure_future(run(call)) for call in calls]
         try:
@@ -80,18 +101,27 @@ class RecordedExecutor(ToolExecutor):
         except BaseException:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks)
+            await end_tasks(tasks)
             raise
 
-    async def _record_intent(self, calls: Sequence[ToolCall]) -> str:
-        """Returns the attempt that runs, or ran, the calls that may not be repeated."""
+    async def _replay_intent(self, calls: Sequence[ToolCall]) -> bool:
+        """Returns True if an attempt of an older version was about to run these calls."""
         if all(self._may_be_repeated(call) for call in calls):
-            return self.attempt.token
-        recorded = await self.attempt.step("intent", self._token)
-        return str(recorded["attempt"])
+            return False
+        return await self.attempt.replay_intent() != self.attempt.token
 
-    async def _token(self) -> Mapping[str, Any]:
-        return {"attempt": self.attempt.token}
+    async def _record_intent(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        """A step: records that a call that must not be repeated is about to begin. It is inside the gate, so that a
+        call that waits for a person has not begun.
+        """
+        call = ctx.call
+        if call.id in self._begun or isinstance(ctx.tool, RunCode) or self._may_be_repeated(call):
+            return await proceed(ctx)
+        is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
+        if not is_part and not await self.attempt.record_intent(call.id):
+            return unknown_result(call, "ran")
+        self._begun.add(call.id)
+        return await proceed(ctx)
 
     async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult:
         """Makes the calls of a script steps of their own, one after the other, so that every attempt numbers them
@@ -103,7 +133,7 @@ class RecordedExecutor(ToolExecutor):
             return refused
         async with self._one_inner_call:
             try:
-                return await self._run_recorded(call, scope, await self._record_intent([call]))
+                return await self._run_recorded(call, scope, await self._replay_intent([call]))
             except BaseException as error:
                 self._script_error = error
                 raise
@@ -122,7 +152,8 @@ class RecordedExecutor(ToolExecutor):
             raise self._script_error
         return result
 
-    async def _run_recorded(self, call: ToolCall, scope: Scope, intent: str) -> ToolResult:
+    async def _run_recorded(self, call: ToolCall, scope: Scope, was_begun: bool) -> ToolResult:
+        """Runs a call as a step. `was_begun`: an attempt of an older version was about to run it."""
         if isinstance(self.registry.find(call.name), RunCode):
             return await self._run_script(call, scope)
         is_replayed = True
@@ -131,9 +162,12 @@ class RecordedExecutor(ToolExecutor):
             nonlocal is_replayed
             is_replayed = False
             self.attempt.context.counters.calls += 1
-            if intent != self.attempt.token and not self._may_be_repeated(call):
+            if (was_begun or call.id in self.attempt.intents) and not self._may_be_repeated(call):
                 return result_to_json(self._unknown_result(call, scope))
-            return await self._perform_in_task(call, scope)
+            performed = await self._perform_in_task(call, scope)
+            if self.attempt.broken is not None:  # its intent could not be stored, so it did not run
+                raise self.attempt.broken
+            return performed
 
         # a form that databases accept
         name = call.name[:64].encode("ascii", "backslashreplace").decode().replace("\0", "\\0")

@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
-from forge.durable.engine.attempt import Attempt
+from forge.durable.engine.attempt import Attempt, end_tasks
 from forge.models.http.errors import BrokeOff, PromptTooLong
 from forge.pipeline.spans import chat_span
 
@@ -49,7 +49,7 @@ class RecordedProvider:
         finally:
             if not asking.done():
                 asking.cancel()
-                await asyncio.wait([asking])
+                await end_tasks([asking])
         if "error" in answer:
             raise _decode_error(answer["error"])
         yield import_message(answer["message"])

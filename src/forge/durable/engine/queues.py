@@ -81,7 +81,7 @@ def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limi
         )
 
 
-def compute_priority(database: Database, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
+def compute_priority(connection: sa.Connection, *, queue: str, tenant: str, priority: int, begun: bool) -> int:
     """Returns the engine's priority of a run: lower goes first, equal ones in order of arrival.
 
     Uses start-time fair queueing: each new run of a tenant gets the turn after its last queued one, but none before the
@@ -90,13 +90,12 @@ def compute_priority(database: Database, *, queue: str, tenant: str, priority: i
     state; two concurrent callers may get the same turn, and then the earlier one goes first.
     """
     base = (FIRST - max(LAST, min(FIRST, priority))) * CLASS
-    status = _workflows(database.is_sqlite)
-    c = status.c
+    c = _workflows(connection.dialect.name == "sqlite").c
     beside = sa.and_(_is_queued(c), c.queue_name == queue, c.priority >= base, c.priority < base + CLASS)
     own = sa.and_(c.queue_partition_key == (tenant or NOBODY), c.queue_partition_key.is_not(None))
     head = sa.select(sa.func.min(c.priority)).where(beside).scalar_subquery()
     last = sa.select(sa.func.max(c.priority)).where(beside, own).scalar_subquery()
-    served, latest = database.read(lambda connection: connection.execute(sa.select(head, last)).one())
+    served, latest = connection.execute(sa.select(head, last)).one()
     turn = max(1, (served or base) - base)
     if latest is not None and not begun:
         turn = max(turn, latest - base + 1)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary, ref
 
 from forge.core.events import (
     Event,
@@ -15,12 +18,18 @@ from forge.core.events import (
     ToolOutput,
     ToolProgress,
 )
+from forge.core.plain_values import text_of
 from forge.durable.engine.attempt import Attempt
+from forge.durable.store import RunStore
+from forge.workspace.state.store import StoreError
 
 PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
 LONGEST = 64 * 1024  # characters of joined pieces
 MOST = 16 * 1024 * 1024  # … that wait for a slow database: more are dropped, since the final message repeats them
 REST = 0.25  # seconds between writes of other events: each write costs as much as a step
+RETRY = 1.0  # seconds until events that could not be stored are written again
+
+log = logging.getLogger("forge.durable")
 
 Row = tuple[str | None, dict[str, Any]]
 
@@ -37,9 +46,7 @@ class Recorder:
         self._rows: list[Row] = []
         self._held = 0  # characters of text pieces in them
         self._heard = 0  # messages of a person
-        self._writing = asyncio.Lock()
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._writer = writer_of(attempt.store)
 
     async def take(self, event: Event) -> None:
         """Receives an event. Async, so that the stream never moves it to a thread, as it does with slow plain
@@ -52,40 +59,28 @@ class Recorder:
             self._held += len(event.text)
         if not self._join_to_last(wire):
             self._rows.append((self._key(event), wire))
-        self._write_within(PAUSE if isinstance(event, _READ_AS_IT_COMES) else REST)
-
-    async def flush(self) -> None:
-        async with self._writing:
-            rows, self._rows = self._rows, []
-            held = self._held
-            try:
-                if rows:
-                    await asyncio.to_thread(self._attempt.store.add_events, self._attempt.run.id, rows)
-                self._held -= held
-            except BaseException:
-                self._rows[:0] = rows  # the next write retries; an event with a key is stored once
-                raise
+        self._writer.write_within(PAUSE if isinstance(event, _READ_AS_IT_COMES) else REST, self)
 
     async def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        await self.flush()
+        """Stores all that is left."""
+        while self._rows or self._writer.is_writing(self):
+            await self._writer.flush(self)
 
-    def _write_within(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            if self._timer.when() <= loop.time() + seconds:
-                return
-            self._timer.cancel()
-        self._timer = loop.call_later(seconds, self._write)
+    @property
+    def run(self) -> str:
+        return self._attempt.run.id
 
-    def _write(self) -> None:
-        self._timer = None
-        if self._task is not None and not self._task.done():  # a slow database: the rest is written together later
-            return self._write_within(PAUSE)
-        self._task = asyncio.get_running_loop().create_task(self.flush())
+    def take_rows(self) -> tuple[list[Row], int]:
+        """Hands over the rows, with the number of characters that they hold."""
+        rows, self._rows = self._rows, []
+        return rows, self._held
+
+    def put_back(self, rows: list[Row]) -> None:
+        """Takes rows back that could not be stored; an event with a key is stored once."""
+        self._rows[:0] = rows
+
+    def note_stored(self, characters: int) -> None:
+        self._held -= characters
 
     def _join_to_last(self, wire: dict[str, Any]) -> bool:
         """Joins a piece of text to the one before it; returns True if it did."""
@@ -112,3 +107,88 @@ class Recorder:
 
 def key_of(segment: int, kind: str, which: str, detail: str = ":") -> str:
     return f"{segment}:{kind}:{which}:{detail}"
+
+
+class EventWriter:
+    """Writes the events of all runs of a process together: a transaction costs as much as a step."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = ref(store)  # it is kept as long as its store
+        self._waiting: dict[Recorder, None] = {}
+        self._written: set[Recorder] = set()  # … by the transaction under way
+        self._writing = asyncio.Lock()
+        self._timer: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def write_within(self, seconds: float, recorder: Recorder) -> None:
+        self._waiting[recorder] = None
+        self._set_timer(seconds)
+
+    def is_writing(self, recorder: Recorder) -> bool:
+        return recorder in self._written
+
+    async def flush(self, asked: Recorder) -> None:
+        """Writes what waits. Raises if the rows of `asked` cannot be stored."""
+        self._waiting[asked] = None
+        async with self._writing:
+            if self._waiting:
+                await self._write_all(asked)
+
+    async def _write_all(self, asked: Recorder | None = None) -> None:
+        recorders, self._waiting = list(self._waiting), {}
+        taken = {recorder: recorder.take_rows() for recorder in recorders}
+        batch: dict[str, list[Row]] = {}
+        for recorder, (rows, _) in taken.items():
+            batch.setdefault(recorder.run, []).extend(rows)
+        self._written = set(recorders)
+        try:
+            missing = await asyncio.to_thread(self._add, {run: rows for run, rows in batch.items() if rows})
+        except BaseException:
+            for recorder, (rows, _) in taken.items():
+                recorder.put_back(rows)
+                if rows and recorder is not asked:
+                    self._waiting[recorder] = None
+            raise
+        finally:
+            self._written = set()
+        for recorder, (_, characters) in taken.items():
+            recorder.note_stored(characters)
+        if asked is not None and asked.run in missing:
+            raise missing[asked.run]
+
+    def _add(self, batch: Mapping[str, Sequence[Row]]) -> dict[str, StoreError]:
+        store = self._store()
+        return store.add_events_of(batch) if batch and store is not None else {}
+
+    def _set_timer(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None and not self._timer.cancelled():
+            if self._timer.when() <= loop.time() + seconds:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        if self._task is not None and not self._task.done():  # a slow database: the rest is written together later
+            return self._set_timer(PAUSE)
+        self._task = asyncio.get_running_loop().create_task(self._write_waiting())
+
+    async def _write_waiting(self) -> None:
+        try:
+            async with self._writing:
+                if self._waiting:
+                    await self._write_all()
+        except Exception as error:
+            log.warning("events of runs are stored later: %s", text_of(error))
+            self._set_timer(RETRY)
+
+
+_writers: WeakKeyDictionary[RunStore, EventWriter] = WeakKeyDictionary()
+
+
+def writer_of(store: RunStore) -> EventWriter:
+    """Returns the one writer of a store."""
+    if store not in _writers:
+        _writers[store] = EventWriter(store)
+    return _writers[store]

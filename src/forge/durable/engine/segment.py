@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
 
 from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
@@ -27,7 +29,7 @@ from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import MODEL, find_agent
-from forge.durable.engine.attempt import ATTEMPTS, Attempt, Stopped, current
+from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, current
 from forge.durable.engine.background import hold
 from forge.durable.engine.background_programs import note_run
 from forge.durable.engine.children import ONLY, delegate
@@ -42,48 +44,57 @@ from forge.durable.store.errors import is_away
 from forge.durable.store.inbox import SENT
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
-from forge.durable.store.step_json import outcome_from_json, outcome_to_json, result_to_json
+from forge.durable.store.step_json import outcome_from_json, result_to_json
 
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
 
 log = logging.getLogger("forge.durable")
 
-END = "end"  # the step that records how a segment ended
+END = "end"  # a step of older versions: how the segment ended
+
+
+class Earlier(NamedTuple):
+    """What earlier attempts at a segment recorded."""
+
+    end: Mapping[str, Any] | None = None  # how it ended, if an older version recorded this
+    steps: Mapping[int, str] = MappingProxyType({})  # names of the steps, by number
 
 
 async def perform(
-    context: WorkerContext, run_id: str, number: int, recorded: Mapping[str, Any] | None = None, replays: int = 0
+    context: WorkerContext, run_id: str, number: int, find_earlier: Callable[[], Awaitable[Earlier]] | None = None
 ) -> str:
-    """Works on a segment until it ends; returns the status of its run. `recorded`: its end, if an earlier attempt
-    recorded one; `replays`: the number of steps of earlier attempts.
+    """Works on a segment until it ends; returns the status of its run. `find_earlier` is called only if there was an
+    earlier attempt.
     """
-    run = await asyncio.to_thread(context.store.begin, run_id, number, context.worker)
-    if run is None:
+    token = uuid4().hex
+    begun = await asyncio.to_thread(context.store.begin_attempt, run_id, number, context.worker, token)
+    if begun is None:
         return "over"  # the run or the segment is over
-    attempt = Attempt(run, context, replays)
+    earlier = Earlier() if begun.is_first or find_earlier is None else await find_earlier()
+    attempt = Attempt(begun.run, context, token, earlier.steps, begun.intents, begun.is_first)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
     task_delegate.set(delegate)
     try:
-        if recorded is None:
+        if earlier.end is None:
             with segment_span(attempt.run, context.worker) as tell:
                 outcome = await _run_segment(attempt)
                 tell(outcome)
-            recorded = await attempt.record(END, outcome_to_json(outcome))
             context.counters.add_segment(attempt.run, outcome)
-        closed = await asyncio.to_thread(_close_segment, context, run_id, number, recorded)
+        else:
+            outcome = outcome_from_json(earlier.end)
+        closed = await asyncio.to_thread(context.store.close_attempt, run_id, number, outcome, token)
+    except LostSegment:
+        closed = None
     finally:
         if ATTEMPTS.get(run_id) is attempt:
             del ATTEMPTS[run_id]
+    if closed is None:
+        log.warning("run %s, segment %d: its outcome is not stored, because another worker runs it", run_id, number)
+        return "lost"
     await follow_up(context, closed)
     return closed.status
-
-
-def _close_segment(context: WorkerContext, run_id: str, number: int, recorded: Mapping[str, Any]) -> RunInfo:
-    return context.store.close_segment(
-        run_id, number, outcome_from_json(recorded)
-    )  # long outcomes take milliseconds to decode
 
 
 async def _run_segment(attempt: Attempt) -> Outcome:
@@ -94,12 +105,13 @@ async def _run_segment(attempt: Attempt) -> Outcome:
         agent = find_agent(context.agents, attempt.run.agent, model, context.models)
         history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
         scope = agent.scope
-        await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
+        if attempt.run.segment > 1 or not attempt.is_first:  # else there is no file yet
+            await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
         await agent.registry.ready()
         driven = SegmentRun(attempt, agent, scope, history)
         return await driven.outcome()
     except Exception as error:  # a run must end, even if Forge or the engine fails
-        if is_away(error):
+        if is_away(error) or isinstance(error, LostSegment):
             raise
         failure = _failure(attempt.run, error)
         result = RunResult(text="", reason="error", turns=0, messages=[], error=failure)

@@ -6,8 +6,10 @@ import logging
 import threading
 from collections.abc import Callable
 
+import sqlalchemy as sa
 from dbos import DBOSClient
 
+from forge.durable.engine.notices import notify_queued
 from forge.durable.engine.older_sqlite import adapt_to
 from forge.durable.engine.queues import NOBODY, compute_priority
 from forge.durable.engine.serializer import JsonSerializer
@@ -38,21 +40,27 @@ class Starter:
     def start(self, run: RunInfo) -> None:
         """Queues the run's segment; idempotent: a queued, running or ended segment stays as it is."""
         client = self.client
-        priority = compute_priority(
-            self._store.database, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
-        )
-        client.enqueue(
-            {
-                "workflow_name": SEGMENT,
-                "workflow_id": workflow_id(run.id, run.segment),
-                "queue_name": run.queue,
-                "queue_partition_key": run.tenant or NOBODY,
-                "priority": priority,
-                "app_version": run.version,
-            },
-            run.id,
-            run.segment,
-        )
+
+        def enqueue(connection: sa.Connection) -> None:
+            priority = compute_priority(
+                connection, queue=run.queue, tenant=run.tenant, priority=run.priority, begun=run.segment > 1
+            )
+            client.enqueue_in_transaction(
+                connection,
+                {
+                    "workflow_name": SEGMENT,
+                    "workflow_id": workflow_id(run.id, run.segment),
+                    "queue_name": run.queue,
+                    "queue_partition_key": run.tenant or NOBODY,
+                    "priority": priority,
+                    "app_version": run.version,
+                },
+                run.id,
+                run.segment,
+            )
+            notify_queued(connection, run.queue)
+
+        self._store.database.write(enqueue)
         for wake in tuple(on_start):
             wake()
 

@@ -6,13 +6,12 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from contextvars import Context
-from typing import Any
 
 from dbos import DBOS
 
 from forge.core.plain_values import text_of
 from forge.durable.engine.engine import running_engine
-from forge.durable.engine.segment import END, perform
+from forge.durable.engine.segment import END, Earlier, perform
 from forge.durable.engine.start_segments import SEGMENT
 from forge.durable.store.errors import is_away
 
@@ -27,11 +26,13 @@ async def segment(run_id: str, number: int) -> str:
     """Runs a segment: begun once, and again by a worker that takes it over."""
     workflow = DBOS.workflow_id
     assert workflow is not None
-    # without our context: inside a workflow every query to the engine would be a step
-    asked = asyncio.get_running_loop().create_task(_find_recorded_end(workflow), context=Context())
+
+    async def find_earlier() -> Earlier:
+        # without our context: inside a workflow every query to the engine would be a step
+        return await asyncio.get_running_loop().create_task(_find_earlier(workflow), context=Context())
+
     try:
-        recorded, replays = await asked
-        return await perform(running_engine(), run_id, number, recorded, replays)
+        return await perform(running_engine(), run_id, number, find_earlier)
     except Exception as error:
         if not is_away(error):
             raise
@@ -42,8 +43,8 @@ async def segment(run_id: str, number: int) -> str:
         raise asyncio.CancelledError from error
 
 
-async def _find_recorded_end(workflow: str) -> tuple[Mapping[str, Any] | None, int]:
-    """Returns the recorded end of the segment, or None, and the number of recorded steps."""
+async def _find_earlier(workflow: str) -> Earlier:
     steps = await DBOS.list_workflow_steps_async(workflow)
     found = next((step["output"] for step in reversed(steps) if step["function_name"] == END), None)
-    return (found if isinstance(found, Mapping) else None), max((step["function_id"] for step in steps), default=0)
+    names = {step["function_id"]: step["function_name"] for step in steps}
+    return Earlier(found if isinstance(found, Mapping) else None, names)

@@ -12,10 +12,11 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input, inbox, questions, run_rows
+from forge.durable.store import check_input, inbox, intents, questions, run_rows
 from forge.durable.store import find as _find
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.migrate import prepare, refuse_newer, update
+from forge.durable.store.questions import NewEvents
 from forge.durable.store.remove import remove_run
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.store.tables import runs
@@ -34,9 +35,11 @@ Statuses = Sequence[Status]
 class RunStore:
     """All durable runs of a database. Errors are StoreError: what was tried, what went wrong, what to do next."""
 
-    def __init__(self, url: str, patience: float = PATIENCE) -> None:
-        """Connects at the first call. `patience`: seconds to retry while a known database is unreachable."""
-        self.database = Database(url, patience, first=refuse_newer, looks=True)
+    def __init__(self, url: str, patience: float = PATIENCE, connections: int | None = None) -> None:
+        """Connects at the first call. `patience`: seconds to retry while a known database is unreachable.
+        `connections`: the most at once, with Postgres.
+        """
+        self.database = Database(url, patience, first=refuse_newer, looks=True, connections=connections)
         self._is_up_to_date = False
 
     def __repr__(self) -> str:
@@ -128,18 +131,36 @@ class RunStore:
         """Returns the messages before that segment, which it starts from. Without a number, all messages."""
         return self.database.read(lambda connection: _find.list_messages(connection, run_id, upto_segment))
 
-    def begin(self, run_id: str, segment: int, worker: str) -> RunInfo | None:
+    def begin(self, run_id: str, segment: int, worker: str, attempt: str = "") -> RunInfo | None:
         """Marks the segment as running on this worker. None: the run is over, waits, or has another segment."""
-        return self.database.write(lambda connection: run_rows.begin_segment(connection, run_id, segment, worker))
+        begun = self.begin_attempt(run_id, segment, worker, attempt)
+        return begun.run if begun is not None else None
+
+    def begin_attempt(self, run_id: str, segment: int, worker: str, attempt: str) -> intents.Begun | None:
+        """Does the same; also returns the calls that earlier attempts at the segment were about to run."""
+        return self.database.write(
+            lambda connection: intents.begin_segment(connection, run_id, segment, worker, attempt)
+        )
+
+    def record_intent(self, run_id: str, segment: int, attempt: str, call: str) -> intents.Intent:
+        """Records that an attempt is about to run a call that must not be repeated."""
+        return self.database.write(lambda connection: intents.record_intent(connection, run_id, segment, attempt, call))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.
 
         The returned run shows the next state: it is queued for its next segment after "go_on", and after "waiting" for
-        an
-        approval that was given meanwhile; instead of either it is cancelled, if that was requested.
+        an approval that was given meanwhile; instead of either it is cancelled, if that was requested.
         """
-        return self.database.write(lambda connection: run_rows.close_segment(connection, run_id, segment, outcome))
+        closed = self.database.write(lambda connection: run_rows.close_segment(connection, run_id, segment, outcome))
+        assert closed is not None
+        return closed
+
+    def close_attempt(self, run_id: str, segment: int, outcome: Outcome, attempt: str) -> RunInfo | None:
+        """Does the same for an attempt. None: another attempt runs the segment now, and nothing is stored."""
+        return self.database.write(
+            lambda connection: run_rows.close_segment(connection, run_id, segment, outcome, attempt)
+        )
 
     def advance(
         self,
@@ -255,8 +276,12 @@ class RunStore:
 
         (One without may be stored twice, if the connection is lost just after the commit.)
         """
-        if events:
-            self.database.write(lambda connection: questions.add_events(connection, run_id, events), lasting=False)
+        for error in self.add_events_of({run_id: events}).values() if events else ():
+            raise error
+
+    def add_events_of(self, batch: Mapping[str, NewEvents]) -> dict[str, StoreError]:
+        """Does the same for several runs; returns errors for runs that do not exist."""
+        return self.database.write(lambda connection: questions.add_events(connection, batch), lasting=False)
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Numbered:
         """Returns events numbered above `after`, ascending. No lower number appears later."""

@@ -37,11 +37,13 @@ class Database:
         *,
         first: Callable[[sa.Connection, str], object] | None = None,
         looks: bool = False,
+        connections: int | None = None,
     ) -> None:
         """`patience`: seconds to retry while a known database is unreachable. `first` runs once before anything else,
         with the label. `looks`: a missing file is made only by `make_file`, and an unwritable one is opened read-only
-        until then.
+        until then. `connections`: the most at once, with Postgres.
         """
+        self._connections = connections
         self._url = parse_url(url)
         self._patience = patience
         self._first = first
@@ -169,6 +171,7 @@ class Database:
                 self._url,
                 hide_parameters=True,  # messages of people stay out of logs
                 connect_args={"connect_timeout": CONNECTING, "application_name": "forge", **_KEEPALIVES},
+                **({} if self._connections is None else {"pool_size": self._connections, "max_overflow": 0}),
             )
             sa.event.listen(engine, "connect", set_up_connection)
             return engine

@@ -39,6 +39,24 @@ def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
+def insert_rows(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, skip: bool = False
+) -> None:
+    """Inserts rows that have the same columns, in one statement. `skip`: leaves out those that are there."""
+    if not rows:
+        return
+    new = insert_into(connection, table)
+    if connection.dialect.name == "sqlite":
+        connection.execute(new.on_conflict_do_nothing() if skip else new, rows)
+        return
+    names = list(rows[0])
+    # arrays: one text of the statement for any number of rows, which the server prepares once
+    columns = [sa.func.unnest(sa.bindparam(f"{name}s", type_=postgresql.ARRAY(table.c[name].type))) for name in names]
+    values = {f"{name}s": [row[name] for row in rows] for name in names}
+    new = new.from_select(names, sa.select(*columns))
+    connection.execute(new.on_conflict_do_nothing() if skip else new, values)
+
+
 def find_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunInfo:
     """Returns the run of exactly this id; with `lock`, locked until the end of the transaction."""
     row = _row(connection, run_id, lock)

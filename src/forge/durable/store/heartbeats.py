@@ -22,6 +22,7 @@ from forge.workspace.state.store import StoreError
 EVERY = 2.0  # seconds between two heartbeats
 SILENT = 10.0  # seconds without one after which a worker counts as dead
 STUCK = 60.0  # seconds that a worker's loop may block before its heartbeat stops
+CONNECTIONS = 2  # of the heartbeat and of the housekeeping, which must not block it
 LISTED_FOR = 86_400.0  # seconds that a gone worker is still listed
 
 log = logging.getLogger("forge.durable")
@@ -156,7 +157,7 @@ class Heartbeat:
         self.draining = False
         self.lost = threading.Event()  # another worker declared this one dead
         # its own connections, independent of busy pools; no patience, since the next heartbeat comes soon
-        self._database = Database(url, patience=0)
+        self._database = Database(url, patience=0, connections=CONNECTIONS)
         self._row = {
             "host": socket.gethostname(),
             "boot": _boot(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
@@ -10,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database
 from forge.durable.store.find import insert_into
-from forge.durable.store.tables import ALWAYS, VERSION, background, metadata, questions, runs, versions
+from forge.durable.store.tables import ALWAYS, VERSION, background, intents, metadata, questions, runs, versions
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
@@ -70,9 +71,23 @@ def _second(connection: sa.Connection) -> None:
     """Adds the table of background work and the column of "always" answers."""
     background.create(connection, checkfirst=True)
     _hold_what_is_waited_for(connection)
-    if questions.c.always.name not in {one["name"] for one in sa.inspect(connection).get_columns(questions.name)}:
+    if not _has_column(connection, questions.c.always):
         connection.exec_driver_sql(f"ALTER TABLE {questions.name} ADD COLUMN {questions.c.always.name} TEXT")
         ALWAYS.create(connection)
+
+
+def _third(connection: sa.Connection) -> None:
+    """Adds the table of intents and the column of attempts. The steps named "intent" and "end" of begun segments stay,
+    and are read.
+    """
+    intents.create(connection, checkfirst=True)
+    if not _has_column(connection, runs.c.attempt):
+        column = f"{runs.c.attempt.name} TEXT NOT NULL DEFAULT ''"
+        connection.exec_driver_sql(f"ALTER TABLE {runs.name} ADD COLUMN {column}")
+
+
+def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
+    return column.name in {one["name"] for one in sa.inspect(connection).get_columns(column.table.name)}
 
 
 def _hold_what_is_waited_for(connection: sa.Connection) -> None:
@@ -88,7 +103,7 @@ def _hold_what_is_waited_for(connection: sa.Connection) -> None:
         connection.execute(insert_into(connection, background).on_conflict_do_nothing(), rows)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_first, _second)
+MIGRATIONS: tuple[Migration, ...] = (_first, _second, _third)
 assert len(MIGRATIONS) == VERSION
 
 

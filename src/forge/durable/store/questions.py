@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import LONGEST_NAME
-from forge.durable.store.find import clamp_limit, find_run, insert_into, missing_error, now
+from forge.durable.store.find import clamp_limit, find_run, insert_into, insert_rows, missing_error, now
 from forge.durable.store.rows import COVERS, OVER, Question
 from forge.durable.store.run_rows import lock_events, wake_soon
 from forge.durable.store.step_json import object_of
@@ -20,6 +20,7 @@ from forge.workspace.state.store import StoreError
 
 LARGEST_FILE = 16 * 1024 * 1024  # bytes
 _LAST = 2**62  # above every number
+NewEvents = Sequence[tuple[str | None, Mapping[str, Any]]]
 _SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
 
 
@@ -115,12 +116,18 @@ def always_of(connection: sa.Connection, run_id: str) -> set[str]:
     return {digest for covered in connection.execute(query).scalars() for digest in covered}
 
 
-def add_events(connection: sa.Connection, run_id: str, new: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
-    lock_events(connection, run_id)
-    if connection.execute(sa.select(runs.c.id).where(runs.c.id == run_id)).first() is None:
-        raise missing_error(connection, run_id)
-    rows = [{"run": run_id, "key": _short(key), "event": object_of(event)} for key, event in new]
-    connection.execute(insert_into(connection, events).on_conflict_do_nothing(), rows)
+def add_events(connection: sa.Connection, batch: Mapping[str, NewEvents]) -> dict[str, StoreError]:
+    """Adds events of several runs; returns errors for runs that do not exist."""
+    lock_events(connection, *batch)
+    known = set(connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(list(batch)))).scalars())
+    rows = [
+        {"run": run, "key": _short(key), "event": object_of(event)}
+        for run, new in batch.items()
+        if run in known
+        for key, event in new
+    ]
+    insert_rows(connection, events, rows, skip=True)
+    return {run: missing_error(connection, run) for run in batch if run not in known}
 
 
 def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:

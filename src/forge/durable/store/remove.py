@@ -8,11 +8,11 @@ from forge.core.errors import ErrorKind
 from forge.durable.store.find import find_run
 from forge.durable.store.rows import OVER
 from forge.durable.store.run_rows import lock_events
-from forge.durable.store.tables import HAS_PARENT, background, events, files, messages, questions, runs
+from forge.durable.store.tables import HAS_PARENT, background, events, files, intents, messages, questions, runs
 from forge.workspace.state.store import StoreError
 
 AT_ONCE = 500  # rows in one statement
-_PARTS = (messages, questions, events, files, background)
+_PARTS = (messages, questions, events, files, background, intents)
 
 Family = list[tuple[str, int]]  # runs with the numbers of their last segments
 
@@ -22,8 +22,7 @@ def remove_run(connection: sa.Connection, run_id: str) -> None:
     if not run.is_over:
         raise _not_over_error(run.id, run.status)
     names = [name for name, _ in find_ended_family(connection, run.id)]
-    for name in names:
-        lock_events(connection, name)
+    lock_events(connection, *names)
     _delete(connection, names)
 
 

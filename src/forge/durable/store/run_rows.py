@@ -14,7 +14,8 @@ from forge.core.messages import Message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store import inbox
 from forge.durable.store.check_input import check_new
-from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, last_turn, now, run_info
+from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
+from forge.durable.store.intents import is_lost
 from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
 from forge.durable.store.step_json import object_of, wait_to_json
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
@@ -22,6 +23,7 @@ from forge.workspace.state.store import StoreError
 
 GRACE = 5.0  # seconds for the process that answered a run, or ended what it waits for, to resume it
 _EVENTS = 0x666F7267  # namespace of our advisory locks
+_LOCK = sa.text("SELECT pg_advisory_xact_lock(:namespace, key) FROM unnest(CAST(:keys AS integer[])) AS key")
 
 
 def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
@@ -73,20 +75,18 @@ def append_messages(connection: sa.Connection, run_id: str, slot: int, said: Seq
             {"run": run_id, "place": slot, "position": position, "message": export_message(message)}
             for position, message in enumerate(said, 0 if last is None else last + 1)
         ]
-        connection.execute(sa.insert(messages), rows)
+        insert_rows(connection, messages, rows)
 
 
-def begin_segment(connection: sa.Connection, run_id: str, segment: int, worker: str) -> RunInfo | None:
-    change = sa.update(runs).where(runs.c.id == run_id, runs.c.segment == segment, runs.c.status.in_(OPEN))
-    begins = change.values(status="running", worker=worker, updated=now(connection)).returning(*COLUMNS)
-    row = connection.execute(begins).one_or_none()
-    return run_info(row) if row is not None else None
-
-
-def close_segment(connection: sa.Connection, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
+def close_segment(
+    connection: sa.Connection, run_id: str, segment: int, outcome: Outcome, attempt: str | None = None
+) -> RunInfo | None:
+    """Stores the outcome; with `attempt`, only if that attempt still runs the segment: None, if another one does."""
     run = find_run(connection, run_id, lock=True)
     if run.segment != segment or run.status not in OPEN:  # closed before
         return run
+    if attempt is not None and is_lost(connection, run_id, attempt):
+        return None
     append_messages(connection, run.id, 2 * segment, outcome.messages)
     if outcome.held:
         held = insert_into(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
@@ -204,15 +204,15 @@ def wake_soon(connection: sa.Connection, run_id: str) -> None:
     connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
 
 
-def lock_events(connection: sa.Connection, run_id: str) -> None:
-    """Locks the numbering of this run's events until the end of the transaction.
+def lock_events(connection: sa.Connection, *run_ids: str) -> None:
+    """Locks the numbering of these runs' events until the end of the transaction.
 
     So numbers become visible in ascending order: a reader of number 7 never gets a 6 later. (Numbers of other runs may
     come late, which does not matter.) SQLite has one writer at a time anyway.
     """
     if connection.dialect.name != "sqlite":
-        key = crc32(run_id.encode()) - 2**31
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_EVENTS, key)))
+        keys = sorted({crc32(run_id.encode()) - 2**31 for run_id in run_ids})  # one order, so that nobody deadlocks
+        connection.execute(_LOCK, {"namespace": _EVENTS, "keys": keys})
 
 
 def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:
@@ -220,7 +220,8 @@ def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[
     moment = now(connection)
     turn = (
         sa.select(runs.c.id)
-        .where(runs.c.status == "queued", runs.c.look <= moment, runs.c.updated <= moment - older)
+        # by the index alone: of many runs that were queued just now, none is read
+        .where(runs.c.status == "queued", runs.c.look <= moment - older)
         .order_by(runs.c.look)
         .limit(clamp_limit(limit))
         .with_for_update(skip_locked=True)
@@ -229,7 +230,7 @@ def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[
     if not ids:
         return []
     wait = sa.case((moment - runs.c.updated > 2 * older, (moment - runs.c.updated) / 2), else_=older)
-    change = sa.update(runs).where(runs.c.id.in_(ids)).values(look=moment + wait)
+    change = sa.update(runs).where(runs.c.id.in_(ids)).values(look=moment + wait - older)
     return [run_info(row) for row in connection.execute(change.returning(*COLUMNS))]
 
 

@@ -6,7 +6,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, get_args
 
-from forge.agent.message_json import export_message, import_message, list_in, text_in
+from forge.agent.message_json import import_message, list_in, text_in
 from forge.core.errors import ErrorKind
 from forge.core.label import read_labels
 from forge.core.plain_values import brief, plain, sendable
@@ -74,24 +74,8 @@ def failure_from_json(wire: Any) -> Failure:
     )
 
 
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """Encodes an outcome as plain JSON."""
-    wire: dict[str, Any] = {
-        "status": outcome.status,
-        "messages": [export_message(message) for message in outcome.messages],
-        "spent": object_of(outcome.spent),
-    }
-    if outcome.waits:
-        wire["waits"] = [wait_to_json(wait) for wait in outcome.waits]
-    if outcome.result is not None:
-        wire["result"] = object_of(outcome.result)
-    if outcome.held:
-        wire["held"] = outcome.held
-    return wire
-
-
 def outcome_from_json(wire: Any) -> Outcome:
-    """Decodes an outcome of `outcome_to_json`. Raises ValueError."""
+    """Decodes an outcome that an older version recorded as a step. Raises ValueError."""
     wire = _object(wire, "outcome")
     status, result = text_in(wire, "status"), wire.get("result")
     if status not in _ENDINGS:

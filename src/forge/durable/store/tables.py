@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 2  # of these tables; a database with a higher one is refused
+VERSION = 3  # of these tables; a database with a higher one is refused
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
 
@@ -92,6 +92,7 @@ runs = sa.Table(
     sa.Column("cancelling", sa.Boolean, nullable=False),
     sa.Column("result", Json),
     sa.Column("look", Seconds),  # when to check it: its wait ends, or its workflow may be missing
+    sa.Column("attempt", sa.Text, nullable=False, server_default=""),  # the attempt that runs it, or ran it last
 )
 sa.Index("forge_runs_created", runs.c.created)
 sa.Index("forge_runs_status", runs.c.status, runs.c.created)
@@ -151,6 +152,15 @@ background = sa.Table(
     sa.Column("run", Text, primary_key=True),
     sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("worker", sa.Text, nullable=False),  # the worker that holds background work of this segment
+)
+
+intents = sa.Table(
+    "forge_intents",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("call", Text, primary_key=True),  # a call that must not be repeated, and is about to begin
+    sa.Column("attempt", sa.Text, nullable=False),
 )
 
 files = sa.Table(

@@ -19,7 +19,7 @@ from forge.core.plain_values import text_of
 from forge.durable.client.pruning import Retention
 from forge.durable.engine import background, background_programs, workflow
 from forge.durable.engine.agents import OfferedTools
-from forge.durable.engine.attempt import ATTEMPTS
+from forge.durable.engine.attempt import ATTEMPTS, end_tasks
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, Limits
 from forge.durable.engine.segment_context import Models, WatchActivity
@@ -38,6 +38,7 @@ FORGOTTEN = 2.5  # heartbeats between two checks for claimed runs that do not ru
 SHARE = 5  # up to so many workers keep house at the full rate; beyond that, each does so less often
 LONGEST_PAUSE = 30.0  # seconds between two attempts to come back
 SPEAKS = 60.0  # seconds between two log messages about the same problem
+CONNECTIONS = 2  # of the store, with Postgres
 GRACE = 60.0  # seconds that runs have to end their turn when the worker drains
 
 _KNOWN = workflow.segment  # the import registers it with the engine
@@ -81,7 +82,7 @@ class Worker:
         """
         keep = Retention(**retention or {})
         self._chores: tuple[Chore, ...] = (*chores, *([Pruning(keep)] if keep != Retention() else ()))  # of every round
-        self.store = RunStore(database)
+        self.store = RunStore(database, connections=CONNECTIONS)
         self.agents = {agent.name: agent for agent in agents}
         self._models, self._watch, self._offered = models, watch, OfferedTools()
         self.name = name
@@ -242,7 +243,7 @@ class Worker:
         finally:
             for part in parts:
                 part.cancel()
-            await asyncio.wait(parts)
+            await end_tasks(parts)
 
     def _log_end(self, ticking: asyncio.Task[None]) -> None:
         if not ticking.cancelled() and (error := ticking.exception()) is not None:
@@ -277,6 +278,7 @@ class Worker:
         """
         while await self._is_here.wait():
             self._sharing = await self._run_guarded(lambda: Housekeeping(self.engine, self.beats).round()) or 1
+            self.engine.sharing = self._sharing
             for chore in self._chores:
                 await self._run_guarded(lambda: chore(self.engine))  # noqa: B023 - awaited at once
             await asyncio.sleep(self._pause())

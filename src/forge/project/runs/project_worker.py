@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ from forge.workspace.state.store import StoreError
 Report = Callable[[str], None]
 
 
+NUMBER = "FORGE_WORKER_NUMBER"  # environment: which process of `forge worker --processes` this is, from 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
     """The flags of `forge worker` beside the common flags."""
@@ -86,7 +90,7 @@ class ProjectWorker:
             concurrency=flags.concurrency,
             limits=limits,
             chores=[*project_chores(project), *self._pruning()],
-            health=flags.health or health_address(project.configuration),
+            health=_own_address(flags.health or health_address(project.configuration)),
         )
 
     def _pruning(self) -> list[Chore]:
@@ -148,6 +152,15 @@ def check_schedules(configuration: Configuration, workspace: Path) -> None:
     check_channels(configuration, ProjectChannels(configuration))
     with suppress(StoreError):  # nothing can be written here: reported in every round
         open_schedule_store(configuration, workspace).close()
+
+
+def _own_address(address: str) -> str:
+    """Returns the address of this process: with `forge worker --processes`, each one has the next port."""
+    number = os.environ.get(NUMBER, "")
+    host, colon, port = address.rpartition(":")
+    if not (number.isascii() and number.isdigit() and port.isascii() and port.isdigit() and int(port)):
+        return address
+    return f"{host}{colon}{int(port) + int(number)}"
 
 
 def health_address(configuration: Configuration) -> str:

@@ -1,0 +1,57 @@
+"""A run that another process queues is noticed at once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from forge.durable.engine.notices import Notices
+from forge.durable.engine.start_segments import Starter
+from forge.durable.store import NewRun, RunStore
+
+LONGEST = 50.0  # seconds on a busy machine
+
+
+@contextmanager
+def listening(database: str) -> Iterator[tuple[RunStore, list[int]]]:
+    """Listens for the queue `default`; the list has an entry for every notice."""
+    told: list[int] = []
+    heard = threading.Condition()
+
+    def tell() -> None:
+        with heard:
+            told.append(1)
+            heard.notify_all()
+
+    with RunStore(database) as store, RunStore(database) as own:
+        store.prepare()
+        notices = Notices(own.database, ["default"], tell)
+        notices.start()
+        try:
+            with heard:
+                assert heard.wait_for(lambda: told, LONGEST), "it listens"
+                told.clear()
+            yield store, told
+            with heard:
+                assert heard.wait_for(lambda: told, LONGEST), "it notices"
+        finally:
+            notices.end()
+
+
+def test_a_queued_run_is_noticed(database: str) -> None:
+    with listening(database) as (store, told):
+        starter = Starter(store)
+        run = store.create(NewRun(id="r", version="0"))
+        told.clear()  # SQLite's file changed
+        starter.start(run)
+        starter.close()
+
+
+def test_a_run_of_another_queue_is_none_of_ours(postgres: str) -> None:
+    with listening(postgres) as (store, told):
+        starter = Starter(store)
+        starter.start(store.create(NewRun(id="other", version="0", queue="other")))
+        starter.start(store.create(NewRun(id="ours", version="0")))
+        starter.close()
+    assert told == [1]
