@@ -23,7 +23,7 @@ Report = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class _Place:
+class _ProcessSlot:
     """One of the processes, and when to start it again."""
 
     number: int  # from 0
@@ -42,14 +42,14 @@ class WorkerProcesses:
     report: Report
     signals: int = 0  # how many were received
     code: int = 0
-    places: list[_Place] = field(default_factory=list)
+    places: list[_ProcessSlot] = field(default_factory=list)
 
     async def run(self) -> int:
         """Returns the exit code, once all processes have ended after a signal."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._pass_on)
-        self.places = [_Place(number, FIRST_PAUSE) for number in range(self.number)]
+        self.places = [_ProcessSlot(number, FIRST_PAUSE) for number in range(self.number)]
         try:
             while not self._is_over():
                 for place in self.places:
@@ -67,7 +67,7 @@ class WorkerProcesses:
     def _is_over(self) -> bool:
         return self.signals > 0 and all(place.process is None for place in self.places)
 
-    def _look_after(self, place: _Place) -> None:
+    def _look_after(self, place: _ProcessSlot) -> None:
         if place.process is None:
             if not self.signals and time.monotonic() >= place.start_at:
                 place.process, place.started = start_process(self.command, place.number), time.monotonic()
@@ -84,7 +84,7 @@ class WorkerProcesses:
         else:
             self._start_later(place, ended.pid, code)
 
-    def _start_later(self, place: _Place, pid: int, code: int) -> None:
+    def _start_later(self, place: _ProcessSlot, pid: int, code: int) -> None:
         if time.monotonic() - place.started > STEADY:
             place.pause = FIRST_PAUSE
         self.report(f"worker process {pid} ended with code {code}; another one starts in {place.pause:g} s")

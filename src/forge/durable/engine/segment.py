@@ -55,7 +55,7 @@ END = "end"  # a step of older versions: how the segment ended
 
 
 class Earlier(NamedTuple):
-    """What earlier attempts at a segment recorded."""
+    """The records of earlier attempts at a segment."""
 
     end: Mapping[str, Any] | None = None  # how it ended, if an older version recorded this
     steps: Mapping[int, str] = MappingProxyType({})  # names of the steps, by number
