@@ -6,9 +6,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from forge.durable.engine.notices import Notices
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
+from forge.durable.store.notices import Notices
 
 LONGEST = 50.0  # seconds on a busy machine
 

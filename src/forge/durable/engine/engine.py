@@ -24,7 +24,6 @@ from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools
 from forge.durable.engine.claims import Claims
 from forge.durable.engine.connections import system_engine
-from forge.durable.engine.notices import Notices
 from forge.durable.engine.queues import Limits, offer_queue
 from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
@@ -32,6 +31,7 @@ from forge.durable.engine.start_segments import NAME, Starter, on_start
 from forge.durable.monitor.counters import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
+from forge.durable.store.notices import Notices
 from forge.durable.store.rows import RunInfo
 
 LOOK = 0.02  # seconds between two polls of DBOS, besides our own pauses

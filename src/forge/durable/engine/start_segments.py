@@ -9,11 +9,11 @@ from collections.abc import Callable
 import sqlalchemy as sa
 from dbos import DBOSClient
 
-from forge.durable.engine.notices import notify_queued
 from forge.durable.engine.older_sqlite import adapt_to
 from forge.durable.engine.queues import NOBODY, compute_priority
 from forge.durable.engine.serializer import JsonSerializer
 from forge.durable.store import RunStore
+from forge.durable.store.notices import notify_queued
 from forge.durable.store.rows import RunInfo
 
 adapt_to()
