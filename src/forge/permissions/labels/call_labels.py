@@ -11,14 +11,6 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.trace import Trace
 from forge.permissions.targets.hosts import read_host
 
-PROFILE = (
-    "ask write when:tainted",
-    "ask execute when:tainted",
-    "ask network when:tainted",
-    "ask network with:private after:untrusted",
-)
-"""The default profile, as rules. It asks even where a rule allows, unless that rule has a condition itself."""
-
 
 class Origins(Protocol):
     """The texts that a run has read. `Provenance` holds them."""

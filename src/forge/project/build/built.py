@@ -12,23 +12,23 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from forge.project.build.verify import read_build
-from forge.project.build.definition import entry_of, schema_of, schema_path
-from forge.project.build.load import project_alone
-from forge.project.build.output import write_files
-from forge.project.build.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, OutputFile, to_bytes
-from forge.project.config import Configuration, EgressEntry, load_configuration
-from forge.project.config.knowledge import SkillsEntry
-from forge.project.assemble.sources import SCRIPTS as FOLDER
-from forge.project.assemble.sources import Sources
-from forge.project.config.strictness import stricter_egress, stricter_sandbox
-from forge.project.version import version
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.mount_source import LiveSource, YieldingSource
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
+from forge.project.assemble.sources import SCRIPTS as FOLDER
+from forge.project.assemble.sources import Sources
+from forge.project.build.definition import entry_of, schema_of, schema_path
+from forge.project.build.load import project_alone
+from forge.project.build.output import write_files
+from forge.project.build.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, OutputFile, to_bytes
+from forge.project.build.verify import read_build
+from forge.project.config import Configuration, EgressEntry, load_configuration
+from forge.project.config.knowledge import SkillsEntry
+from forge.project.config.strictness import stricter_egress, stricter_sandbox
+from forge.project.version import version
 from forge.sources.pins import Pin, Pins, digest
 from forge.workspace.paths import PathValidator
 
@@ -186,7 +186,9 @@ class BuiltScripts:
         paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only
         settings = ScriptSettings(sandbox=self._sandbox)
         found = [load(one, paths) for one in find_candidates(paths, FOLDER, in_root=True)]
-        named = {one.name: one for one in reversed(found) if isinstance(one, Script)}  # the first script of a name counts
+        named = {
+            one.name: one for one in reversed(found) if isinstance(one, Script)
+        }  # the first script of a name counts
         return [ScriptTool(one, settings) for one in named.values()]
 
 

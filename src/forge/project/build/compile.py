@@ -6,12 +6,23 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from forge.project.build.filter import is_for_developers
-from forge.project.build.gather import Documents, gather_documents
-from forge.project.build.record import EGRESS, GUARDRAILS, PINS, POLICY, PROJECT, Build, OutputFile, Problem, StageRefused, to_bytes
+from forge.permissions.policy import Rule
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.policy import project_policy
-from forge.permissions.policy import Rule
+from forge.project.build.filter import is_for_developers
+from forge.project.build.gather import Documents, gather_documents
+from forge.project.build.record import (
+    EGRESS,
+    GUARDRAILS,
+    PINS,
+    POLICY,
+    PROJECT,
+    Build,
+    OutputFile,
+    Problem,
+    StageRefused,
+    to_bytes,
+)
 from forge.skills.guardrails import Guardrails
 from forge.skills.guardrails import Rule as GuardrailRule
 
@@ -83,7 +94,8 @@ def _guardrails(build: Build) -> dict[str, Any]:
     return {
         "deny_commands": _guardrail_entries(rules.commands),
         "deny_output": [
-            {**one, "action": rule.action} for one, rule in zip(_guardrail_entries(rules.output), rules.output, strict=True)
+            {**one, "action": rule.action}
+            for one, rule in zip(_guardrail_entries(rules.output), rules.output, strict=True)
         ],
         "deny_prompts": _guardrail_entries(rules.prompts),
         "deny_responses": _guardrail_entries(rules.responses),

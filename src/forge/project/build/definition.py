@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from forge.project.build.record import SCHEMAS
 from forge.core.spec import ToolSpec
+from forge.project.build.record import SCHEMAS
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

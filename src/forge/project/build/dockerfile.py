@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from forge.project.build.record import SCRIPTS, Build
 from forge.core.extras import DISTRIBUTION
+from forge.project.build.record import SCRIPTS, Build
 from forge.project.version import version
 
 PYTHON = "3.13"

@@ -9,11 +9,11 @@ from functools import cache
 from ipaddress import ip_network
 from typing import Any
 
+from forge.core.registry import ToolRegistry
+from forge.core.spec import Category, ToolSpec
 from forge.project.build.load import missing_values
 from forge.project.build.record import Build, Problem, StageRefused
 from forge.project.config import SANDBOXES, ToolEntry
-from forge.core.registry import ToolRegistry
-from forge.core.spec import Category, ToolSpec
 from forge.tools import built_ins
 
 _EGRESS = "Write egress: {mode: allowlist, domains: [...]}, or {mode: deny-all}."
@@ -34,7 +34,13 @@ def filter_tools(build: Build) -> str:
         del build.tools[name]
     if dropped:
         build.notes.append(f"left out, because they are for development only: {', '.join(dropped)}")
-    problems = [*_open_settings(build), *missing_values(build), *_agents_without_tools(build), *_unapproved_tools(build), *_unusable_skills(build)]
+    problems = [
+        *_open_settings(build),
+        *missing_values(build),
+        *_agents_without_tools(build),
+        *_unapproved_tools(build),
+        *_unusable_skills(build),
+    ]
     if problems := [*problems, *build.source_problems]:
         raise StageRefused(problems)
     return _count_by_category(build)
@@ -61,7 +67,9 @@ def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]
     if sandbox is False or str(sandbox).strip().lower() == "off":
         yield Problem(f"{entry.key_path}.config.sandbox is off for {name}", _SANDBOX)
     elif sandbox not in (None, True, *SANDBOXES):
-        yield Problem(f"{entry.key_path}.config.sandbox is {sandbox!r:.60} for {name}, which is not a sandbox", _SANDBOX)
+        yield Problem(
+            f"{entry.key_path}.config.sandbox is {sandbox!r:.60} for {name}, which is not a sandbox", _SANDBOX
+        )
     if nowhere and entry.config.get("network"):
         problem = f"{entry.key_path}.config.network opens the network to {name}, but egress.mode is deny-all"
         yield Problem(problem, _NETWORK)
@@ -95,7 +103,9 @@ def _agents_without_tools(build: Build) -> Iterator[Problem]:
     """Yields sub-agents that would lose all their tools, and so get other tools than intended."""
     for name, agent in build.configuration.agents.items():
         if agent.tools and all(map(is_for_developers, agent.tools)):
-            yield Problem(f"agents.{name} has only tools for development", "Give it other tools, or remove the sub-agent.")
+            yield Problem(
+                f"agents.{name} has only tools for development", "Give it other tools, or remove the sub-agent."
+            )
 
 
 def _unapproved_tools(build: Build) -> Iterator[Problem]:
@@ -107,7 +117,9 @@ def _unapproved_tools(build: Build) -> Iterator[Problem]:
     for (server, state), names in states.items():
         how = "were never approved" if state == "new" else "changed since they were approved"
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        yield Problem(f"mcpServers.{server}: {shown} {how}", f"Review and approve them with forge mcp approve {server}.")
+        yield Problem(
+            f"mcpServers.{server}: {shown} {how}", f"Review and approve them with forge mcp approve {server}."
+        )
 
 
 def _unusable_skills(build: Build) -> Iterator[Problem]:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from forge.project.build.record import DOCUMENTS, SCRIPTS, SKILLS, Build, OutputFile, Problem, StageRefused
+from forge.core.errors import ToolError
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.sources import SCRIPTS as FOLDER
-from forge.core.errors import ToolError
-from forge.workspace.paths.open import explain_errors, open_directory, open_file
+from forge.project.build.record import DOCUMENTS, SCRIPTS, SKILLS, Build, OutputFile, Problem, StageRefused
 from forge.workspace.paths import PathValidator
+from forge.workspace.paths.open import explain_errors, open_directory, open_file
 
 MOST_FILES = 5_000
 MOST_BYTES = 64 * 1024 * 1024  # bytes of all files together
@@ -73,7 +73,7 @@ def gather_documents(build: Build) -> Documents:
         else:
             problems.append(
                 Problem(
-                    f"openapi.{name}: the URL of its document contains variables, so the server of its operations is unknown",
+                    f"openapi.{name}: the URL of its document contains variables, so its server is unknown",
                     f"Write openapi.{name}.server too.",
                 )
             )
@@ -114,7 +114,14 @@ def _read_document(path: Path) -> bytes:
 def _files_below(paths: PathValidator, folder: str, to: str, depth: int = 0) -> Iterator[tuple[str, OutputFile]]:
     """Yields every file with its path in the output. Links are followed as long as they stay inside."""
     if depth > DEEPEST:
-        raise StageRefused([Problem(f"{folder} is more than {DEEPEST} folders deep", "Check for a symbolic link that points to its own parent.")])
+        raise StageRefused(
+            [
+                Problem(
+                    f"{folder} is more than {DEEPEST} folders deep",
+                    "Check for a symbolic link that points to its own parent.",
+                )
+            ]
+        )
     descriptor = open_directory(paths.resolve(folder, blank=True))
     try:
         names = sorted(name for name in os.listdir(descriptor) if not name.startswith(".") and name not in _LEFT)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from forge.project.assemble.sources import SCRIPTS as FOLDER
+from forge.project.assemble.workspace import workspace_root
 from forge.project.build.output import check_output, unusable_output
 from forge.project.build.record import Build, BuildOrder, Problem, StageRefused
 from forge.project.build.variables import READ_AT_ONCE, model_key, variables
 from forge.project.config import Configuration, load_configuration
 from forge.project.config.declaration import known_variables
-from forge.project.assemble.sources import SCRIPTS as FOLDER
-from forge.project.assemble.workspace import workspace_root
 
 _NOBODY = f"{os.devnull}/nobody"  # an organisation without a policy
 _USER_VARIABLES = frozenset({"HOME", "XDG_CONFIG_HOME", *known_variables()})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from forge.core.spec import INTERFACE_VERSION
 from forge.project.build.definition import entry_of
 from forge.project.build.dockerfile import dockerfile
 from forge.project.build.filter import is_for_developers
@@ -11,7 +12,6 @@ from forge.project.build.gather import gather_scripts, gather_skills
 from forge.project.build.record import AGENT, FORMAT, MANIFEST, Build, OutputFile, digest, to_bytes
 from forge.project.config import SubAgentEntry
 from forge.project.version import version
-from forge.core.spec import INTERFACE_VERSION
 
 REQUIRES = ">=3.11"  # the Python versions of the package
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 
-from forge.project.build.verify import files_below, read_manifest
-from forge.project.build.record import MANIFEST, OutputFile
 from forge.core.errors import ErrorKind, ToolError
+from forge.project.build.record import MANIFEST, OutputFile
+from forge.project.build.verify import files_below, read_manifest
 
 _PREFIX = ".forge-tmp-build-"
 _STRAY = 3_600.0  # seconds after which the files of a killed build are removed
@@ -23,8 +23,7 @@ _HERE, _EXCHANGE = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
 
 @contextmanager
 def staging_directory(output: Path) -> Iterator[Path]:
-    """Yields a temporary directory beside the output, removed at the end. Raises `ToolError` if it cannot be created.
-    """
+    """Yields a temporary directory beside the output, removed at the end. Raises `ToolError` if it cannot be made."""
     try:
         for above in reversed(output.parents):
             above.mkdir(mode=0o755, exist_ok=True)

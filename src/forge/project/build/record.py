@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forge.project.config import Configuration
 from forge.core.spec import ToolSpec
+from forge.project.config import Configuration
 
 if TYPE_CHECKING:  # loaded where a project has skills
     from forge.skills.active import ActiveSkills

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.subagent import Task
-from forge.project.build.record import Build, RemoteTool, Problem, StageRefused
-from forge.project.config import Configuration
+from forge.core.context import Scope
+from forge.core.extras import install_program
+from forge.core.registry import ToolRegistry
 from forge.project.assemble.imported_tools import is_part_of_project, list_references
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.skills import active_skills
 from forge.project.assemble.sources import Sources
-from forge.core.context import Scope
-from forge.core.registry import ToolRegistry
+from forge.project.build.record import Build, Problem, RemoteTool, StageRefused
+from forge.project.config import Configuration
 from forge.skills.active import ActiveSkills
-
-_PACKAGE = "Make the module a package, and install it here and in the image: pip install ."
 
 
 def resolve(build: Build) -> str:
@@ -36,7 +35,14 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
     sources = Sources(configuration, order.workspace, watch=False)
     dev = wants_dev(configuration, dev=order.dev)
     if own := [one for one in list_references(configuration) if is_part_of_project(one)]:
-        raise StageRefused(Problem(f"{one.entry.key_path}: {one.entry.name!r} is in a file of the project, which is not part of a build", _PACKAGE) for one in own)
+        suggestion = f"Make the module a package, and install it here and in the image: {install_program()} ."
+        raise StageRefused(
+            Problem(
+                f"{one.entry.key_path}: {one.entry.name!r} is in a file of the project, which is not part of a build",
+                suggestion,
+            )
+            for one in own
+        )
     registry = project_tools(configuration, order.workspace, sources, lambda: skills, dev=dev)
     add_task_tool(registry)
     reports: list[str] = []
@@ -54,7 +60,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
             for name, why in server.left_out.items()
         ]
     build.notes += [
-        f"mcpServers.{label} starts {word}, which is not part of the build: the machine that runs the agent must have it"
+        f"mcpServers.{label} starts {word}, which is not part of the build: the agent's machine must have it"
         for label, entry in build.configuration.servers.items()
         for word in entry.command
         if not word.startswith("-") and _is_file(entry.directory or order.workspace, word)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from forge.core.arguments.schema import check_schema
+from forge.core.errors import DefinitionError
 from forge.project.build.definition import schema_of, schema_path
 from forge.project.build.record import Build, OutputFile, Problem, StageRefused, to_bytes
-from forge.core.errors import DefinitionError
-from forge.core.arguments.schema import check_schema
 
 
 def schemas(build: Build) -> str:
@@ -14,7 +14,9 @@ def schemas(build: Build) -> str:
     for name, spec in build.tools.items():
         other = seen.setdefault(name.lower(), name)
         if other != name:
-            problems.append(Problem(f"{other} and {name} differ only in case", "Rename one: some file systems ignore case."))
+            problems.append(
+                Problem(f"{other} and {name} differ only in case", "Rename one: some file systems ignore case.")
+            )
         try:
             check_schema(name, spec.parameters)
             build.files[schema_path(name)] = OutputFile(to_bytes(schema_of(spec)))

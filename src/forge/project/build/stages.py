@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from forge.core.errors import DefinitionError, ToolError
+from forge.permissions.rule import PolicyError
 from forge.project.build.compile import compile_guards
 from forge.project.build.filter import filter_tools
 from forge.project.build.load import load
 from forge.project.build.manifest import manifest
-from forge.project.build.record import Build, BuildOrder, Problem, StageRefused, Stage
+from forge.project.build.record import Build, BuildOrder, Problem, Stage, StageRefused
 from forge.project.build.resolve import resolve
 from forge.project.build.schemas import schemas
 from forge.project.build.validate import validate
-from forge.core.errors import DefinitionError, ToolError
-from forge.permissions.rule import PolicyError
 
 STAGES: tuple[tuple[str, Stage], ...] = (
     ("load", load),  # forge.yaml, and the variables it needs
@@ -39,8 +39,7 @@ class BuildError(Exception):
 
 
 def build(order: BuildOrder, report: Callable[[str, str], None] = lambda stage, words: None) -> Build:
-    """Runs all stages. `report` is called when a stage begins, with no words, and when it is done. Raises `BuildError`.
-    """
+    """Runs all stages. `report` is called when a stage begins (no words) and when it is done. Raises `BuildError`."""
     result = Build(order)
     for name, stage in STAGES:
         report(name, "")

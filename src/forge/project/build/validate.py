@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
+from forge.core.context import Scope
+from forge.project.assemble.own_tools import project_tools
+from forge.project.assemble.skills import active_skills
+from forge.project.build.built import Built, load_built
 from forge.project.build.definition import schema_of, schema_path
 from forge.project.build.output import check_output, replace_output, staging_directory, write_files
 from forge.project.build.record import PROJECT, Build, Problem, StageRefused, to_bytes
 from forge.project.build.resolve import add_task_tool
-from forge.project.build.built import Built, load_built
-from forge.project.assemble.own_tools import project_tools
 from forge.project.read_yaml import read_yaml
-from forge.project.assemble.skills import active_skills
-from forge.core.context import Scope
 
 _REPORT = "It may have changed during the build. Build again."
 
@@ -50,7 +50,9 @@ async def _compare(build: Build, built: Built) -> None:
         for name, spec in build.tools.items():
             if name not in build.remote and name not in registry:
                 problems.append(Problem(f"{name} is missing from the build", _REPORT))
-            elif name in registry and to_bytes(schema_of(registry[name].spec)) != build.files[schema_path(name)].content:
+            elif (
+                name in registry and to_bytes(schema_of(registry[name].spec)) != build.files[schema_path(name)].content
+            ):
                 problems.append(Problem(f"{name} ({spec.origin}) changed during the build", _REPORT))
     if problems:
         raise StageRefused(problems)

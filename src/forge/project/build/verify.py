@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.project.build.record import FORMAT, MANIFEST, OutputFile, digest
 from forge.core.errors import ErrorKind, ToolError
+from forge.project.build.record import FORMAT, MANIFEST, OutputFile, digest
 
 LARGEST = 16 * 1024 * 1024  # bytes of a manifest
 LARGEST_FILE = 256 * 1024 * 1024  # bytes; a build copies only smaller files
@@ -60,7 +60,9 @@ def read_build(directory: Path, expect: str | None = None) -> tuple[str, Manifes
             problems.append(f"{path} {found}")
     if problems:
         more = f" and {len(problems) - MOST_SHOWN} more" if len(problems) > MOST_SHOWN else ""
-        raise _build_error(f"{directory} differs from what was built: {', '.join(problems[:MOST_SHOWN])}{more}", _REBUILD)
+        raise _build_error(
+            f"{directory} differs from what was built: {', '.join(problems[:MOST_SHOWN])}{more}", _REBUILD
+        )
     return sha256, manifest, files
 
 
@@ -70,7 +72,9 @@ def read_manifest(directory: Path) -> tuple[bytes, Manifest]:
     try:
         content = _read_content(path, LARGEST)
     except FileNotFoundError:
-        raise _build_error(f"{directory} is not a build: there is no {MANIFEST}", "Make one with forge build.") from None
+        raise _build_error(
+            f"{directory} is not a build: there is no {MANIFEST}", "Make one with forge build."
+        ) from None
     except OSError as error:
         raise _build_error(f"{path} cannot be read: {error.strerror or error}", _REBUILD) from None
     try:
@@ -137,7 +141,9 @@ def _parse_hash(given: str) -> str:
     """Reads a hash, written with or without `sha256:`."""
     said = given.strip().lower().removeprefix("sha256:")
     if len(said) != 64 or not set(said) <= set("0123456789abcdef"):
-        raise _build_error(f"--expect {given[:80]!r} is not a SHA-256", "Use the 64 hexadecimal digits that forge build printed.")
+        raise _build_error(
+            f"--expect {given[:80]!r} is not a SHA-256", "Use the 64 hexadecimal digits that forge build printed."
+        )
     return said
 
 
