@@ -20,6 +20,7 @@ FIELDS: dict[str, dict[str, Any]] = {  # what each change takes, as it should be
     "/api/runs/{id}/cancel": {},
     "/api/runs/{id}/resume": {"say": "s"},
     "/api/runs/{id}/answer": {"text": "t"},
+    "/api/runs/{id}/send": {"text": "t"},
     "/api/runs/{id}/undo": {"call": "c", "turn": "t"},
     "/api/tools/{name}/call": {"arguments": {"expression": "1"}, "session": "s"},
     "/api/tools/{name}/check": {"arguments": {"expression": "1"}},

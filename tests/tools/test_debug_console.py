@@ -132,7 +132,7 @@ async def test_without_a_watch_it_says_what_it_cannot_know_and_begins_to_record(
 async def test_the_registry_shows_the_tools_and_the_steps_around_them(bench):
     found = await bench.look("registry")
     assert [row["name"] for row in found.data["tools"]] == ["echo", "broken", "write", "goes_on", "debug_console"]
-    assert found.data["steps"][:3] == ["trace", "limit_output", "redact"]
+    assert found.data["steps"][:4] == ["trace", "label_results", "limit_output", "redact"]
     assert "- write (custom, write)" in found.for_llm
     fewer = await bench.look("registry", limit=1)
     assert "4 more" in fewer.for_llm
