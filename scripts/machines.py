@@ -153,7 +153,7 @@ def _environment_for(machine: Machine, interpreter: str, folder: Path) -> Path:
     uv = shutil.which("uv") or shutil.which("uv", path=str(Path(sys.executable).parent))
     if uv:
         subprocess.run([uv, "venv", "--quiet", "--python", interpreter, str(place)], check=True)
-        install = [uv, "pip", "install", "--quiet", "--link-mode", "copy", "--python", str(python)]
+        install = [uv, "pip", "install", "-q", "--compile-bytecode", "--link-mode", "copy", "--python", str(python)]
     else:
         subprocess.run([interpreter, "-m", "venv", str(place)], check=True, capture_output=True)
         install = [str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
