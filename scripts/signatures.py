@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import forge
 
@@ -50,6 +50,8 @@ def _lines(name: str, value: Any) -> Iterator[str]:
 
 
 def _signature(value: Any) -> str:
+    if get_origin(value) is not None or getattr(value, "_is_protocol", False):  # differs between Pythons
+        return ""
     try:
         text = str(inspect.signature(value))
     except (TypeError, ValueError):  # an alias of a type

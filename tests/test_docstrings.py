@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import pytest
 
@@ -55,7 +55,11 @@ def documented(text: str) -> dict[str, str]:
 
 
 def parameters_of(value: Any) -> set[str]:
-    if not callable(value) or (inspect.isclass(value) and issubclass(value, enum.Enum)):
+    if (
+        get_origin(value) is not None
+        or not callable(value)
+        or (inspect.isclass(value) and issubclass(value, enum.Enum))
+    ):
         return set()
     try:
         found = inspect.signature(value).parameters

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import enum
 import inspect
 import re
 from importlib import import_module
@@ -106,7 +107,8 @@ def _methods(value: type) -> str:
 def _signature(name: str, value: Any) -> str:
     if not (inspect.isclass(value) or inspect.isroutine(value)):
         return name
-    if getattr(value, "_is_protocol", False) or (inspect.isclass(value) and issubclass(value, BaseException)):
+    without = (BaseException, enum.Enum)  # nobody calls them like this, and it differs between Pythons
+    if getattr(value, "_is_protocol", False) or (inspect.isclass(value) and issubclass(value, without)):
         return name
     try:
         found = inspect.signature(value)
