@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from forge.core.context import Scope
+from forge.core.errors import ToolError
 from forge.core.label import LONGEST_ORIGIN, PRIVATE, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
@@ -50,7 +51,10 @@ def label_call(
     """Returns the labels of a result of this call."""
     if _is_plain(settings, spec, arguments):
         return ()
-    targets = [str(one) for one in targets_of(spec, arguments, tool)]
+    try:
+        targets = [str(one) for one in targets_of(spec, arguments, tool)]
+    except ToolError:  # arguments that the tool refuses: the result says so, and has the labels that are declared
+        targets = []
     is_network = Permission.NETWORK in spec.permissions | spec.optional_permissions
     hosts = [name for target in targets for name in read_host(target).names] if is_network else []
     paths = [] if hosts or not spec.permissions & {Permission.READ, Permission.WRITE} else _relative(targets, scope)
