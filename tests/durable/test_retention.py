@@ -64,7 +64,7 @@ def test_each_part_has_its_own_time(store: RunStore) -> None:
 def test_a_worker_prunes_when_it_is_quiet(store: RunStore, tmp_path: Path) -> None:
     async def main() -> None:
         async with DurableAgent(Agent(script("hi")), store.url, retention={"runs": 50}) as durable:
-            while len(left(store)) > 3:  # noqa: ASYNC110 - the worker tells nobody
+            while len(store.list()) > 3:  # noqa: ASYNC110 - the worker tells nobody
                 await asyncio.sleep(0.05)
             assert (await durable.run("Hi")).text == "hi"
 
