@@ -156,9 +156,10 @@ class Ground:
         return sorted(path for path in self._before.keys() | now.keys() if self._before.get(path) != now.get(path))
 
     def left_over(self) -> list[str]:
-        """Temporary files that nobody cleared away."""
+        """Temporary files that nobody cleared away; programs under Landlock keep one folder for each workspace."""
+        kept = f"forge-{os.geteuid()}-"
         ours = [str(path.relative_to(self.root)) for path in self.workspace.rglob(".forge-tmp-*")]
-        return ours + [f"temporary/{name}" for name in sorted(os.listdir(self.temporary))]
+        return ours + [f"temporary/{name}" for name in sorted(os.listdir(self.temporary)) if not name.startswith(kept)]
 
     def remove(self) -> None:
         shutil.rmtree(self.root, ignore_errors=True)

@@ -68,7 +68,8 @@ def docstring_of(name: str) -> str:
     value = getattr(forge, name)
     if inspect.isclass(value) and not documented(value.__doc__ or "") and value.__init__.__doc__:
         own = vars(value).get("__init__")
-        return "\n\n".join(inspect.cleandoc(text) for text in (value.__doc__, getattr(own, "__doc__", "")) if text)
+        texts = (value.__doc__, own.__doc__ if own else "")  # from Python 3.13, None has a docstring
+        return "\n\n".join(inspect.cleandoc(text) for text in texts if text)
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.cleandoc(value.__doc__ or "")
     return _alias_text(import_module(forge._WHERE[name]), name)
