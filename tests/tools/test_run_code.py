@@ -113,6 +113,53 @@ def test_a_denied_call_raises_in_the_script_with_the_reason() -> None:
     assert run("await put('b.txt')", agent_of(policy=rules("allow read", "allow write b.txt"))).for_llm == "wrote b.txt"
 
 
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("x = 1\nawait put('a.txt')", "    await put('a.txt')"),
+        ("import asyncio\nawait asyncio.gather(put('a.txt'))", "    await asyncio.gather(put('a.txt'))"),
+    ],
+)
+def test_a_traceback_has_the_lines_of_the_script_and_no_others(code: str, line: str) -> None:
+    said = run(code, agent_of(policy=rules("allow read", "deny write"))).for_llm
+    assert f'  File "script.py", line 2, in <module>\n{line}\n' in said
+    assert said.count("File ") == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "value", "calls"),
+    [
+        ("async def add(a: int) -> int:\n    return 5\nawait add(1)", 5, []),
+        ("every = [add]\nawait every[0](4)", 6, [(4, 2)]),
+        ("a = add(1)\nb = add(5)\n[await b, await a]", [7, 3], [(5, 2), (1, 2)]),
+        ("await add(**{'a': 3})", 5, [(3, 2)]),
+        ("async def both() -> int:\n    return await add(1) + await add(2)\nawait both()", 7, [(1, 2), (2, 2)]),
+    ],
+)
+def test_functions_are_values_as_in_python(code: str, value: object, calls: list[object]) -> None:
+    assert run(code).data["value"] == value
+    assert made == calls
+
+
+def test_gathered_calls_run_beside_each_other() -> None:
+    inside = asyncio.Event()
+
+    @tool(permissions={"read"})
+    async def meet(name: str) -> str:
+        """Wait until two calls are here."""
+        made.append(name)
+        if len(made) == 2:
+            inside.set()
+        await asyncio.wait_for(inside.wait(), 30)
+        return name
+
+    async def main() -> ToolResult:
+        code = "import asyncio\nawait asyncio.gather(meet('a'), meet('b'))"
+        return await agent_of(meet).call("run_code", {"code": code})
+
+    assert asyncio.run(main()).data["value"] == ["a", "b"]
+
+
 def test_every_inner_call_is_asked_with_its_own_arguments() -> None:
     asked: list[Any] = []
 

@@ -13,6 +13,7 @@ LONGEST_NAME = 200  # characters of a tool's name or a call's id
 LONGEST_MESSAGE = 2_000  # characters of an unexpected exception's text
 DEEPEST = 100  # levels of data that are written out
 MOST_VALUES = 100_000  # containers and objects of one value that are written out
+_SHORT_NUMBER = 10**18
 MOST_OBJECTS = 1_000  # of one value, whose attributes are written out
 
 _STEERS = "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]"  # compiled at its first use
@@ -98,6 +99,23 @@ def plain(value: object) -> Any:
         return _describe(value, (), iter(range(MOST_VALUES)))
 
 
+def is_flat(values: Mapping[str, Any]) -> bool:
+    """Checks quickly whether these are texts, usual whole numbers, booleans and nulls: `plain` changes nothing then."""
+    for name, value in values.items():
+        kind = type(value)
+        if kind is str:
+            if not is_sendable(value):
+                return False
+        elif kind is int:
+            if not -_SHORT_NUMBER < value < _SHORT_NUMBER:
+                return False
+        elif kind is not bool and value is not None:
+            return False
+        if not is_sendable(name):
+            return False
+    return True
+
+
 def object_as_data(value: object) -> Any:
     """Turns an object that JSON does not know into its own words, its public attributes, or `unreadable`."""
     text = _represent(value, str)
@@ -118,9 +136,6 @@ def describe_unreadable(value: object) -> str:
 def _slots(kind: type) -> tuple[str, ...]:
     slots = vars(kind).get("__slots__", ())
     return (slots,) if isinstance(slots, str) else tuple(slots)
-
-
-_SHORT_NUMBER = 10**18
 
 
 def brief(value: Any, depth: int = 0) -> str:

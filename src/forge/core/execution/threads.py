@@ -42,11 +42,15 @@ def current_loop() -> asyncio.AbstractEventLoop:
 
 
 class Pace:
-    """Measures how long a function takes. For a quick one, a turn of the loop costs three times the function itself."""
+    """Measures how long a function takes. For a quick one, a turn of the loop costs three times the function itself.
 
-    __slots__ = ("in_a_row", "is_quick")
+    `quick`: seconds. The loop waits for a function that took no longer the last time.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("in_a_row", "is_quick", "quick")
+
+    def __init__(self, quick: float = QUICK) -> None:
+        self.quick = quick
         self.is_quick = False  # the last time
         self.in_a_row = 0  # times that the loop waited
 
@@ -164,7 +168,7 @@ class _ThreadCall:
         except BaseException as error:  # SystemExit and friends end the call, not the program
             self.outcome = (None, error)
         if self.pace is not None:
-            self.pace.is_quick = time.perf_counter() - started <= QUICK
+            self.pace.is_quick = time.perf_counter() - started <= self.pace.quick
         with _lock:
             _idle += 1
             self.finished = True

@@ -7,9 +7,10 @@ import json
 from datetime import UTC, datetime
 from hashlib import sha256
 
+from forge.core.result import ToolResult
 from forge.durable.engine.attempt import Attempt
 from forge.durable.store.step_json import result_from_json, result_to_json
-from forge.tools.run_code.journal import Journal
+from forge.tools.run_code.journal import Journal, KeptCall
 
 PREFIX = "script-"  # of the names of journals among a run's files
 
@@ -32,9 +33,7 @@ class StoredJournals:
     async def save(self, key: str, journal: Journal) -> None:
         wire = {
             "started": journal.started.isoformat(),
-            "calls": [
-                [number, call, result_to_json(result)] for number, (call, result) in sorted(journal.results.items())
-            ],
+            "calls": [[number, call, result_to_json(result)] for number, call, result in journal.written()],
         }
         name = f"{_prefix(key)}{self._attempt.run.segment}.json"
         content = json.dumps(wire).encode()
@@ -48,7 +47,9 @@ class StoredJournals:
         if not earlier:
             return None
         wire = json.loads(store.file(run.id, f"{prefix}{max(earlier)}.json"))
-        results = {number: (call, result_from_json(result)) for number, call, result in wire["calls"]}
+        results: dict[int, tuple[KeptCall, ToolResult]] = {
+            number: (call, result_from_json(result)) for number, call, result in wire["calls"]
+        }
         return Journal(datetime.fromisoformat(wire["started"]), results)
 
 

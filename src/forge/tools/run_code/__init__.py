@@ -11,7 +11,7 @@ from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.extras import check_extra
-from forge.core.plain_values import plain
+from forge.core.plain_values import is_flat, plain
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
@@ -141,6 +141,7 @@ class _Script:
         self._ctx, self._tools, self._store = ctx, tools, store
         self._journal: Journal | None = None
         self._origins = ScriptOrigins(code, ctx.call.id)
+        self._names: dict[str, list[str]] = {}  # of the parameters, by tool: a schema is read once in a script
 
     async def run(self, code: str, limits: ScriptLimits | None) -> ToolResult:
         from forge.tools.run_code.interpreter import Interpreter, ScriptLimits
@@ -148,8 +149,9 @@ class _Script:
 
         key = self._ctx.key
         self._journal = journal = await self._store.load(key)
-        stubs = "\n".join(write_signature(spec) for spec in self._tools.values())
-        interpreter = Interpreter(self._answer, stubs, limits or ScriptLimits(), journal.started, self._ctx.call.id)
+        signatures = {name: write_signature(spec) for name, spec in self._tools.items()}
+        bounds, seed = limits or ScriptLimits(), self._ctx.call.id
+        interpreter = Interpreter(self._answer, signatures, bounds, journal.started, seed)
         try:
             value = await interpreter.run(code)
         except Waiting:
@@ -160,16 +162,17 @@ class _Script:
     async def _answer(self, call: ScriptCall) -> Any:
         """Makes a call of the script, or returns its result from before the script waited."""
         from forge.tools.run_code.interpreter import CallFailed
-        from forge.tools.signatures import parameter_names
 
         assert self._journal is not None
         spec = self._tools.get(call.function)
         if spec is None:
             raise CallFailed("NameError", f"name {call.function!r} is not defined")
-        names = parameter_names(spec)
+        names = self._parameters(spec)
         if len(call.values) > len(names):
             raise CallFailed("TypeError", f"{call.function} takes {len(names)} arguments, not {len(call.values)}")
-        arguments = plain({**dict(zip(names, call.values, strict=False)), **call.named})
+        arguments = {**dict(zip(names, call.values, strict=False)), **call.named}
+        if not is_flat(arguments):
+            arguments = plain(arguments)
         self._origins.note_arguments(arguments)
         result = self._journal.find(call.number, spec.name, arguments)
         if result is None:
@@ -183,6 +186,13 @@ class _Script:
         if result.failure is not None:
             raise CallFailed(_EXCEPTIONS.get(result.failure.kind, "RuntimeError"), result.failure.text())
         return _value_of(spec, result)
+
+    def _parameters(self, spec: ToolSpec) -> list[str]:
+        if spec.name not in self._names:
+            from forge.tools.signatures import parameter_names
+
+            self._names[spec.name] = parameter_names(spec)
+        return self._names[spec.name]
 
 
 def _make_result(value: Any, printed: str, made: int) -> ToolResult:

@@ -3,6 +3,9 @@
 The interpreter is Monty, a Python interpreter made for this. It can reach nothing but the functions it is given. A
 script does the same each time it is run with the same answers: its clock stands still, its random numbers have a seed,
 and all calls that it waits for are answered together.
+
+A script that does not use asyncio makes one call after the other. Its functions are then small ones inside the
+interpreter, which ask for the result at once: a call needs one message and its answer, not two.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import atexit
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -22,17 +25,24 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import Pace, in_thread
 
 if TYPE_CHECKING:  # loaded by the first script
-    from pydantic_monty import FutureSnapshot, Monty, MontyComplete, MontySession, SyncSnapshot
+    from pydantic_monty import FunctionSnapshot, FutureSnapshot, Monty, MontyComplete, MontySession, SyncSnapshot
+
+    Waits = FunctionSnapshot | FutureSnapshot
 
 SECONDS = 10.0  # of computing, without the calls
 MEMORY = 64 * 1024 * 1024  # bytes
 MOST_CALLS = 200
 LONGEST_SLEEP = 60.0  # seconds of all sleeps together
 MOST_PRINTED = 100_000  # characters
+QUICK_ROUND_TRIP = 150e-6  # seconds: the loop waits for the interpreter, for a moment, if it answered so fast last time
 PROCESSES = 8  # scripts at the same time; others wait
 IMPORTS = "from typing import Any, Literal\n"
 # exceptions that a script can catch and its type checker does not know
 _EXCEPTIONS = "".join(f"class {name}(OSError): ...\n" for name in ("PermissionError", "FileNotFoundError"))
+_AT_ONCE = "_call_"  # before the name of a function whose result is asked for at once
+_FUNCTION = "async def {name}(*values, **named):\n    return {at_once}{name}(*values, **named)\n"
+_FRAME_OF_FUNCTION = re.compile(r'^  File "<python-input-0>", .*\n(?:    .*\n)*', re.MULTILINE)
+_SNIPPET = re.compile(r'"<python-input-\d+>"')  # the interpreter's name of a script in a traceback
 _TOO_MUCH = re.compile(r"^TimeoutError: .*limit|^MemoryError", re.MULTILINE)
 
 
@@ -97,10 +107,15 @@ class Printed:
 class Interpreter:
     """Runs one script."""
 
-    def __init__(self, answer: Answer, stubs: str, limits: ScriptLimits, started: datetime, seed: str) -> None:
+    def __init__(
+        self, answer: Answer, functions: Mapping[str, str], limits: ScriptLimits, started: datetime, seed: str
+    ) -> None:
+        """Prepares a script. `functions`: the signatures of the functions that it calls, by their names."""
         self.printed = Printed()
         self.made = 0
-        self._answer, self._stubs, self._limits, self._started, self._seed = answer, stubs, limits, started, seed
+        self._answer, self._functions, self._limits = answer, functions, limits
+        self._started, self._seed = started, seed
+        self._is_sequential = False
         self._open: dict[int, ScriptCall] = {}  # calls that the script made and that are not answered, by their id
 
     async def run(self, code: str) -> Any:
@@ -138,7 +153,7 @@ class Interpreter:
                     "max_total_sleep_secs": LONGEST_SLEEP,
                 },
                 type_check=True,
-                type_check_stubs=f"{IMPORTS}{_EXCEPTIONS}{self._stubs}",
+                type_check_stubs="\n".join([f"{IMPORTS}{_EXCEPTIONS}", *self._functions.values()]),
                 type_check_format="concise",
                 os_policy={"datetime": self._started, "random_start": {"seed": self._seed}},
             )
@@ -146,32 +161,48 @@ class Interpreter:
         )
 
     async def _drive(self, session: MontySession, code: str) -> Any:
-        from pydantic_monty import MontyComplete
+        from pydantic_monty import FunctionSnapshot, MontyComplete
 
-        pace = Pace()
-        at = await in_thread(lambda: self._advance(session.feed_start(code, print_callback=self.printed.take)))
+        pace = Pace(QUICK_ROUND_TRIP)
+        at = await in_thread(lambda: self._start(session, code))
         while not isinstance(at, MontyComplete):
-            answers = await self._answer_calls(at)
-            at = await in_thread(partial(self._resume, at, answers), pace)
+            if isinstance(at, FunctionSnapshot):
+                answer = await self._settle(self._note_call(at))
+                resume: Callable[[], SyncSnapshot] = partial(at.resume, answer)
+            else:
+                resume = partial(at.resume, await self._answer_calls(at))
+            at = await in_thread(partial(self._advance, resume), pace)
         return at.output
 
-    def _advance(self, at: SyncSnapshot) -> FutureSnapshot | MontyComplete:
+    def _start(self, session: MontySession, code: str) -> Waits | MontyComplete:
+        self._is_sequential = "asyncio" not in code  # nothing else lets two calls run beside each other
+        if self._is_sequential and self._functions:
+            wrappers = [_FUNCTION.format(name=name, at_once=_AT_ONCE) for name in self._functions]
+            session.feed_start("".join(wrappers), skip_type_check=True)
+        return self._advance(lambda: session.feed_start(code, print_callback=self.printed.take))
+
+    def _advance(self, resume: Callable[[], SyncSnapshot]) -> Waits | MontyComplete:
         """Runs the script, in a thread, until it waits for calls or is over. Notes the calls that it makes."""
-        from pydantic_monty import FunctionSnapshot, FutureSnapshot, MontyComplete
+        from pydantic_monty import FunctionSnapshot, NameLookupSnapshot
 
-        while not isinstance(at, FutureSnapshot | MontyComplete):
-            if not isinstance(at, FunctionSnapshot):  # a name that is nobody's
+        at = resume()
+        while True:
+            if isinstance(at, FunctionSnapshot):
+                if at.is_os_function:
+                    at = at.resume_not_handled()
+                elif at.function_name.startswith(_AT_ONCE):
+                    return at
+                else:
+                    self._open[at.call_id] = self._note_call(at)
+                    at = at.resume({"future": ...})
+            elif isinstance(at, NameLookupSnapshot):  # a name that is nobody's
                 at = at.resume()
-            elif at.is_os_function:
-                at = at.resume_not_handled()
             else:
-                self.made += 1
-                self._open[at.call_id] = ScriptCall(self.made, at.function_name, at.args, at.kwargs)
-                at = at.resume({"future": ...})
-        return at
+                return at
 
-    def _resume(self, at: FutureSnapshot, answers: dict[int, Any]) -> FutureSnapshot | MontyComplete:
-        return self._advance(at.resume(answers))
+    def _note_call(self, at: FunctionSnapshot) -> ScriptCall:
+        self.made += 1
+        return ScriptCall(self.made, at.function_name.removeprefix(_AT_ONCE), at.args, at.kwargs)
 
     async def _answer_calls(self, at: FutureSnapshot) -> dict[int, Any]:
         """Makes all calls that the script waits for, beside each other."""
@@ -197,6 +228,8 @@ class Interpreter:
             return {"exc_type": error.name, "message": str(error)}
 
     def _runtime_error(self, trace: str) -> ToolError:
+        trace = _FRAME_OF_FUNCTION.sub("", trace) if self._is_sequential else trace
+        trace = _SNIPPET.sub('"script.py"', trace)
         if _TOO_MUCH.search(trace):
             bounds = f"{self._limits.seconds:g} s of computing and {self._limits.memory // 1024 // 1024} MB"
             hint = f"A script has {bounds}: do less in one script."

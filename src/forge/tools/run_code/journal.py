@@ -15,9 +15,14 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import is_flat
 from forge.core.result import ToolResult
 
 MOST_WAITING = 1_000  # scripts in memory, the oldest out
+
+
+KeptCall = str | tuple[str, dict[str, Any]]
+"""A call: its text, or its name and flat arguments. The text is written only if the script waits."""
 
 
 @dataclass(slots=True)
@@ -25,14 +30,14 @@ class Journal:
     """The calls of one script that ended, in the order in which they were made."""
 
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
-    results: dict[int, tuple[str, ToolResult]] = field(default_factory=dict)  # number -> the call and its result
+    results: dict[int, tuple[KeptCall, ToolResult]] = field(default_factory=dict)  # by the number of the call
 
     def find(self, number: int, name: str, arguments: Mapping[str, Any]) -> ToolResult | None:
         """Returns the result of an earlier call. Raises `ToolError` where the script made another call then."""
         if number not in self.results:
             return None
         call, result = self.results[number]
-        if call != _describe(name, arguments):
+        if _write_call(call) != _describe(name, arguments):
             raise ToolError(
                 f"call {number} of the script is {name}, and was another one before the script waited",
                 ErrorKind.SYSTEM,
@@ -41,7 +46,12 @@ class Journal:
         return result
 
     def keep(self, number: int, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
-        self.results[number] = (_describe(name, arguments), result)
+        call = (name, dict(arguments)) if is_flat(arguments) else _describe(name, arguments)
+        self.results[number] = (call, result)
+
+    def written(self) -> list[tuple[int, str, ToolResult]]:
+        """Returns the number, the text and the result of every call, in their order."""
+        return [(number, _write_call(call), result) for number, (call, result) in sorted(self.results.items())]
 
 
 class JournalStore(Protocol):
@@ -68,6 +78,10 @@ class MemoryJournals:
 
 journal_store: ContextVar[JournalStore | None] = ContextVar("journal_store", default=None)
 """Keeps journals instead of this process's memory while it is set: in stored runs they are rows."""
+
+
+def _write_call(call: KeptCall) -> str:
+    return call if isinstance(call, str) else _describe(*call)
 
 
 def _describe(name: str, arguments: Mapping[str, Any]) -> str:
