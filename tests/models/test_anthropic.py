@@ -156,7 +156,7 @@ async def test_every_split_of_the_bytes_gives_the_same_answer() -> None:
         for _ in sizes:
             assert await read(server) == (texts, whole)
         for at in range(1, len(body)):  # without the wire, which may join what was sent apart
-            reader, reading = EventReader(), AnswerReader("asking", ProviderError, server.url)
+            reader, reading = EventReader(), AnswerReader(server.url, set(), ProviderError)
             events = [*reader.feed(body[:at]), *reader.feed(body[at:]), *reader.finish()]
             parts = [part for event in events for part in reading.take(event)]
             assert [part.text for part in parts if isinstance(part, TextDelta)] == texts
@@ -408,7 +408,7 @@ _named = st.sampled_from([*(name for name, _ in RICH), "message"])
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(_named, _hostile), max_size=8))
 def test_no_shape_of_event_does_worse_than_a_provider_error(events: list[tuple[str, Any]]) -> None:
-    reading = AnswerReader("asking", lambda said: ProviderError(str(said)))
+    reading = AnswerReader("", set(), lambda said: ProviderError(str(said)))
     shown = ""
     try:
         for name, data in events:

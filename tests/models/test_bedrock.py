@@ -343,7 +343,7 @@ async def test_a_garbled_call_is_asked_for_again():
 
 
 def read(raw: bytes) -> Message | None:
-    reader = AnswerReader("asking", "here", lambda error: ProviderError(str(error)), set())
+    reader = AnswerReader("here", set(), lambda error: ProviderError(str(error)))
     events = AwsEventReader()
     try:
         for one in [*events.feed(raw), *events.finish()]:

@@ -314,7 +314,7 @@ def test_a_stream_that_is_cut_anywhere_never_looks_complete():
 
 
 def read(raw: bytes) -> Message | None:
-    reader = AnswerReader("asking", "here", lambda error: ProviderError(str(error)), set())
+    reader = AnswerReader("here", set(), lambda error: ProviderError(str(error)))
     events = EventReader()
     try:
         for event in [*events.feed(raw), *events.finish()]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.arguments.checks import near
-from forge.core.provider import ProviderError
+from forge.core.provider import ProviderError, name_model
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -42,16 +42,9 @@ def find_known(provider: str, model: str) -> KnownModel | None:
 
 
 def known_of(provider: Any) -> KnownModel | None:
-    """Returns what is known of the model of a provider object, also inside wrappers; of several, the first counts."""
-    for _ in range(5):
-        if several := getattr(provider, "providers", None):
-            provider = several[0]
-        elif not isinstance(getattr(provider, "model", None), str) and hasattr(provider, "provider"):
-            provider = provider.provider
-    model, label = getattr(provider, "model", None), getattr(provider, "label", None)
-    if not isinstance(model, str) or not isinstance(label, str):
-        return None
-    return find_known(label, model)
+    """Returns what is known of the model of a provider object; see `name_model`."""
+    label, model = name_model(provider)
+    return find_known(label, model) if label and model else None
 
 
 def add_model_advice(error: ProviderError, provider: str, model: str) -> ProviderError:

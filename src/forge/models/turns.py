@@ -24,12 +24,16 @@ _IMAGES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8",
 
 
 class Spelling(Protocol):
-    """Writes the blocks of one API. `extra_key` and `origin` say which saved entries of an answer are its own."""
+    """Writes the blocks of one API."""
 
-    extra_key: str
-    origin: str
     assistant: str  # the role of the model
     content: str  # the key of a turn that holds its blocks
+
+    def entries(self, message: Message) -> Sequence[Mapping[str, Any]]:
+        """Returns what the API wants to see again of its own answer: texts, calls and other parts, in their order."""
+
+    def ends_answer(self, block: Block) -> bool:
+        """Says whether the API accepts an answer that ends in this block."""
 
     def text_block(self, text: str) -> Block: ...
 
@@ -45,10 +49,9 @@ class Spelling(Protocol):
 class Turns:
     """Collects turns: user and assistant alternate, the next turn answers every call, results come first."""
 
-    def __init__(self, spelling: Spelling, skip: Sequence[str] = ()) -> None:
-        """`skip`: kinds of saved parts that are not sent back."""
+    def __init__(self, spelling: Spelling) -> None:
         self.system: list[str] = []
-        self._spelling, self._skip = spelling, skip
+        self._spelling = spelling
         self._turns: list[Block] = []
         self._ids: dict[str, int] = {}
         self._open: dict[str, list[tuple[str, str]]] = {}  # id in the history -> ids and names sent, not yet answered
@@ -66,21 +69,17 @@ class Turns:
             late = "The result of an earlier call:\n" if message.role == "tool" else ""
             self._append("user", [*self._text(f"{late}{message.text}"), *self._files(message.attachments)])
 
-    def finish(self) -> list[Block]:
-        """Returns the turns: the first and the last one are the user's."""
+    def finish(self, *, paused: bool = False) -> list[Block]:
+        """Returns the turns: the first and the last one are the user's. `paused`: the model's may be the last one."""
         self._answer_open_calls()
         if not self._turns or self._turns[0]["role"] != "user":
             self._turns.insert(0, {"role": "user", self._spelling.content: self._text(CONTINUE)})
-        if self._turns[-1]["role"] != "user":
+        if self._turns[-1]["role"] != "user" and not paused:
             self._append("user", self._text(CONTINUE))
         return self._turns
 
     def _add_answer(self, message: Message) -> None:
-        entries = [
-            entry
-            for entry in saved_entries(message, self._spelling)
-            if entry["kind"] != "part" or entry["part"].keys().isdisjoint(self._skip)
-        ]
+        entries = self._spelling.entries(message)
         if not entries and not message.tool_calls and not message.text.strip():
             return
         self._answer_open_calls()
@@ -90,7 +89,10 @@ class Turns:
             self._call_block(call, entry.get("saved", {}))
             for call, entry in zip(message.tool_calls, saved, strict=True)
         ]
-        self._append(self._spelling.assistant, self._restore(message.text, entries, calls))
+        blocks = self._restore(message.text, entries, calls)
+        while blocks and not self._spelling.ends_answer(blocks[-1]):  # a thought that was cut off
+            blocks.pop()
+        self._append(self._spelling.assistant, blocks)
 
     def _restore(self, text: str, entries: Sequence[Mapping[str, Any]], calls: list[Block]) -> list[Block]:
         """Returns text and calls between their original blocks, or after all blocks if they were changed since."""
@@ -159,13 +161,10 @@ class Turns:
         return [self._spelling.file_block(one) for one in attachments]
 
 
-def saved_entries(message: Message, spelling: Spelling) -> Sequence[Mapping[str, Any]]:
-    """Returns what the API wants to see again of an answer, if this API wrote it: texts, calls and other parts."""
-    saved = message.extra.get(spelling.extra_key)
-    if not isinstance(saved, Mapping) or saved.get("from") != spelling.origin:
-        return ()
-    entries: Sequence[Mapping[str, Any]] = saved.get("entries", ())
-    return entries
+def read_saved(message: Message, key: str, origin: str) -> Mapping[str, Any]:
+    """Returns what an API saved beside its answer; nothing if the answer has another origin."""
+    saved = message.extra.get(key)
+    return saved if isinstance(saved, Mapping) and saved.get("from") == origin else {}
 
 
 def fit_name(name: str) -> str:

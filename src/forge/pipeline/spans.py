@@ -14,6 +14,7 @@ from typing import Any
 
 from forge.core.errors import ToolError, Waiting
 from forge.core.messages import Message, Usage
+from forge.core.provider import name_model
 
 AGENT, CHAT, TOOL = "invoke_agent", "chat", "execute_tool"
 TRACES_ITSELF = "traces_itself"  # an attribute of providers that make the spans of their requests
@@ -126,7 +127,7 @@ def chat_span(provider: Any) -> Iterator[Operation]:
     if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
         yield Operation()
         return
-    model, label = _name_model(provider)
+    label, model = name_model(provider)
     shared = {"gen_ai.provider.name": _PROVIDERS.get(label, label or "forge")}
     if model:
         shared["gen_ai.request.model"] = model
@@ -148,17 +149,6 @@ def agent_span(provider: Any, agent: str, session: str) -> Iterator[Operation]:
 def find_telemetry() -> Any:
     """Returns OpenTelemetry if an application has imported it, else None."""
     return sys.modules.get("opentelemetry.trace")
-
-
-def _name_model(provider: Any) -> tuple[str, str]:
-    """Returns the names of the model and of its provider, also inside wrappers; of several, the first counts."""
-    for _ in range(5):
-        if several := getattr(provider, "providers", None):
-            provider = several[0]
-        elif not isinstance(getattr(provider, "model", None), str) and hasattr(provider, "provider"):
-            provider = provider.provider
-    model, label = getattr(provider, "model", None), getattr(provider, "label", None)
-    return model if isinstance(model, str) else "", label if isinstance(label, str) else ""
 
 
 def _measure(operation: Operation, seconds: float) -> None:

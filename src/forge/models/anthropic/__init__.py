@@ -71,7 +71,7 @@ class Anthropic(HttpModel):
 
     def _begin(self, request: ModelRequest) -> Exchange:
         self._check_key()
-        answer = AnswerReader(f"asking {self.label}:{self.model}", self._error, self.base_url)
+        answer = AnswerReader(self.base_url, set(), self._error, f"asking {self.label}:{self.model}")
         return self._ask(request, answer, pauses=0)
 
     def _ask(self, request: ModelRequest, answer: AnswerReader, pauses: int) -> Exchange:

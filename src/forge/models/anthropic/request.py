@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import Any
 
-import pydantic_core
-
-from forge.core.messages import Message, ToolCall
-from forge.core.plain_values import plain, sendable
+from forge.core.messages import Message
+from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest
 from forge.core.result import Attachment
 from forge.models.anthropic.output_schema import write_output
+from forge.models.turns import Block, Turns, describe_file, media_type_of, read_saved
 
-Block = dict[str, Any]
 Thinking = int | str | Mapping[str, Any]
 
 EXTRA_KEY = "anthropic"
 """Where `Message.extra` keeps what only this API understands: `{from, thinking, blocks}`."""
 
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 _THINKING = ("thinking", "redacted_thinking")
 _IMAGES = {"image/png", "image/jpeg", "image/gif", "image/webp"}
-_SIGNATURES = ((b"\x89PNG", "image/png"), (b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"))
-_CONTINUE = "Continue."  # sent where the API wants a user's turn and the history has none
 
 
 def request_body(
@@ -143,153 +135,55 @@ def _mark_block(block: Mapping[str, Any]) -> Block:
 def _write_history(
     messages: Sequence[Message], origin: str, *, thinks: bool, paused: bool
 ) -> tuple[list[Block], list[Block]]:
-    turns = _Turns(origin, thinks=thinks)
+    spelling = _AnthropicSpelling(origin, thinks=thinks)
+    turns = Turns(spelling)
     for message in messages:
         turns.add(message)
-    return turns.system, turns.finish(paused=paused)
+    return [spelling.text_block(text) for text in turns.system], turns.finish(paused=paused)
 
 
-class _Turns:
-    """Writes the history in the only order that the API accepts: user and assistant alternate, the next turn
-    answers every call, results come first, no text is empty, no id occurs twice.
-    """
+class _AnthropicSpelling:
+    """Writes content blocks. Thoughts go back only if the model is asked to think."""
+
+    assistant, content = "assistant", "content"
 
     def __init__(self, origin: str, *, thinks: bool) -> None:
-        self.system: list[Block] = []
-        self._turns: list[Block] = []
         self._origin, self._thinks = origin, thinks
-        self._ids: dict[str, int] = {}
-        self._open: dict[str, list[str]] = {}  # id in the history -> ids sent for it and not yet answered
 
-    def add(self, message: Message) -> None:
-        if message.role == "system":
-            self.system += _text(message.text)
-        elif message.role == "assistant":
-            self._add_answer(message)
-        elif message.role == "tool" and self._open.get(message.call_id):
-            self._add_result(self._open[message.call_id].pop(0), message)
-        elif message.role == "tool":
-            late = Message("user", f"The result of an earlier call:\n{message.text}", attachments=message.attachments)
-            self._append("user", _content(late))
-        else:
-            self._append("user", _content(message))
+    def entries(self, message: Message) -> Sequence[Mapping[str, Any]]:
+        saved = read_saved(message, EXTRA_KEY, self._origin)
+        silent = saved.get("thinking") and not self._thinks  # the API refuses earlier thoughts when thinking is off
+        found: list[Mapping[str, Any]] = []
+        at = 0
+        for block in saved.get("blocks", ()):
+            if block["type"] == "text":
+                piece, at = message.text[at : at + block["length"]], at + block["length"]
+                cited = {key: value for key, value in block.items() if key not in ("type", "length")}
+                found.append({"kind": "text", "length": block["length"], "saved": cited if piece.strip() else {}})
+            elif block["type"] == "tool_use":
+                found.append({"kind": "call"})
+            elif not (silent and block["type"] in _THINKING):
+                found.append({"kind": "part", "part": block})
+        return found
 
-    def finish(self, *, paused: bool) -> list[Block]:
-        self._answer_open_calls()
-        if not self._turns or self._turns[0]["role"] != "user":
-            self._turns.insert(0, {"role": "user", "content": _text(_CONTINUE)})
-        if self._turns[-1]["role"] != "user" and not paused:
-            self._append("user", _text(_CONTINUE))
-        return self._turns
+    def ends_answer(self, block: Block) -> bool:
+        return block["type"] not in _THINKING
 
-    def _add_answer(self, message: Message) -> None:
-        saved = message.extra.get(EXTRA_KEY)
-        entries: Sequence[Mapping[str, Any]] = ()
-        if isinstance(saved, Mapping) and saved.get("from") == self._origin:
-            silent = saved.get("thinking") and not self._thinks  # the API refuses earlier thoughts when thinking is off
-            entries = [entry for entry in saved["blocks"] if not (silent and entry["type"] in _THINKING)]
-        if not entries and not message.tool_calls and not message.text.strip():
-            return
-        self._answer_open_calls()
-        blocks = _restore_blocks(message.text, entries, [self._call_block(call) for call in message.tool_calls])
-        while blocks and blocks[-1]["type"] in _THINKING:  # cut off: the API wants something said after it
-            blocks.pop()
-        self._append("assistant", blocks)
+    def text_block(self, text: str) -> Block:
+        return {"type": "text", "text": text}
 
-    def _call_block(self, call: ToolCall) -> Block:
-        id = self._make_unique(call.id)
-        self._open.setdefault(call.id, []).append(id)
-        name = _NOT_IN_NAMES.sub("_", call.name)[:64] or "unknown"
-        return {"type": "tool_use", "id": id, "name": name, "input": _input(call.arguments)}
+    def file_block(self, attachment: Attachment) -> Block:
+        kind = media_type_of(attachment)
+        if attachment.data and (kind in _IMAGES or kind == "application/pdf"):
+            source = {"type": "base64", "media_type": kind, "data": b64encode(attachment.data).decode()}
+            return {"type": "image" if kind in _IMAGES else "document", "source": source}
+        return self.text_block(sendable(describe_file(attachment)))
 
-    def _make_unique(self, id: str) -> str:
-        """Returns a valid, unused id: some servers number calls from zero in every turn, or use other characters."""
-        known = id if _ID.fullmatch(id) else f"call_{sha256(id.encode(errors='replace')).hexdigest()[:24]}"
-        chosen, number = known, self._ids.get(known, 0)
-        while chosen in self._ids:
-            number += 1
-            chosen = f"{known[:50]}-{number}"
-        self._ids[known] = number
-        self._ids.setdefault(chosen, 0)
-        return chosen
+    def call_block(self, id: str, name: str, arguments: Block, saved: Mapping[str, Any]) -> Block:
+        return {"type": "tool_use", "id": id, "name": name, "input": arguments}
 
-    def _add_result(self, id: str, message: Message) -> None:
-        content = _content(message)
+    def result_blocks(self, id: str, name: str, message: Message) -> tuple[Block, list[Block]]:
+        text = [self.text_block(sendable(message.text))] if message.text.strip() else []
+        content = [*text, *map(self.file_block, message.attachments)]
         failed = {"is_error": True} if message.is_error else {}
-        self._insert({"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed})
-
-    def _answer_open_calls(self) -> None:
-        """Adds missing results: the API would always refuse a history with an unanswered call."""
-        for id in [id for ids in self._open.values() for id in ids]:
-            lost = _text("No result of this call was recorded.")
-            self._insert({"type": "tool_result", "tool_use_id": id, "content": lost, "is_error": True})
-        self._open = {}
-
-    def _insert(self, result: Block) -> None:
-        if self._turns[-1]["role"] != "user":
-            self._turns.append({"role": "user", "content": []})
-        content = self._turns[-1]["content"]
-        content.insert(sum(block["type"] == "tool_result" for block in content), result)
-
-    def _append(self, role: str, blocks: list[Block]) -> None:
-        if not blocks:
-            return
-        if self._turns and self._turns[-1]["role"] == role:
-            self._turns[-1]["content"] += blocks
-        else:
-            self._turns.append({"role": role, "content": blocks})
-
-
-def _restore_blocks(text: str, entries: Sequence[Mapping[str, Any]], uses: list[Block]) -> list[Block]:
-    """Returns text and calls between their original blocks, or after all blocks if they were changed since."""
-    length = sum(entry["length"] for entry in entries if entry["type"] == "text")
-    if length != len(text) or sum(entry["type"] == "tool_use" for entry in entries) != len(uses):
-        entries = [entry for entry in entries if entry["type"] not in ("text", "tool_use")]
-        return [*map(dict, entries), *_text(text), *uses]
-    blocks: list[Block] = []
-    at, left = 0, iter(uses)
-    for entry in entries:
-        if entry["type"] == "text":
-            piece, at = text[at : at + entry["length"]], at + entry["length"]
-            cited = {key: value for key, value in entry.items() if key != "length"}
-            blocks += [{**cited, **block} for block in _text(piece)]
-        else:
-            blocks.append(next(left) if entry["type"] == "tool_use" else dict(entry))
-    return blocks
-
-
-def _input(arguments: Mapping[str, Any] | str) -> Any:
-    """Returns an object: other text is wrapped, so that the model sees what it sent."""
-    if not isinstance(arguments, str):
-        return plain(dict(arguments))
-    try:
-        found = pydantic_core.from_json(arguments, allow_inf_nan=False) if arguments.strip() else {}
-    except (ValueError, TypeError, RecursionError):
-        found = None
-    return plain(found) if isinstance(found, dict) else {"_raw": sendable(arguments)}
-
-
-def _content(message: Message) -> list[Block]:
-    return [*_text(message.text), *map(_attachment_block, message.attachments)]
-
-
-def _text(text: str) -> list[Block]:
-    return [{"type": "text", "text": sendable(text)}] if text.strip() else []
-
-
-def _attachment_block(attachment: Attachment) -> Block:
-    kind = attachment.media_type.partition(";")[0].strip().lower()
-    if kind.startswith("image/"):
-        kind = _image_type(attachment.data) or kind.replace("/jpg", "/jpeg")
-    if attachment.data and (kind in _IMAGES or kind == "application/pdf"):
-        source = {"type": "base64", "media_type": kind, "data": b64encode(attachment.data).decode()}
-        return {"type": "image" if kind in _IMAGES else "document", "source": source}
-    name = f"{attachment.name}: " if attachment.name else ""
-    return _text(f"[{name}{kind or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]")[0]
-
-
-def _image_type(data: bytes) -> str:
-    """Detects the type from the bytes, since the API refuses a wrongly declared image."""
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        return "image/webp"
-    return next((kind for start, kind in _SIGNATURES if data.startswith(start)), "")
+        return {"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed}, []

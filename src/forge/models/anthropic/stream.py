@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ProviderError
 from forge.models.anthropic.request import EXTRA_KEY
+from forge.models.http.answer import Delta, StreamedAnswer
 from forge.models.http.sse import Event, read_json
 
 _FINISH: dict[str, Finish] = {
@@ -27,7 +28,7 @@ _GROWS = {  # a delta's type -> its field; the block has a field of the same nam
     "signature_delta": "signature",
     "input_json_delta": "partial_json",
 }
-Deltas = Sequence[TextDelta | ReasoningDelta | ToolArgumentsDelta]
+Deltas = Sequence[Delta]
 _WITHOUT_START = {"text_delta": "text", "thinking_delta": "thinking"}
 _CARRIES_ANSWER = {"message", "message_start", "message_delta", "content_block_start", "content_block_delta", "error"}
 
@@ -53,14 +54,11 @@ class _Block:
         return "".join(self.pieces.get("partial_json", ())) or _as_text(self.start.get("input") or "")
 
 
-class AnswerReader:
-    """Assembles the model's answer from one response, or several if it pauses: `take` events, then read `message`."""
+class AnswerReader(StreamedAnswer):
+    """Assembles an answer from one response, or from several if the model pauses."""
 
-    def __init__(self, action: str, refuse: Callable[[Any], ProviderError], origin: str = "") -> None:
-        self.begun = self.done = False
+    def _prepare(self) -> None:
         self.thinks = False  # the request asks the model to think
-        self._origin = origin
-        self._action, self._refuse = action, refuse  # the action, for errors; the error for an error object
         self._blocks: list[_Block] = []
         self._at: dict[int, _Block] = {}  # by index in the response
         self._last: _Block | None = None
@@ -97,7 +95,7 @@ class AnswerReader:
                 blocks = [block for block in _list(data, "content") if isinstance(block, dict)]
                 return [part for block in blocks for part in self._start(None, block)]
             case "error":
-                raise self._refuse(data.get("error") or data)
+                raise self._error(data.get("error") or data)
         return ()
 
     @property

@@ -66,7 +66,7 @@ class Bedrock(HttpModel):
         return Exchange(body, self._make_reader(request))
 
     def _make_reader(self, request: ModelRequest) -> AnswerReader:
-        return AnswerReader(f"asking bedrock:{self.model}", self.model, self._error, call_ids(request))
+        return AnswerReader(self.model, call_ids(request), self._error, f"asking bedrock:{self.model}")
 
     async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
         whole = self._make_url("converse")  # some models cannot stream when they have tools

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge.core.errors import ErrorKind
@@ -14,7 +14,7 @@ from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.models.anthropic.request import read_thinking
-from forge.models.turns import Block, Turns, describe_file, media_type_of
+from forge.models.turns import Block, Turns, describe_file, media_type_of, read_saved
 
 EXTRA_KEY = "bedrock"
 """Where `Message.extra` keeps what only this API understands: `{from, entries}`, such as signed reasoning."""
@@ -96,14 +96,19 @@ def request_body(
 class BedrockSpelling:
     """Writes content blocks. Reasoning goes back only where the model signed it and is asked to think."""
 
-    extra_key = EXTRA_KEY
     assistant, content = "assistant", "content"
 
-    def __init__(self, origin: str, *, sees_images: bool = True) -> None:
-        self.origin = origin
-        self._sees_images = sees_images
+    def __init__(self, origin: str, *, thinks: bool, sees_images: bool = True) -> None:
+        self._origin, self._thinks, self._sees_images = origin, thinks, sees_images
         self.names: set[str] = set()  # of the calls in the history
         self._documents = 0
+
+    def entries(self, message: Message) -> Sequence[Mapping[str, Any]]:
+        entries: Sequence[Mapping[str, Any]] = read_saved(message, EXTRA_KEY, self._origin).get("entries", ())
+        return [one for one in entries if self._thinks or "reasoningContent" not in one.get("part", ())]
+
+    def ends_answer(self, block: Block) -> bool:
+        return "reasoningContent" not in block
 
     def text_block(self, text: str) -> Block:
         return {"text": text}
@@ -139,8 +144,8 @@ class BedrockSpelling:
 def _write_turns(
     request: ModelRequest, model: BedrockModel, origin: str, *, thinks: bool
 ) -> tuple[Turns, BedrockSpelling]:
-    spelling = BedrockSpelling(origin, sees_images=model.sees_images)
-    turns = Turns(spelling, skip=() if thinks else ("reasoningContent",))
+    spelling = BedrockSpelling(origin, thinks=thinks, sees_images=model.sees_images)
+    turns = Turns(spelling)
     for message in request.messages:
         turns.add(message)
     return turns, spelling
@@ -155,9 +160,7 @@ def _check_images(request: ModelRequest, model: BedrockModel) -> None:
 
 
 def _complete_turn(turn: Block) -> Block:
-    """Adds the text that the API wants after a thought that was cut off, and beside a document."""
-    if "reasoningContent" in turn["content"][-1]:
-        turn["content"].append({"text": "…"})
+    """Adds the text that the API wants beside a document."""
     kinds = {kind for block in turn["content"] for kind in block}
     if "document" in kinds and kinds.isdisjoint(("text", "toolResult")):
         turn["content"].insert(0, {"text": "Read this document."})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,12 +11,10 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
-from forge.core.provider import ProviderError
 from forge.models.bedrock.request import EXTRA_KEY
+from forge.models.http.answer import Delta, StreamedAnswer
 from forge.models.http.errors import BrokeOff
 from forge.models.http.sse import Event, read_json
-
-Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 
 _FINISH: dict[str, Finish] = {
     "max_tokens": "length",
@@ -42,21 +40,15 @@ class _Block:
         return "".join(self.pieces)
 
 
-class AnswerReader:
-    """Assembles the model's answer: `take` the events and get the new pieces, then read the `message`."""
+class AnswerReader(StreamedAnswer):
+    """Assembles an answer, which ends with its stream."""
 
-    done = False  # the answer ends with its stream
-
-    def __init__(self, action: str, origin: str, error: Callable[[Any], ProviderError], taken: set[str]) -> None:
-        self.begun = False
-        self._action, self._origin, self._error = action, origin, error
-        self._taken = set(taken)  # ids of earlier calls
+    def _prepare(self) -> None:
         self._blocks: dict[int, _Block] = {}
         self._reason = ""
         self._usage = Usage()
 
     def take(self, event: Event) -> Sequence[Delta]:
-        """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = self._read(event)
         if event.name == "contentBlockDelta":  # almost every event is a piece of text
             index, delta = data.get("contentBlockIndex"), data.get("delta")
@@ -81,7 +73,6 @@ class AnswerReader:
                 yield from self._take_whole(data)
 
     def message(self) -> Message:
-        """Returns the message. Raises `ProviderError` if the stream ended early: half an answer looks complete."""
         if not self._reason:
             raise self._error({"message": "the response ended before it was complete"})
         if self._reason in _GARBLED:

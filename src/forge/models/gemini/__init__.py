@@ -76,7 +76,7 @@ class Gemini(HttpModel):
     def _begin(self, request: ModelRequest) -> Exchange:
         body = request_body(request, model=self._abilities, thinking=self.thinking, origin=self._origin)
         action = f"asking {self.label}:{self.model}"
-        return Exchange(body, AnswerReader(action, self._origin, self._error, call_ids(request)))
+        return Exchange(body, AnswerReader(self._origin, call_ids(request), self._error, action))
 
     async def _explain(self, error: ProviderError) -> ProviderError:
         """Adds what a person can do: Google answers a wrong key with a status for wrong requests."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge.core.errors import ErrorKind
@@ -12,7 +12,7 @@ from forge.core.messages import Message
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.turns import Block, Turns, describe_file, media_type_of
+from forge.models.turns import Block, Turns, describe_file, media_type_of, read_saved
 
 EXTRA_KEY = "gemini"
 """Where `Message.extra` keeps what only this API understands: `{from, entries}`, such as thought signatures."""
@@ -106,13 +106,18 @@ def thinking_config(options: Mapping[str, Any], thinking: Thinking | None, model
 class GeminiSpelling:
     """Writes parts. Files in results are a part of the result for models that see them there."""
 
-    extra_key = EXTRA_KEY
     assistant, content = "model", "parts"
 
     def __init__(self, model: GeminiModel, origin: str) -> None:
-        self.origin = origin
-        self._model = model
+        self._origin, self._model = origin, model
         self._given: dict[str, str] = {}  # ids that the API gave to calls, by the ids that are unique here
+
+    def entries(self, message: Message) -> Sequence[Mapping[str, Any]]:
+        entries: Sequence[Mapping[str, Any]] = read_saved(message, EXTRA_KEY, self._origin).get("entries", ())
+        return entries
+
+    def ends_answer(self, block: Block) -> bool:
+        return True
 
     def text_block(self, text: str) -> Block:
         return {"text": text}

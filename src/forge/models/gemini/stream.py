@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
-from forge.core.provider import ProviderError
 from forge.models.gemini.request import EXTRA_KEY
+from forge.models.http.answer import Delta, StreamedAnswer
 from forge.models.http.errors import BrokeOff
 from forge.models.http.sse import Event, read_json
-
-Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 
 _REFUSED = {
     *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
@@ -27,15 +25,10 @@ _FIELDS = {"candidates", "usageMetadata", "modelVersion", "responseId"}
 _KNOWN = {"text", "thought", "thoughtSignature", "functionCall"}
 
 
-class AnswerReader:
-    """Assembles the model's answer: `take` the events and get the new pieces, then read the `message`."""
+class AnswerReader(StreamedAnswer):
+    """Assembles an answer, which ends with its stream."""
 
-    done = False  # the answer ends with its stream
-
-    def __init__(self, action: str, origin: str, error: Callable[[Any], ProviderError], taken: set[str]) -> None:
-        self.begun = False
-        self._action, self._origin, self._error = action, origin, error
-        self._taken = set(taken)  # ids of earlier calls
+    def _prepare(self) -> None:
         self._text: list[str] = []
         self._calls: list[ToolCall] = []
         self._entries: list[dict[str, Any]] = []  # the parts in their order; see `forge.models.turns`
@@ -45,7 +38,6 @@ class AnswerReader:
         self._counts: dict[str, Any] = {}
 
     def take(self, event: Event) -> Sequence[Delta]:
-        """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = event.data
         try:
             found = read_json(data)
@@ -83,7 +75,6 @@ class AnswerReader:
                     yield from self._take_candidate(candidate)
 
     def message(self) -> Message:
-        """Returns the message. Raises `ProviderError` if the stream ended early: half an answer looks complete."""
         if not self._reason and not self._blocked:
             raise self._error({"message": "the response ended before it was complete"})
         if self._reason in _GARBLED or (self._reason == "OTHER" and not self._text and not self._calls):

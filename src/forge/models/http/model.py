@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind
-from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
+from forge.core.events import Retrying
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
 from forge.models.http.abilities import check_abilities
@@ -19,22 +19,11 @@ from forge.models.http.sse import Event
 TIMEOUT = 600.0  # seconds for an answer
 
 
-class Answer(Protocol):
-    """Assembles an answer from its events."""
-
-    begun: bool  # something of the answer was read
-    done: bool  # nothing of interest follows
-
-    def take(self, event: Event) -> Sequence[TextDelta | ReasoningDelta | ToolArgumentsDelta]: ...
-
-    def message(self) -> Message: ...
-
-
 class Exchange(NamedTuple):
     """One request and the reader of its answer. `state` is the vendor's own."""
 
     body: dict[str, Any]
-    answer: Any  # an `Answer`
+    answer: Any  # a `StreamedAnswer`
     state: Any = None
 
 

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.provider import ProviderError
 from forge.models.http.errors import PromptTooLong
-from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import Sign
 from forge.models.openai.answer import AnswerReader
 from forge.models.openai.request import RequestFormat, request_body
@@ -49,6 +48,7 @@ class OpenAI(OpenAIServer):
     """
 
     _path = "/chat/completions"
+    _answer, _body = AnswerReader, staticmethod(request_body)
 
     def __init__(
         self,
@@ -79,10 +79,6 @@ class OpenAI(OpenAIServer):
             short_ids=short_ids,
             max_tokens="max_completion_tokens" if self._host == "api.openai.com" else "max_tokens",
         )
-
-    def _write(self, request: ModelRequest, spelling: RequestFormat) -> Exchange:
-        answer = AnswerReader(spelling.origin, call_ids(request), self._error)
-        return Exchange(request_body(request, spelling), answer, spelling)
 
     def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
         if error.status not in (400, 422) or isinstance(error, PromptTooLong):

@@ -3,30 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
-from forge.core.provider import ProviderError
+from forge.models.http.answer import Delta, StreamedAnswer
 from forge.models.http.sse import Event, read_json
 from forge.models.openai.request import EXTRA_KEY
 
 _REASONING = ("reasoning_content", "reasoning")
-Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 _PIECE = ("index", "id", "type", "function")
 _TEXT_ALONE = {"content", "role"}
 _CUT = {"length", "max_tokens", "model_length"}
 _REFUSED = {"content_filter", "refusal", "safety"}
 
 
-class AnswerReader:
-    """Assembles an answer: `take` events as they come and get the new pieces, then read the whole `message`."""
+class AnswerReader(StreamedAnswer):
+    """Assembles an answer."""
 
-    def __init__(self, origin: str, taken: set[str], error: Callable[[Any], ProviderError]) -> None:
-        self.begun = False
-        self.done = False
-        self._origin, self._taken, self._error = origin, taken, error
+    def _prepare(self) -> None:
         self._text: list[str] = []
         self._half = ""  # of a character that came in two
         self._calls = _Calls()
@@ -36,7 +32,6 @@ class AnswerReader:
         self._fields: dict[str, Any] = {}
 
     def take(self, event: Event) -> list[Delta]:
-        """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = event.data.strip()
         if self.done or not data:
             return []
@@ -54,7 +49,6 @@ class AnswerReader:
         return found
 
     def message(self) -> Message:
-        """Returns the message. Raises `ProviderError` if the stream ended early: half an answer looks complete."""
         if not self.done and not self._reason:
             raise self._error({"message": "the response ended before it was complete"})
         calls, saved = self._calls.collect(self._taken)

@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.provider import ModelRequest, ProviderError
+from forge.core.provider import ProviderError
 from forge.models.http.errors import PromptTooLong
-from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import Sign
 from forge.models.openai.server import SCHEMA_REFUSED, OpenAIServer, find_named, is_output
 from forge.models.openai_responses.request import RequestFormat, asks_for_reasoning, request_body
@@ -50,6 +49,7 @@ class OpenAIResponses(OpenAIServer):
     """
 
     _path = "/responses"
+    _answer, _body = AnswerReader, staticmethod(request_body)
 
     def __init__(
         self,
@@ -84,10 +84,6 @@ class OpenAIResponses(OpenAIServer):
         """Says whether the server is known to hold an answer to a schema, as one with strict schemas does."""
         is_refused = "response_format" in self._spelling.without
         return not is_refused and (self._spelling.strict or super().takes_schema(schema, with_tools=with_tools))
-
-    def _write(self, request: ModelRequest, spelling: RequestFormat) -> Exchange:
-        answer = AnswerReader(spelling.origin, call_ids(request), self._error)
-        return Exchange(request_body(request, spelling), answer, spelling)
 
     def _silence(self, timeout: float, options: Mapping[str, Any]) -> float:
         thinks = self._spelling.reasons or asks_for_reasoning(options)

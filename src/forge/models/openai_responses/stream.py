@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
-from forge.core.provider import ProviderError
+from forge.models.http.answer import Delta, StreamedAnswer
 from forge.models.http.sse import Event, read_json
 from forge.models.openai_responses.request import EXTRA_KEY
 
-Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
 _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
 _ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
 _KEPT_OF_MESSAGES = ("phase",)
@@ -42,20 +41,16 @@ class _OutputItem:
         return last if isinstance(last, str) and last else "".join(self.pieces)
 
 
-class AnswerReader:
-    """Assembles an answer: `take` events as they come and get the new pieces, then read the whole `message`."""
+class AnswerReader(StreamedAnswer):
+    """Assembles an answer."""
 
-    def __init__(self, origin: str, taken: set[str], error: Callable[[Any], ProviderError]) -> None:
-        self.begun = False
-        self.done = False
-        self._origin, self._taken, self._error = origin, taken, error
+    def _prepare(self) -> None:
         self._items: dict[int, _OutputItem] = {}
         self._text: list[str] = []
         self._is_refused = False
         self._response: Mapping[str, Any] = {}
 
     def take(self, event: Event) -> list[Delta]:
-        """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
         data = event.data.strip()
         if not data or data == "[DONE]" or self.done:
             return []
@@ -74,7 +69,6 @@ class AnswerReader:
         return self._take_piece(kind, found)
 
     def message(self) -> Message:
-        """Returns the message. Raises `ProviderError` if the stream ended early: half an answer looks complete."""
         if not self.done:
             raise self._error({"message": "the response ended before it was complete"})
         finish = self._finish()
