@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_denied
+from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_denied, withhold_denied
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import may_run_again, run_loop
@@ -342,6 +342,8 @@ class Agent(Generic[OutputT, DepsT]):
         provider = provider if provider is not None else self.model_for(scope.session_id)
         if structured is not None:
             settings = replace(settings, accept=structured.accept)
+        if self.guard is not None:
+            withhold_denied(self.guard, scope.session_id, conversation)
         result = await run_loop(
             provider, executor, conversation, scope, limits if limits is not None else self.limits, settings
         )

@@ -1,4 +1,4 @@
-"""Checks the answers of a model before anyone sees them."""
+"""Checks the answers of a model before anyone sees them, and the messages that a model is to see."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
+from forge.agent.conversation import Conversation
+from forge.agent.inbox import SENT
 from forge.core.errors import ToolError
 from forge.core.events import ReasoningDelta, Retrying, TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, Provider, StreamPart
 from forge.pipeline.guard import MARK
+
+WITHHELD = f"{MARK} The person sent a message here. A guardrail denies it, so its text is not shown."
 
 
 class ConversationRules(Protocol):
@@ -72,6 +76,25 @@ def check_prompt(guard: Guard, session: str, text: str) -> None:
     rules = guard.rules(session)
     if rules is not None:
         rules.check_prompt(text)
+
+
+def withhold_denied(guard: Guard, session: str, conversation: Conversation) -> None:
+    """Hides denied messages that a person sent to a stored run: their sender may not have known the rules.
+
+    The history keeps the text, for the people who read it.
+    """
+
+    def is_shown(message: Message) -> bool:
+        try:
+            if message.extra.get(SENT):
+                check_prompt(guard, session, message.text)
+        except ToolError:
+            return False
+        return True
+
+    shown = [message if is_shown(message) else replace(message, text=WITHHELD) for message in conversation.shown]
+    if any(now is not before for now, before in zip(shown, conversation.shown, strict=True)):
+        conversation.show(shown)
 
 
 def is_denied(guard: Guard, session: str, text: str) -> bool:

@@ -9,6 +9,7 @@ from forge.core.errors import ErrorKind, ToolError
 
 MOST = 100  # messages that wait for one run
 LONGEST = 1024 * 1024  # characters of one message
+SENT = "sent"  # in `Message.extra`: a person sent it while the run was in progress
 
 
 class Inbox:

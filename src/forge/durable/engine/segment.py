@@ -14,6 +14,7 @@ from uuid import uuid4
 
 from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
+from forge.agent.inbox import SENT
 from forge.agent.limits import Limits, Spent
 from forge.agent.loop import find_waiting
 from forge.agent.output import Structured
@@ -41,7 +42,6 @@ from forge.durable.engine.recorder import Recorder
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.errors import is_away
-from forge.durable.store.inbox import SENT
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.step_json import outcome_from_json, result_to_json

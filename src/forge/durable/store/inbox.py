@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 
+from forge.agent.inbox import SENT
 from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
@@ -14,7 +15,6 @@ from forge.workspace.state.store import StoreError
 
 MOST = 100  # messages that wait for one run
 LONGEST = 1024 * 1024  # characters of one message
-SENT = "sent"  # in `Message.extra`: a person sent it during the run
 
 
 def put_message(connection: sa.Connection, run_id: str, text: str) -> RunInfo:
