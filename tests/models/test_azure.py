@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from contextlib import aclosing
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
 from openai import AsyncAzureOpenAI
 
 from forge.core.messages import Message
@@ -26,7 +32,7 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (
         *("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION"),
         *("AZURE_OPENAI_AD_TOKEN", "AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_AUTHORITY_HOST"),
-        *("AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER"),
+        *("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER"),
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-must-not-go-to-azure")
@@ -92,6 +98,39 @@ async def test_a_workload_with_a_token_in_a_file(monkeypatch, tmp_path: Path):
         with pytest.raises(ProviderError, match="nothing"):
             await ask()
     assert parse_qs(server.asked[0].raw.decode())["client_assertion"] == ["workload-token"]
+
+
+async def test_a_client_with_a_certificate(monkeypatch, tmp_path: Path):
+    key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")]), datetime.now(UTC)
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    certificate = builder.sign(key, hashes.SHA256())
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8)
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    (tmp_path / "me.pem").write_bytes(pem + key.private_bytes(*form, serialization.NoEncryption()))
+    locked = serialization.BestAvailableEncryption(b"a password")
+    (tmp_path / "locked.pem").write_bytes(pem + key.private_bytes(*form, locked))
+    async with serving(token(), HELLO) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
+        monkeypatch.setenv("AZURE_TENANT_ID", "t")
+        monkeypatch.setenv("AZURE_CLIENT_ID", "me")
+        monkeypatch.setenv("AZURE_CLIENT_CERTIFICATE_PATH", str(tmp_path / "me.pem"))
+        await ask()
+        monkeypatch.setenv("AZURE_CLIENT_CERTIFICATE_PATH", str(tmp_path / "locked.pem"))
+        with pytest.raises(ProviderError, match="only an encrypted one") as refused:
+            await ask()
+        assert "openssl" in refused.value.suggestion
+    assertion = parse_qs(server.asked[0].raw.decode())["client_assertion"][0]
+    header, claims, signature = (urlsafe_b64decode(part + "==") for part in assertion.split("."))
+    padding = PSS(MGF1(hashes.SHA256()), 32)
+    key.public_key().verify(signature, assertion.rpartition(".")[0].encode(), padding, hashes.SHA256())
+    thumbprint = urlsafe_b64encode(certificate.fingerprint(hashes.SHA256())).rstrip(b"=").decode()
+    assert json.loads(header) == {"alg": "PS256", "typ": "JWT", "x5t#S256": thumbprint}
+    said = json.loads(claims)
+    assert (said["iss"], said["sub"], said["aud"]) == ("me", "me", f"{server.url}/t/oauth2/v2.0/token")
+    assert said["exp"] - said["nbf"] == 600
 
 
 async def test_a_managed_identity_of_an_app_and_of_a_machine(monkeypatch):

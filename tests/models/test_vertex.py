@@ -160,7 +160,7 @@ async def test_a_refused_login_says_what_to_do_and_shows_no_secret(monkeypatch, 
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [("{", "not JSON"), ("[]", "not a JSON object"), ('{"type": "external_account"}', "not supported")],
+    [("{", "not JSON"), ("[]", "not a JSON object"), ('{"type": "gdch_service_account"}', "not supported")],
 )
 def test_a_file_that_cannot_be_used_is_named(monkeypatch, tmp_path, content, says):
     (tmp_path / "account.json").write_text(content)

@@ -1,23 +1,28 @@
-"""Gets Entra ID tokens for Azure: a client's secret, a workload's token, or a managed identity."""
+"""Gets Entra ID tokens for Azure: a client's secret or certificate, a workload's token, or a managed identity."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, urlencode
+from uuid import uuid4
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.models.credentials.rsa import read_certificate, read_private_key, sign_jwt_with_certificate
 from forge.models.credentials.tokens import CachedToken, Token, read_token
 from forge.models.http.fetch import fetch_json
 
+CERTIFICATE = "AZURE_CLIENT_CERTIFICATE_PATH"
 RESOURCE = "https://cognitiveservices.azure.com"
 ADVICE = (
-    "Set AZURE_OPENAI_API_KEY; or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET; or AZURE_OPENAI_AD_TOKEN,"
-    " from `az account get-access-token --resource https://cognitiveservices.azure.com`."
+    "Set AZURE_OPENAI_API_KEY; or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET or"
+    f" {CERTIFICATE}; or AZURE_OPENAI_AD_TOKEN, from"
+    " `az account get-access-token --resource https://cognitiveservices.azure.com`."
 )
 
 _ACTION = "getting an Entra ID token"
@@ -38,6 +43,8 @@ def azure_token(environment: Mapping[str, str] = os.environ) -> CachedToken:
     url = f"{server}/{quote(tenant)}/oauth2/v2.0/token"
     if tenant and client and (secret := read("AZURE_CLIENT_SECRET")):
         return CachedToken(lambda: _ask(url, {"client_id": client, "client_secret": secret}))
+    if tenant and client and (file := read(CERTIFICATE)):
+        return CachedToken(lambda: _ask_with_certificate(url, client, file))
     if tenant and client and (file := read("AZURE_FEDERATED_TOKEN_FILE")):
         return CachedToken(lambda: _ask_with_file(url, client, file))
     return CachedToken(lambda: _ask_identity(environment))
@@ -51,17 +58,40 @@ async def _ask(url: str, form: Mapping[str, str]) -> Token:
     content = urlencode({"grant_type": "client_credentials", "scope": f"{RESOURCE}/.default", **form}).encode()
     headers = {"content-type": "application/x-www-form-urlencoded"}
     found = await fetch_json(url, action=_ACTION, method="POST", headers=headers, content=content)
-    return read_token(found, _ACTION, "Check AZURE_TENANT_ID, AZURE_CLIENT_ID and the client's secret or token.")
+    return read_token(
+        found, _ACTION, "Check AZURE_TENANT_ID, AZURE_CLIENT_ID and the client's secret, certificate or token."
+    )
 
 
 async def _ask_with_file(url: str, client: str, file: str) -> Token:
     """Uses the token of a workload, such as a Kubernetes pod; it is replaced in its file, so it is read each time."""
+    return await _ask_with_assertion(url, client, _read(file).strip())
+
+
+async def _ask_with_certificate(url: str, client: str, file: str) -> Token:
+    """Signs for the token with the key of a PEM file that holds the key and its certificate."""
     try:
-        assertion = bounded_text(Path(file)).strip()
-    except Unreadable as error:
-        raise ProviderError(f"{_ACTION}: {error.place}: {error.problem}", ErrorKind.CONFIG, error.advice) from None
+        pem = _read(file)
+        key, thumbprint = read_private_key(pem), read_certificate(pem)
+    except ValueError as error:
+        way = "Convert it: openssl pkcs12 -in FILE -nodes -out FILE.pem. Keys with a password are not supported."
+        raise ProviderError(f"{_ACTION}: {file[:200]}, of {CERTIFICATE}: {error}", ErrorKind.CONFIG, way) from None
+    now = int(time.time())
+    claims = {"aud": url, "iss": client, "sub": client, "jti": str(uuid4()), "iat": now, "nbf": now, "exp": now + 600}
+    assertion = await asyncio.to_thread(sign_jwt_with_certificate, claims, key, thumbprint)
+    return await _ask_with_assertion(url, client, assertion)
+
+
+async def _ask_with_assertion(url: str, client: str, assertion: str) -> Token:
     form = {"client_id": client, "client_assertion_type": _ASSERTION, "client_assertion": assertion}
     return await _ask(url, form)
+
+
+def _read(file: str) -> str:
+    try:
+        return bounded_text(Path(file))
+    except Unreadable as error:
+        raise ProviderError(f"{_ACTION}: {error.place}: {error.problem}", ErrorKind.CONFIG, error.advice) from None
 
 
 async def _ask_identity(environment: Mapping[str, str]) -> Token:

@@ -14,11 +14,11 @@ from urllib.parse import urlencode
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.models.credentials.google_federation import SCOPE, federated_token
 from forge.models.credentials.rsa import read_private_key, sign_jwt
 from forge.models.credentials.tokens import CachedToken, Token, read_token
 from forge.models.http.fetch import fetch_json
 
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 FILE = "GOOGLE_APPLICATION_CREDENTIALS"
 ADVICE = f"Run `gcloud auth application-default login`, or set {FILE} to a service account's file."
 
@@ -40,6 +40,8 @@ def google_token(environment: Mapping[str, str] = os.environ) -> CachedToken:
     kind = document.get("type")
     if kind == "service_account":
         return CachedToken(lambda: _ask_as_service_account(document, path))
+    if kind == "external_account":
+        return CachedToken(lambda: federated_token(document, environment))
     if kind == "authorized_user":
         return CachedToken(lambda: _ask_with_refresh_token(document))
     raise _file_error(path, f"its type {str(kind)[:40]!r} is not supported")

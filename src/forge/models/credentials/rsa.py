@@ -1,11 +1,13 @@
-"""Signs a JSON Web Token with an RSA key (RS256), for service accounts: the standard library has no RSA."""
+"""Signs a JSON Web Token with an RSA key (RS256, PS256), for service accounts: the standard library has no RSA."""
 
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from hashlib import sha256
+from os import urandom
 from typing import Any, NamedTuple
 
 _SEQUENCE, _INTEGER, _OCTETS = 0x30, 0x02, 0x04
@@ -23,16 +25,29 @@ class RsaKey(NamedTuple):
 def sign_jwt(claims: Mapping[str, Any], key: RsaKey, key_id: str = "") -> str:
     """Returns the token as text."""
     header = {"alg": "RS256", "typ": "JWT", **({"kid": key_id} if key_id else {})}
-    start = b".".join(_encode(json.dumps(part, separators=(",", ":")).encode()) for part in (header, claims))
-    return b".".join([start, _encode(_sign(start, key))]).decode()
+    return _sign_parts(header, claims, key, _pad)
+
+
+def sign_jwt_with_certificate(claims: Mapping[str, Any], key: RsaKey, thumbprint: bytes) -> str:
+    """Returns a token (PS256) that names the certificate of its key by the certificate's SHA-256."""
+    header = {"alg": "PS256", "typ": "JWT", "x5t#S256": _encode(thumbprint).decode()}
+    return _sign_parts(header, claims, key, _pad_with_salt)
+
+
+def read_certificate(pem: str) -> bytes:
+    """Returns the SHA-256 of the first certificate in a PEM file. Raises `ValueError`."""
+    found = re.search(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", pem, re.DOTALL)
+    if found is None:
+        raise ValueError("it holds no certificate in PEM")
+    return sha256(b64decode("".join(found[1].split()), validate=True)).digest()
 
 
 def read_private_key(pem: str) -> RsaKey:
-    """Reads a key in PEM, as PKCS #8 or PKCS #1. Raises `ValueError`."""
-    lines = [line.strip() for line in pem.strip().splitlines()]
-    if len(lines) < 3 or "PRIVATE KEY" not in lines[0] or "ENCRYPTED" in lines[0]:
-        raise ValueError("it is not a private key in PEM")
-    fields = _read_fields(_read_one(b64decode("".join(lines[1:-1]), validate=True), _SEQUENCE))
+    """Reads the key of a PEM file, as PKCS #8 or PKCS #1. Raises `ValueError`."""
+    found = re.search(r"-----BEGIN (?:RSA )?PRIVATE KEY-----(.+?)-----END (?:RSA )?PRIVATE KEY-----", pem, re.DOTALL)
+    if found is None:
+        raise ValueError("it holds no private key in PEM" + (", only an encrypted one" if "ENCRYPTED" in pem else ""))
+    fields = _read_fields(_read_one(b64decode("".join(found[1].split()), validate=True), _SEQUENCE))
     if len(fields) >= 3 and fields[2][0] == _OCTETS:  # PKCS #8: the key is inside
         fields = _read_fields(_read_one(fields[2][1], _SEQUENCE))
     numbers = [int.from_bytes(value) for kind, value in fields if kind == _INTEGER]
@@ -45,10 +60,32 @@ def read_private_key(pem: str) -> RsaKey:
     return RsaKey(modulus, exponent, size)
 
 
-def _sign(message: bytes, key: RsaKey) -> bytes:
-    digest = _SHA256 + sha256(message).digest()
-    padded = b"\x00\x01" + b"\xff" * (key.size - len(digest) - 3) + b"\x00" + digest
-    return pow(int.from_bytes(padded), key.exponent, key.modulus).to_bytes(key.size)
+def _sign_parts(
+    header: Mapping[str, Any], claims: Mapping[str, Any], key: RsaKey, pad: Callable[[bytes, RsaKey], bytes]
+) -> str:
+    start = b".".join(_encode(json.dumps(part, separators=(",", ":")).encode()) for part in (header, claims))
+    number = int.from_bytes(pad(sha256(start).digest(), key))
+    return b".".join([start, _encode(pow(number, key.exponent, key.modulus).to_bytes(key.size))]).decode()
+
+
+def _pad(digest: bytes, key: RsaKey) -> bytes:
+    named = _SHA256 + digest
+    return b"\x00\x01" + b"\xff" * (key.size - len(named) - 3) + b"\x00" + named
+
+
+def _pad_with_salt(digest: bytes, key: RsaKey) -> bytes:
+    """Pads as PSS does (RFC 8017, 9.1.1), with a salt as long as the hash."""
+    salt, bits = urandom(32), key.modulus.bit_length() - 1
+    size = (bits + 7) // 8
+    hashed = sha256(bytes(8) + digest + salt).digest()
+    block = bytes(size - 66) + b"\x01" + salt
+    masked = int.from_bytes(block) ^ int.from_bytes(_stretch(hashed, len(block)))
+    masked &= (1 << (bits - 8 * (size - len(block)))) - 1  # the highest bits are zero, so that the key is larger
+    return masked.to_bytes(len(block)) + hashed + b"\xbc"
+
+
+def _stretch(seed: bytes, size: int) -> bytes:
+    return b"".join(sha256(seed + count.to_bytes(4)).digest() for count in range(-(-size // 32)))[:size]
 
 
 def _encode(raw: bytes) -> bytes:
