@@ -13,6 +13,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from forge.agent.conversation import Conversation
+from forge.agent.labels import collect_labels
 from forge.agent.limits import Limits
 from forge.agent.quarantine import read_shape
 from forge.agent.quarantine.task import QuarantinedTask, quarantine_task
@@ -152,7 +153,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         executor = ToolExecutor(agent.registry, agent.steps, ctx.activity, ctx.activity.secrets, background)
         result = await agent.drive(executor, Conversation(history), scope, LoopSettings(announce=False))
         self._keep((session, task_id), history)
-        return make_report(result, task_id, description)
+        return replace(make_report(result, task_id, description), labels=collect_labels(result.messages))
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         """A quarantined task needs no permission: it has no tools. The call that reads for it asks for itself."""

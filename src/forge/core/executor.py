@@ -52,6 +52,7 @@ A step may have these attributes:
 - `applies(spec) -> bool`: called once per tool; False leaves the step out.
 - `screens = True`: the step also gets results that did not come from running the tool (refusals, background work).
 - `look`: called instead of the step, if the step only looks at the result.
+- `look_for(tool) -> Look`: called once per tool; returns the function that is called instead of `look`.
 - `clear_turn(session_id)` and `clear_state(session_id)`: forget a turn, or a session.
 - `end_session(session_id)`: called at the end of a session, if that forgets more than `clear_state`.
 
@@ -303,8 +304,8 @@ class ToolExecutor:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
         steps = [step for step in self.steps if getattr(step, "applies", _always)(tool.spec)]
-        run = _compose(steps, _make_innermost(tool))
-        screen = _compose([step for step in steps if getattr(step, "screens", False)], _outcome)
+        run = _compose(steps, _make_innermost(tool), tool)
+        screen = _compose([step for step in steps if getattr(step, "screens", False)], _outcome, tool)
         entry = _ToolChain(tool, run, screen, not tool.is_ready)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
@@ -404,11 +405,11 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
     return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)
 
 
-def _compose(steps: Iterable[Step], innermost: Next) -> Next:
+def _compose(steps: Iterable[Step], innermost: Next, tool: Tool) -> Next:
     """Puts the steps around the innermost call; neighbours that only look at the result share one coroutine."""
     run, looks = innermost, list[Look]()
     for step in reversed(list(steps)):
-        look: Look | None = getattr(step, "look", None)
+        look: Look | None = step.look_for(tool) if hasattr(step, "look_for") else getattr(step, "look", None)
         if look is not None:
             looks.append(look)
             continue

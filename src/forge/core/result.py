@@ -16,6 +16,15 @@ PREVIEW = 500  # characters of a line in a preview
 RESULT = "result"  # the key in `data` of a value that is neither an object nor text, as MCP's SDK has it
 
 
+class _NotLabelled(tuple[Label, ...]):
+    """No labels, of a result that Forge made from a plain value: nobody else holds the result yet."""
+
+    __slots__ = ()
+
+
+_NOT_LABELLED = _NotLabelled()
+
+
 @dataclass(frozen=True, slots=True)
 class Attachment:
     """Binary content beside the text. A large one is stored in a file as well.
@@ -210,16 +219,14 @@ class ToolResult:
         return made
 
     def with_labels(self, labels: tuple[Label, ...]) -> ToolResult:
-        """Returns this result with these labels."""
-        made = self._from_text(self.for_llm, self.data)
-        made.for_user, made.silent, made.title = self.for_user, self.silent, self.title
-        made.attachments, made.failure, made.pending, made.whole = (
-            self.attachments,
-            self.failure,
-            self.pending,
-            self.whole,
-        )
-        made.labels = labels
+        """Returns this result with these labels. A result that was made from a plain value gets them itself."""
+        if self.labels is _NOT_LABELLED:  # no copy, which would cost a labelled call a twentieth of its time
+            self.labels = labels
+            return self
+        made = object.__new__(type(self))
+        made.for_llm, made.for_user, made.silent, made.title = self.for_llm, self.for_user, self.silent, self.title
+        made.data, made.attachments, made.failure = self.data, self.attachments, self.failure
+        made.pending, made.whole, made.labels = self.pending, self.whole, labels
         return made
 
     @classmethod
@@ -227,7 +234,7 @@ class ToolResult:
         """Makes a result of a text, without `__init__`, since most results are made here."""
         made = object.__new__(cls)
         made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", data
-        made.attachments, made.failure, made.pending, made.whole, made.labels = (), None, False, None, ()
+        made.attachments, made.failure, made.pending, made.whole, made.labels = (), None, False, None, _NOT_LABELLED
         return made
 
     @classmethod

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from forge.core.executor import ToolExecutor
-from forge.core.label import read_labels
+from forge.core.label import Label, merge_labels, read_labels
 from forge.core.messages import Message, ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.labels.folding import fold
@@ -33,6 +33,7 @@ class LabelHistory:
         for message in messages[self._noted :]:
             self._note(message)
         self._noted = len(messages)
+        self.provenance.end_turn()
 
     def _note(self, message: Message) -> None:
         labels = read_labels(message.extra.get(LABELS))
@@ -63,7 +64,12 @@ def follow_labels(executor: ToolExecutor, messages: Sequence[Message]) -> Iterat
         current_provenance.reset(before)
         if parent is not None:
             history.follow(messages)
-            parent.inner.update(history.provenance.labels)
+            parent.note_agent(history.provenance.own_labels)
+
+
+def collect_labels(messages: Iterable[Message]) -> tuple[Label, ...]:
+    """Returns the labels of everything in a history: an agent that read it may repeat it."""
+    return merge_labels(*(read_labels(message.extra.get(LABELS)) for message in messages))
 
 
 def label_extra(result: ToolResult) -> dict[str, Any]:

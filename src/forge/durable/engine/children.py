@@ -6,11 +6,10 @@ import asyncio
 from dataclasses import replace
 from hashlib import sha256
 
-from forge.agent.labels import LABELS
+from forge.agent.labels import LABELS, collect_labels
 from forge.agent.subagent import Order, make_report
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.label import Label, merge_labels, read_labels
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
@@ -41,7 +40,7 @@ async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
     if not run.is_over:
         raise Waiting(f"it waits for the sub-agent's run {run.id}", kind="run", run=run.id)
     report = make_report(run_result(run), run.id, order.description)
-    return replace(report, labels=await asyncio.to_thread(_find_labels, attempt, run.id))
+    return replace(report, labels=collect_labels(await asyncio.to_thread(attempt.store.messages, run.id)))
 
 
 async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offer: str) -> ToolResult:
@@ -72,11 +71,6 @@ def _label_prompt() -> dict[str, list[list[str]]]:
     provenance = current_provenance.get()
     labels = provenance.labels if provenance is not None else ()
     return {LABELS: [list(label) for label in labels]} if labels else {}
-
-
-def _find_labels(attempt: Attempt, run_id: str) -> tuple[Label, ...]:
-    """Returns the labels of what a sub-agent read: its report may repeat it."""
-    return merge_labels(*(read_labels(message.extra.get(LABELS)) for message in attempt.store.messages(run_id)))
 
 
 def _child_id(parent: str, call: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -16,7 +15,6 @@ from forge.permissions.targets import targets_of
 from forge.permissions.targets.hosts import read_host
 
 STORED_OUTPUTS = (".forge/spill/", ".forge/files/")  # whole outputs of tools, which may be untrusted
-_FETCHES = re.compile(r"\b(?:curl|wget|http|https|gh|lynx|w3m|ssh|scp|nc|telnet|ftp|git\s+(?:clone|fetch|pull))\b")
 
 
 def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> tuple[Label, ...] | None:
@@ -33,16 +31,6 @@ def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> 
 def _declare_labels(spec: ToolSpec) -> tuple[Label, ...]:
     untrusted = (Label(UNTRUSTED, spec.name),) if spec.trust == UNTRUSTED else ()
     return (*untrusted, Label(PRIVATE, spec.name)) if spec.private else untrusted
-
-
-def may_label(spec: ToolSpec, settings: LabelSettings) -> bool:
-    """Says whether results of this tool can have labels."""
-    if spec.trust == UNTRUSTED or spec.private:
-        return True
-    names = (spec.name, *spec.aliases)
-    if any(matches_any(entries, "tool", names) for entries in (settings.untrusted, settings.private)):
-        return True
-    return bool(spec.permissions | spec.optional_permissions) and bool(spec.target)
 
 
 def label_call(
@@ -86,7 +74,9 @@ def _is_untrusted(
         return True
     declared = spec.trust == UNTRUSTED or any(path.startswith(STORED_OUTPUTS) for path in paths)
     if not declared and _is_shell(spec):
-        declared = any(_FETCHES.search(target) for target in targets)  # what a command line fetches
+        from forge.permissions.shell.commands import may_fetch  # it loads a parser of shell lines
+
+        declared = any(map(may_fetch, targets))
     return declared and not _matches(settings.trusted, spec, hosts, paths)
 
 

@@ -38,7 +38,9 @@ class Provenance:
         self.read: list[ReadText] = []  # results with labels
         self.trusted: list[ReadText] = []  # results without
         self.inner: set[Label] = set()  # of sub-agents
+        self.has_inner = False  # whether running tools have made calls with labels, or run agents that read such text
         self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
+        self._by_agents: list[tuple[Label, ...]] = []  # of agents that a running tool has run
 
     def hear(self, text: str) -> None:
         """Notes the words of the person, or of the instructions."""
@@ -59,16 +61,42 @@ class Provenance:
         """Notes a labelled result of a call that a tool makes while it runs."""
         self.read.append(ReadText(text, labels))
         self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
+        self.has_inner = True
 
-    def take_inner(self, call: str) -> tuple[Label, ...]:
-        """Returns the labels that a finished call got from the calls it made, and from sub-agents."""
-        return merge_labels(self._by_call.pop(call, ()), sorted(self.inner))
+    def note_agent(self, labels: tuple[Label, ...]) -> None:
+        """Notes the labels of an agent that a tool has run while it runs itself."""
+        if labels:
+            self.inner.update(labels)
+            self._by_agents.append(labels)
+            self.has_inner = True
+
+    def take_inner(self, call: str, known: tuple[Label, ...]) -> tuple[Label, ...]:
+        """Returns the labels that a finished call got from the calls it made, and from agents that it ran.
+
+        Nobody says which call ran an agent. A report that has all labels of an agent itself, `known`, is taken for the
+        report of that agent. The labels of other agents belong to each call of the turn that ends after them.
+        """
+        reported = next((one for one in self._by_agents if set(one) <= set(known)), None)
+        if reported is not None:
+            self._by_agents.remove(reported)
+        taken = self._by_call.pop(call, ())
+        self.has_inner = bool(self._by_call or self._by_agents)
+        return merge_labels(taken, *self._by_agents)
+
+    def end_turn(self) -> None:
+        """Forgets which agents were run: all calls of the turn have ended, and have their labels."""
+        self._by_agents.clear()
+        self.has_inner = bool(self._by_call)
+
+    @property
+    def own_labels(self) -> tuple[Label, ...]:
+        """The labels of everything that is in the context, and in those of the sub-agents."""
+        return merge_labels((label for text in self.read for label in text.labels), sorted(self.inner))
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The labels of everything that is in the context, and in those of the sub-agents."""
-        own = (label for text in self.read for label in text.labels)
-        return merge_labels(own, sorted(self.inner), self.parent.labels if self.parent is not None else ())
+        """The same, with the labels of the run that runs this one."""
+        return merge_labels(self.own_labels, self.parent.labels if self.parent is not None else ())
 
     def has(self, kind: str) -> bool:
         """Says whether text of a kind is in the context."""

@@ -19,6 +19,8 @@ from forge.permissions.shell.hidden_programs import hides
 from forge.permissions.shell.literal_line import LiteralCommand, split_literal
 from forge.permissions.shell.parsed_line import ShellLine
 from forge.permissions.shell.programs import (
+    FETCHERS,
+    FETCHING_COMMANDS,
     POSITIONALS,
     READS_COMMANDS,
     READS_LINES,
@@ -26,7 +28,7 @@ from forge.permissions.shell.programs import (
     SHELLS,
     WRAPPERS,
 )
-from forge.permissions.shell.word_patterns import ANY, is_known
+from forge.permissions.shell.word_patterns import ANY, is_known, may_fit
 from forge.permissions.shell.words import GLOB
 from forge.permissions.shell.working_directories import Area, directories
 from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, starts
@@ -41,6 +43,7 @@ __all__ = [
     "find_unseen",
     "is_simple",
     "literal_commands",
+    "may_fetch",
     "split_literal",
 ]
 
@@ -111,6 +114,20 @@ def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
 def find_unseen(line: str) -> tuple[tuple[str, ...], ...]:
     """Returns the words of every command that may start something the line does not show. Raises `UnreadableLine`."""
     return _read_cached(line)[1]
+
+
+def may_fetch(line: str) -> bool:
+    """Says whether the line may print what a server sends. A line or a program that is not known may."""
+    try:
+        reached = find_reached(line)
+    except UnreadableLine:
+        return True
+    return any(
+        not is_known(words[0])
+        or words[0] in FETCHERS
+        or any(may_fit(words, f"{command} *") for command in FETCHING_COMMANDS)
+        for words in reached
+    )
 
 
 Words = tuple[tuple[str, ...], ...]

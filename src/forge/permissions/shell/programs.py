@@ -59,6 +59,16 @@ READS_COMMANDS = frozenset(
     " ftp lftp ncftp smbclient tnftp gnuplot ghci erl bconsole virsh".split()
 )
 
+# They print what a server sends. Of the others, only these commands do.
+FETCHERS = frozenset(
+    "aria2c axel curl curlie elinks fetch ftp http https httpie links lynx nc ncat netcat scp sftp socat telnet w3m"
+    " wget wget2 xh".split()
+)
+FETCHING_COMMANDS = (
+    *("autossh", "gh", "glab", "hub", "mosh", "rclone", "rsync", "ssh", "svn"),
+    *("git clone", "git fetch", "git ls-remote", "git pull", "git submodule update", "hg clone", "hg pull"),
+)
+
 # Subcommands behind which any word may be the program: where it stands depends on options of each version.
 ANYWHERE: Mapping[str, frozenset[str]] = {
     name: frozenset(words.split())

@@ -11,14 +11,10 @@ from forge.permissions import shell
 from forge.permissions.shell.commands import find_printed_text, runs_input
 from forge.permissions.shell.hidden_programs import hides
 from forge.permissions.shell.parsed_line import ShellCommand, ShellLine
-from forge.permissions.shell.programs import SHELLS
+from forge.permissions.shell.programs import FETCHERS, SHELLS
 from forge.permissions.shell.word_patterns import is_known
 from forge.permissions.shell.wrappers import InnerLine, starts
 
-_FETCHERS = frozenset(
-    "aria2c axel curl curlie elinks fetch ftp http https httpie links lynx nc ncat netcat scp sftp socat telnet w3m"
-    " wget wget2 xh".split()
-)
 _INTERPRETER = re.compile(
     r"(?:python|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|osascript|pwsh|tclsh|Rscript)[\d.]*"
 )
@@ -114,7 +110,7 @@ def _runs_what_is_inside(command: ShellCommand) -> bool:
 def _fetches(command: ShellCommand) -> bool:
     if command.words[:2] in (("command", "-v"), ("command", "-V")):
         return False
-    return any(words and os.path.basename(words[0]) in _FETCHERS for words in _words_started_by(command))
+    return any(words and os.path.basename(words[0]) in FETCHERS for words in _words_started_by(command))
 
 
 def _runs_input(command: ShellCommand) -> bool:
