@@ -95,7 +95,7 @@ class Provenance:
 
     @property
     def labels(self) -> tuple[Label, ...]:
-        """The same, with the labels of the run that runs this one."""
+        """The own labels, and those of the parent."""
         return merge_labels(self.own_labels, self.parent.labels if self.parent is not None else ())
 
     def has(self, kind: str) -> bool:
