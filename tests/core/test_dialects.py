@@ -49,7 +49,7 @@ SHORT = {
     "properties": {
         "text": {"type": "string"},
         "times": {"type": "integer", "default": 1},
-        "labels": {"anyOf": [{"items": {"type": "string"}, "type": "array"}, {"type": "null"}]},
+        "labels": {"items": {"type": "string"}, "type": "array"},
     },
     "required": ["text"],
 }
@@ -142,6 +142,50 @@ def test_parts_that_tell_a_model_nothing_are_left_out_and_calls_are_still_checke
     assert call(made, {"default": "a"}).success
 
 
+def shown(**properties: Any) -> Any:
+    schema = {"type": "object", "properties": properties}
+    made = Tool.from_schema("raw", "Raw.", schema, lambda **_: "ran")
+    return spelled(made, "anthropic")["input_schema"]["properties"]
+
+
+@pytest.mark.parametrize(
+    ("whole", "short"),
+    [
+        ({"type": "number", "default": 30.0, "maximum": 300.0}, {"type": "number", "default": 30, "maximum": 300}),
+        ({"type": "number", "default": 0.5, "maximum": 1.5}, {"type": "number", "default": 0.5, "maximum": 1.5}),
+        ({"type": "integer", "minimum": 1, "default": 5}, {"type": "integer", "default": 5}),
+        ({"type": "integer", "minimum": 1}, {"type": "integer", "minimum": 1}),
+        ({"type": "integer", "minimum": 2, "default": 5}, {"type": "integer", "minimum": 2, "default": 5}),
+        ({"type": "string", "minLength": 1, "maxLength": 9}, {"type": "string", "maxLength": 9}),
+        ({"type": "object", "additionalProperties": True}, {"type": "object"}),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}], "default": None}, {"type": "string"}),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, {"anyOf": [{"type": "string"}, {"type": "null"}]}),
+        (
+            {"anyOf": [{"type": "string"}, {"type": "integer"}, {"type": "null"}], "default": None},
+            {"anyOf": [{"type": "string"}, {"type": "integer"}]},
+        ),
+    ],
+)
+def test_a_parameter_is_shown_with_all_that_a_model_needs_and_no_more(whole, short):
+    assert shown(a=whole) == {"a": short}
+
+
+def test_a_definition_that_is_used_once_is_shown_in_its_place_and_a_circle_stays():
+    leaf = {"type": "object", "properties": {"name": {"type": "string"}}}
+    tree = {"type": "object", "properties": {"inner": {"$ref": "#/$defs/Tree"}, "leaf": {"$ref": "#/$defs/Leaf"}}}
+    schema = {
+        "type": "object",
+        "properties": {"tree": {"$ref": "#/$defs/Tree"}},
+        "$defs": {"Tree": tree, "Leaf": leaf},
+    }
+    made = Tool.from_schema("raw", "Raw.", schema, lambda **_: "ran")
+    assert spelled(made, "openai")["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"tree": {"$ref": "#/$defs/Tree"}},
+        "$defs": {"Tree": {"type": "object", "properties": {"inner": {"$ref": "#/$defs/Tree"}, "leaf": leaf}}},
+    }
+
+
 def test_mcp_gets_an_input_schema_and_hints():
     @tool(permissions={"network"}, idempotent=True)
     def fetch(url: str) -> str:
@@ -213,7 +257,7 @@ def test_whatever_is_marked_strict_follows_the_rules_of_strict(made):
     "property",
     [
         {"type": "object", "additionalProperties": {"type": "integer"}},
-        {"type": "object", "additionalProperties": True},
+        {"type": "object", "properties": {"b": {"type": "string"}}, "additionalProperties": True},
         {"type": "object"},
         {},
         {"oneOf": [{"type": "string"}, {"type": "integer"}]},
@@ -241,9 +285,9 @@ def test_gemini_gets_no_references_and_no_words_it_does_not_know():
 
 
 def test_gemini_says_nullable_instead_of_null():
-    note = spelled(order, "gemini")["parameters"]["properties"]["note"]
-    assert note["type"] == "string"
-    assert note["nullable"] is True
+    assert spelled(order, "gemini")["parameters"]["properties"]["note"] == {"type": "string"}  # it may be left out
+    note = spelled(raw(a={"anyOf": [{"type": "string"}, {"type": "null"}]}), "gemini")["parameters"]["properties"]["a"]
+    assert note == {"type": "string", "nullable": True}
     note = spelled(raw(a={"type": ["string", "null"]}), "gemini")["parameters"]["properties"]["a"]
     assert note == {"type": "string", "nullable": True}
 

@@ -95,7 +95,7 @@ task_delegate: ContextVar[Delegate | None] = ContextVar("elsewhere", default=Non
 
 
 class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}, target="description", timeout=None):
-    """Give a self-contained task to a sub-agent and get its report back. It sees the prompt, not this conversation."""
+    """Give a task to a sub-agent and get its report. It sees the prompt, not this conversation."""
 
     def __init__(
         self,
@@ -110,19 +110,19 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         self,
         ctx: ToolContext,
         description: Annotated[str, "Three to five words, for the person."],
-        prompt: Annotated[str, "Everything the sub-agent must know, and what it shall report."],
-        agent_type: Annotated[str, "Which kind of sub-agent."] = "",
-        task_id: Annotated[str, "An earlier task to go on with."] = "",
+        prompt: Annotated[str, "All that it must know, and what to report."],
+        agent_type: str = "",
+        task_id: Annotated[str, "An earlier task to continue."] = "",
         quarantine: Annotated[
-            bool, "True: a model without tools answers the prompt about untrusted text. Only the typed answer returns."
+            bool, "A model without tools answers about untrusted text; only the typed answer returns."
         ] = False,
-        content: Annotated[str, "With quarantine: the text, unless read gets it."] = "",
+        content: Annotated[str, "Quarantine: the text, unless read gets it."] = "",
         read: Annotated[
-            dict[str, Any] | None, 'With quarantine: a call whose result is the text: {"tool": …, "arguments": {…}}.'
+            dict[str, Any] | None, 'Quarantine: a call that gets the text: {"tool": …, "arguments": {…}}.'
         ] = None,
         output: Annotated[
             dict[str, Any] | None,
-            "With quarantine: JSON Schema of the answer: enum, boolean, number, date, text with maxLength, or a flat"
+            "Quarantine: JSON Schema of the answer: enum, boolean, number, date, text with maxLength, or a flat"
             " object of these.",
         ] = None,
     ) -> ToolResult:

@@ -71,24 +71,19 @@ class ScheduleSet(
         self,
         ctx: ToolContext,
         cron: Annotated[
-            str, Limits(example="30 9 * * MON-FRI"), "Five fields, or @hourly … @yearly, or @every 90m (1m at least)."
+            str, Limits(example="30 9 * * MON-FRI"), "Five fields, @hourly … @yearly, or @every 90m (at least 1m)."
         ],
-        task: Annotated[str, "The complete prompt for the agent, which does not know this conversation."],
+        task: Annotated[str, "The complete prompt: the agent does not know this conversation."],
         id: Annotated[
             str,
-            "Lower-case words with hyphens. Default: derived from the task. With an existing id, omitted settings stay"
-            " unchanged.",
+            "Lower-case words with hyphens. With an existing id, omitted settings stay unchanged.",
         ] = "",
-        timezone: Annotated[
-            str | None, "An IANA name such as Europe/Berlin, or +02:00. Default for a new schedule: UTC."
-        ] = None,
-        enabled: Annotated[bool | None, "Default for a new schedule: true."] = None,
-        skill: Annotated[str | None, "A skill that the agent reads first."] = None,
-        channel: Annotated[
-            str | None, "The channel for the result. Default for a new schedule: the channel of this conversation."
-        ] = None,
-        channel_target: Annotated[str | None, "The target in that channel: a chat, a room, a file."] = None,
-        one_shot: Annotated[bool | None, "Fire once, then never again."] = None,
+        timezone: Annotated[str | None, "Such as Europe/Berlin or +02:00. Default: UTC."] = None,
+        enabled: Annotated[bool | None, "Default: true."] = None,
+        skill: Annotated[str | None, "Read first."] = None,
+        channel: Annotated[str | None, "For the result. Default: the one of this conversation."] = None,
+        channel_target: Annotated[str | None, "A chat, room or file in the channel."] = None,
+        one_shot: Annotated[bool | None, "Fire only once."] = None,
     ) -> ToolResult:
         definition: Definition = {
             "id": id, "cron": cron, "task": task, "timezone": timezone, "enabled": enabled, "skill": skill,
@@ -140,12 +135,12 @@ class ScheduleSet(
 class ScheduleList(
     Tool, category=Category.BUILTIN, permissions={"read"}, repeatable=False, idempotent=True, timeout=30.0
 ):
-    """List the tasks that agents run on a schedule, each with its id, cron rule and next time."""
+    """List scheduled tasks, each with its id, cron rule and next time."""
 
     def __init__(self, store: Open) -> None:
         self._open = store
 
-    def run(self, enabled_only: Annotated[bool, "List only enabled schedules."] = False) -> ToolResult:
+    def run(self, enabled_only: bool = False) -> ToolResult:
         found = self._open().list(enabled_only)
         text = "\n".join(map(_format_schedule, found)) or (
             "No schedule is enabled." if enabled_only else "There are no schedules."
@@ -162,12 +157,12 @@ class ScheduleDelete(
     argument_aliases={"schedule_id": "id", "name": "id"},
     timeout=30.0,
 ):
-    """Remove a schedule for good by its id; those that the configuration declares cannot be removed."""
+    """Remove a schedule for good; those that the configuration declares cannot be removed."""
 
     def __init__(self, store: Open) -> None:
         self._open = store
 
-    def run(self, id: Annotated[str, "The id, as schedule_list shows it."]) -> ToolResult:
+    def run(self, id: Annotated[str, "From schedule_list."]) -> ToolResult:
         gone = self._open().delete(id.strip())
         return ToolResult(
             for_llm=f"Removed: {_format_schedule(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id}
@@ -196,8 +191,8 @@ class ScheduleHistory(
 
     def run(
         self,
-        schedule_id: Annotated[str, "Only the runs of this schedule."] = "",
-        limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY), "Maximum number of runs, latest first."] = 20,
+        schedule_id: Annotated[str, "Only this schedule."] = "",
+        limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY)] = 20,
     ) -> ToolResult:
         found = self._open().history(schedule_id.strip() or None, min(limit, self.max_limit))
         text = "\n".join(map(_format_run, found)) or "No schedule has run yet."

@@ -30,7 +30,7 @@ class ReadSkill(
     idempotent=True,
     timeout=30.0,
 ):
-    """Read the instructions of a skill before a task that it covers; with file, one of the files that it mentions."""
+    """Read a skill before a task that it covers; with file, one of the files that it mentions."""
 
     def __init__(self, active: ActiveSkills | Callable[[], ActiveSkills]) -> None:
         """Makes the tool.
@@ -54,8 +54,8 @@ class ReadSkill(
     def run(
         self,
         ctx: ToolContext,
-        name: Annotated[str, "The skill."],
-        file: Annotated[str, "Read this file of the skill instead; a path inside the skill."] = "",
+        name: str,
+        file: Annotated[str, "A path inside the skill."] = "",
     ) -> ToolResult:
         skill = self._active.catalog.find(name)
         self._active.read(skill, ctx.scope.session_id)

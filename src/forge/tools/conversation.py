@@ -23,18 +23,18 @@ MAX_MESSAGES = 100  # remembered in each
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
 async def task_completion(
-    result: Annotated[str, "The answer, complete and ready to be read by the person."],
+    result: Annotated[str, "The complete answer, for the person."],
 ) -> ToolResult:
-    """Finish the task and hand over the answer. Call it once, when everything asked for is done and checked."""
+    """Finish the task and give the answer. Call it once, when everything is done and checked."""
     return _message_result(result, "result")
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
 async def ask_question(
-    question: Annotated[str, "The question."],
-    suggestions: Annotated[tuple[str, ...], Limits(max_length=4), "Up to 4 likely answers."] = (),
+    question: str,
+    suggestions: Annotated[tuple[str, ...], Limits(max_length=4)] = (),
 ) -> ToolResult:
-    """Ask the person a question and wait for the answer. Use it only when you cannot continue without it."""
+    """Ask the person a question and wait for the answer, only when you cannot continue without it."""
     _check_text(question, "question")
     for index, suggestion in enumerate(suggestions):
         _check_text(suggestion, f"suggestions[{index}]")
@@ -44,13 +44,13 @@ async def ask_question(
 
 
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
-async def converse(message: Annotated[str, "Your reply."]) -> ToolResult:
-    """Reply in conversation and let the person speak next, without claiming that a task is done."""
+async def converse(message: str) -> ToolResult:
+    """Reply and let the person speak next, without claiming that a task is done."""
     return _message_result(message, "message")
 
 
 class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), parallel=False, timeout=30.0):
-    """Send the person a message now and keep working, for news they should not wait for. Not for the final answer."""
+    """Send the person a message now and keep working. Not for the final answer."""
 
     def __init__(self, deliver: Deliver | None = None) -> None:
         self._deliver = deliver
@@ -59,10 +59,10 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
 
     async def run(
         self,
-        content: Annotated[str, "The message."],
+        content: str,
         ctx: ToolContext,
-        channel: Annotated[str, "Leave empty for the current conversation."] = "",
-        chat_id: Annotated[str, "Leave empty for the current conversation."] = "",
+        channel: Annotated[str, "Empty: this conversation."] = "",
+        chat_id: Annotated[str, "Empty: this conversation."] = "",
     ) -> ToolResult:
         _check_text(content, "content")
         channel, chat_id = channel or ctx.scope.channel, chat_id or ctx.scope.chat_id

@@ -31,7 +31,7 @@ class CsvParse(
     idempotent=True,
     timeout=10.0,
 ):
-    """Parse CSV text, or a CSV file of the workspace, into JSON records keyed by the header row. Values are strings."""
+    """Parse CSV text or a CSV file into JSON records keyed by the header row. Values are strings."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, max_fields: int = MAX_FIELDS) -> None:
         self.max_bytes = max_bytes
@@ -40,11 +40,11 @@ class CsvParse(
     async def run(
         self,
         ctx: ToolContext,
-        data: Annotated[str, Limits(example="city,people\nOslo,717710"), "The CSV text; or give path instead."] = "",
-        path: Annotated[str, "A CSV file in the workspace; or give data instead."] = "",
-        delimiter: Annotated[str, "One character, such as , or ; or \\t."] = ",",
-        headers: Annotated[bool, "Whether the first row names the columns; if not, rows are lists."] = True,
-        max_rows: Annotated[int, Limits(ge=0), "Stop after this many rows; 0 for all."] = 0,
+        data: Annotated[str, Limits(example="city,people\nOslo,717710"), "CSV text, or give path."] = "",
+        path: Annotated[str, "A file in the workspace."] = "",
+        delimiter: Annotated[str, "One character."] = ",",
+        headers: Annotated[bool, "The first row names the columns; if not, rows are lists."] = True,
+        max_rows: Annotated[int, Limits(ge=0), "0: all."] = 0,
     ) -> ToolResult:
         if bool(data) == bool(path):
             problem = "give data or path, not both" if data else "there is nothing to parse"

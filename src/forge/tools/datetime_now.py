@@ -17,10 +17,10 @@ _PATTERNS = {"date": "%Y-%m-%d", "time": "%H:%M:%S", "datetime": "%Y-%m-%d %H:%M
 
 @tool(category=Category.BUILTIN, idempotent=True, timeout=10.0)
 def datetime_now(
-    format: Annotated[Format, "unix is seconds since 1970; the others are in the given zone."] = "rfc3339",
-    timezone: Annotated[str, "An IANA name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
+    format: Annotated[Format, "unix: seconds since 1970."] = "rfc3339",
+    timezone: Annotated[str, "Such as Europe/Berlin or +02:00."] = "UTC",
 ) -> ToolResult:
-    """Get the current date and time. Call it whenever an answer depends on today or now."""
+    """Get the current date and time, whenever an answer depends on today or now."""
     now = datetime.now(find_zone(timezone))
     text = format_moment(now, format)
     return ToolResult(for_llm=text, data={"value": text, "unix": int(now.timestamp()), "timezone": str(now.tzinfo)})

@@ -36,7 +36,7 @@ class DirectoryList(
     repeatable=False,
     idempotent=True,
 ):
-    """List a directory: directories first, then files with their sizes. With recursive, also its subdirectories."""
+    """List a directory: directories first, then files with their sizes."""
 
     def __init__(self, max_entries: int = MAX_ENTRIES, patience: float = PATIENCE) -> None:
         self.max_entries = max_entries
@@ -49,10 +49,10 @@ class DirectoryList(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, "A directory in the workspace; by default the workspace."] = "",
-        recursive: Annotated[bool, "Also list subdirectories, without ignored files."] = False,
-        include_hidden: Annotated[bool, "Also names that begin with a dot."] = False,
-        max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
+        path: Annotated[str, "Default: the workspace."] = "",
+        recursive: Annotated[bool, "Also subdirectories, without ignored files."] = False,
+        include_hidden: bool = False,
+        max_entries: Annotated[int, Limits(ge=1, le=MOST)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.file_parts.resolve_path import resolve_approved

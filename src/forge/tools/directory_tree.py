@@ -45,7 +45,7 @@ class DirectoryTree(
     repeatable=False,
     idempotent=True,
 ):
-    """Show a directory as a tree, a few levels deep. Ignored files are left out; skipped directories end in /…."""
+    """Show a directory as a tree, without ignored files. Skipped directories end in /…."""
 
     def __init__(self, max_depth: int = MAX_DEPTH, max_entries: int = MAX_ENTRIES, patience: float = PATIENCE) -> None:
         self.max_depth = max_depth
@@ -59,9 +59,9 @@ class DirectoryTree(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, "A directory in the workspace; by default the workspace."] = "",
-        max_depth: Annotated[int, Limits(ge=1, le=100), "Levels to show."] = MAX_DEPTH,
-        max_entries: Annotated[int, Limits(ge=1, le=MOST), "At most this many entries."] = MAX_ENTRIES,
+        path: Annotated[str, "Default: the workspace."] = "",
+        max_depth: Annotated[int, Limits(ge=1, le=100)] = MAX_DEPTH,
+        max_entries: Annotated[int, Limits(ge=1, le=MOST)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.file_parts.resolve_path import resolve_approved

@@ -47,7 +47,7 @@ class FileCreate(
     },
     timeout=30.0,
 ):
-    """Create a file for the person to download, such as a report. To change files of the project, use other tools."""
+    """Create a file for the person to download, such as a report. It is not for files of the project."""
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return [f"{FOLDER}/{check_name(arguments['filename'])}"]
@@ -55,8 +55,8 @@ class FileCreate(
     def run(
         self,
         ctx: ToolContext,
-        filename: Annotated[str, Limits(example="report.md"), "A name with its extension, without directories."],
-        content: Annotated[str, Limits(example="# Report\n"), "The whole content, as text."],
+        filename: Annotated[str, Limits(example="report.md"), "With extension, without directories."],
+        content: Annotated[str, Limits(example="# Report\n")],
     ) -> ToolResult:
         import json  # listing tools does without
 

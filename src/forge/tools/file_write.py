@@ -40,13 +40,13 @@ class FileWrite(
     permissions={"write"},
     target="path",
 ):
-    """Create a file, or overwrite one that was read before, with this content. To change a part, use file_edit."""
+    """Create a file, or overwrite one that was read before. To change a part, use file_edit."""
 
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="notes.txt"), "The file."],
-        content: Annotated[str, Limits(example="Hello\n"), "Its whole content."],
+        path: Annotated[str, Limits(example="notes.txt")],
+        content: Annotated[str, Limits(example="Hello\n")],
     ) -> ToolResult:
         written, draft = await change_files(ctx, [path], lambda draft: plan(draft, path, content))
         done = "Wrote" if written.action == "created" else "Overwrote"

@@ -70,13 +70,11 @@ class GlobSearch(
     async def run(
         self,
         ctx: ToolContext,
-        pattern: Annotated[
-            str, Limits(example="**/*.md"), "With ** for any directories, * and ? in a name, [a-z], {a,b}."
-        ],
-        path: Annotated[str, "The directory to search; by default the workspace."] = "",
-        max_results: Annotated[int, Limits(ge=1, le=MOST), "At most this many files."] = MAX_RESULTS,
-        include_ignored: Annotated[bool, "Also ignored files, and node_modules, build and the like."] = False,
-        case_sensitive: Annotated[bool, "Whether upper and lower case differ."] = False,
+        pattern: Annotated[str, Limits(example="**/*.md"), "** for any directories; *, ?, [a-z], {a,b}."],
+        path: Annotated[str, "Default: the workspace."] = "",
+        max_results: Annotated[int, Limits(ge=1, le=MOST)] = MAX_RESULTS,
+        include_ignored: Annotated[bool, "Also node_modules, build and the like."] = False,
+        case_sensitive: bool = False,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.file_parts.resolve_path import resolve_approved

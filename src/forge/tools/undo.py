@@ -30,7 +30,7 @@ class Undo(
     argument_aliases={"id": "call_id", "call": "call_id", "turn_id": "turn", "message_id": "turn"},
     permissions={"write"},
 ):
-    """List this session's file changes, or undo them: those of a call, of a whole turn, or the last one."""
+    """List this session's file changes, or undo those of a call, a turn, or the last one."""
 
     def __init__(self, max_listed: int = MAX_LISTED) -> None:
         self.max_listed = max_listed
@@ -50,9 +50,9 @@ class Undo(
     async def run(
         self,
         ctx: ToolContext,
-        action: Annotated[Literal["list", "apply"], "list what can be undone, or apply the undo."] = "list",
-        call_id: Annotated[str, "The call to undo, as the list shows it."] = "",
-        turn: Annotated[str, "The turn to undo, instead of one call."] = "",
+        action: Literal["list", "apply"] = "list",
+        call_id: Annotated[str, "As listed."] = "",
+        turn: Annotated[str, "Instead of a call."] = "",
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
 

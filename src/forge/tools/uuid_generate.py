@@ -15,10 +15,10 @@ from forge.core.tool import tool
 
 @tool(category=Category.BUILTIN, timeout=10.0)
 def uuid_generate(
-    count: Annotated[int, Limits(ge=1, le=100), "How many."] = 1,
-    version: Annotated[Literal[4, 7], "4 is random; 7 begins with the time and sorts by it."] = 4,
+    count: Annotated[int, Limits(ge=1, le=100)] = 1,
+    version: Annotated[Literal[4, 7], "4: random; 7: sorts by time."] = 4,
 ) -> ToolResult:
-    """Generate unique identifiers (UUIDs), one per line. Never make them up yourself."""
+    """Generate unique identifiers (UUIDs), one per line; never make them up."""
     make = uuid4 if version == 4 else uuid7
     uuids = [make() for _ in range(count)]
     return ToolResult(for_llm="\n".join(uuids), data={"uuids": uuids})

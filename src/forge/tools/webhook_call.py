@@ -24,7 +24,7 @@ class WebhookCall(
     argument_aliases={"data": "payload", "body": "payload", "json": "payload", "webhook_url": "url"},
     timeout=SECONDS + 10,
 ):
-    """Send a JSON payload to a webhook URL with POST, and get its status and answer."""
+    """Send a JSON payload to a webhook URL with POST; get status and answer."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, seconds: float = SECONDS, idempotency_header: str = "") -> None:
         self.max_bytes = max_bytes
@@ -34,9 +34,9 @@ class WebhookCall(
     async def run(
         self,
         ctx: ToolContext,
-        url: Annotated[str, Limits(example="https://hooks.example.com/deployed"), "A complete http or https URL."],
-        payload: Annotated[dict[str, Any], Limits(example={"text": "Done."}), "The object to send as JSON."],
-        headers: Annotated[dict[str, str] | None, "Further headers."] = None,
+        url: Annotated[str, Limits(example="https://hooks.example.com/deployed"), "http or https."],
+        payload: Annotated[dict[str, Any], Limits(example={"text": "Done."})],
+        headers: dict[str, str] | None = None,
     ) -> ToolResult:
         from json import dumps
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -95,7 +96,7 @@ def _parameters(spec: ToolSpec) -> dict[str, Any]:
         schema = modernise_schema(spec.parameters)
         if schema is not spec.parameters:
             schema = {key: value for key, value in schema.items() if key != "$schema"}  # of the older draft
-        _SHOWN[spec] = {"type": "object", "properties": {}, **_shorten(flatten_schema(schema))}
+        _SHOWN[spec] = {"type": "object", "properties": {}, **_shorten(_inline_references(flatten_schema(schema)))}
     return dict(_SHOWN[spec])
 
 
@@ -106,21 +107,87 @@ def _shorten(schema: Any, *, is_schema: bool = True) -> Any:
     """
     if isinstance(schema, list | tuple):
         return [_shorten(one) for one in schema]
+    if isinstance(schema, float) and schema.is_integer():
+        return int(schema)
     if not isinstance(schema, Mapping):
         return schema
+    if is_schema:
+        schema = _leave_null_out(schema)
     return {
-        key: value
+        key: _shorten_number(value)
         if is_schema and key in _OF_DATA
         else _shorten(value, is_schema=not is_schema or key not in _OF_SCHEMAS)
         for key, value in schema.items()
-        if not is_schema or not _tells_nothing(key, value)
+        if not is_schema or not _tells_nothing(key, value, schema)
     }
 
 
-def _tells_nothing(key: str, value: Any) -> bool:
+def _shorten_number(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _leave_null_out(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Writes an optional value without the null that stands for its absence: a model leaves it out instead."""
+    branches = schema.get("anyOf")
+    if "default" not in schema or schema["default"] is not None or not isinstance(branches, list):
+        return schema
+    others = [one for one in branches if one != {"type": "null"}]
+    rest = {key: value for key, value in schema.items() if key != "anyOf"}
+    if len(others) == len(branches) or not others:
+        return schema
+    if len(others) > 1:
+        return {**rest, "anyOf": others}
+    only = others[0]
+    return {**only, **rest} if isinstance(only, Mapping) and not only.keys() & rest.keys() else schema
+
+
+def _tells_nothing(key: str, value: Any, schema: Mapping[str, Any]) -> bool:
     if key == "default":
-        return value is None or value is False or value in ("", [], {})
-    return key == "examples" or (key == "additionalProperties" and value is False)
+        return value is None or value in (False, 0, "", [], {})
+    if key == "minLength":
+        return value in (0, 1)
+    if key in ("minimum", "exclusiveMinimum"):  # the default shows which numbers are meant
+        default = schema.get("default")
+        return value in (0, 1) and isinstance(default, int | float) and default >= value
+    if key == "additionalProperties":
+        return value is False or (value is True and schema.get("type") == "object" and "properties" not in schema)
+    return key == "examples"
+
+
+def _inline_references(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Puts a definition that is used once into its place."""
+    shelf = schema.get("$defs")
+    if not isinstance(shelf, Mapping):
+        return schema
+    used = Counter(_find_references(schema))
+    once = {f"#/$defs/{name}": one for name, one in shelf.items() if used[f"#/$defs/{name}"] == 1}
+    if not once or not all(isinstance(one, Mapping) for one in once.values()):
+        return schema
+    kept = {name: one for name, one in shelf.items() if f"#/$defs/{name}" not in once}
+    inlined: dict[str, Any] = _replace_references({**schema, "$defs": kept}, once, len(once))
+    return inlined if kept else {key: value for key, value in inlined.items() if key != "$defs"}
+
+
+def _find_references(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        if isinstance(reference := value.get("$ref"), str):
+            yield reference
+        value = value.values()
+    elif not isinstance(value, list | tuple):
+        return
+    for one in value:
+        yield from _find_references(one)
+
+
+def _replace_references(value: Any, once: Mapping[str, Any], deeper: int) -> Any:
+    """Replaces references. `deeper`: how many definitions can still be inside each other; it ends every circle."""
+    if isinstance(value, Mapping):
+        target = once.get(value["$ref"]) if isinstance(value.get("$ref"), str) else None
+        if target is not None and deeper:
+            beside = {key: one for key, one in value.items() if key != "$ref"}
+            return _replace_references({**target, **beside}, once, deeper - 1)
+        return {key: _replace_references(one, once, deeper) for key, one in value.items()}
+    return [_replace_references(one, once, deeper) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _strict(schema: Any) -> Any:

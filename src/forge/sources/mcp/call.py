@@ -49,9 +49,9 @@ class McpCall(
     async def run(
         self,
         ctx: ToolContext,
-        server: Annotated[str, "The name of a configured server, or a complete http or https URL."],
-        tool_name: Annotated[str, "The tool's name at the server."],
-        arguments: Annotated[dict[str, Any] | None, "The arguments of the tool."] = None,
+        server: Annotated[str, "A configured server, or a URL."],
+        tool_name: str,
+        arguments: dict[str, Any] | None = None,
     ) -> ToolResult:
         known = self._find_server(server)
         if known is None:

@@ -29,7 +29,7 @@ class OpenapiCall(
     argument_aliases={"operationId": "operation_id", "operation": "operation_id", "arguments": "params", "url": "spec"},
     timeout=120.0,
 ):
-    """Call one operation of an API that an OpenAPI document describes, and get its status and answer."""
+    """Call one operation of an API that an OpenAPI document describes; get status and answer."""
 
     def __init__(self, specs: Mapping[str, OpenApi] | None = None) -> None:
         self._specs = specs if specs is not None else {}
@@ -38,9 +38,9 @@ class OpenapiCall(
     async def run(
         self,
         ctx: ToolContext,
-        spec: Annotated[str, "The name of a configured API, or the path or URL of an OpenAPI document."],
-        operation_id: Annotated[str, "The operationId, or method and path such as GET /pets/{id}."],
-        params: Annotated[dict[str, Any] | None, "Path, query, header and body parameters by name."] = None,
+        spec: Annotated[str, "A configured API, or the path or URL of a document."],
+        operation_id: Annotated[str, "Or method and path, such as GET /pets/{id}."],
+        params: Annotated[dict[str, Any] | None, "Path, query, header and body parameters."] = None,
     ) -> ToolResult:
         if (configured := self._specs.get(spec)) is not None:
             tools = _index_by_id(configured.tools or list(await configured.__aenter__()))

@@ -45,7 +45,7 @@ class Bash(
     keep_end=True,
     timeout=TIMEOUT,
 ):
-    """Run a shell command and get its output and exit code. It has no terminal; start servers with background=true."""
+    """Run a shell command; get its output and exit code. There is no terminal; start servers with background=true."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class Bash(
     async def run(
         self,
         ctx: ToolContext,
-        command: Annotated[str, Limits(example="ls -la", min_length=1), "Lines for bash."],
-        description: Annotated[str, "Its purpose, in a few words."] = "",
-        timeout: Annotated[float, Limits(gt=0), "Seconds until it is killed."] = TIMEOUT,
-        working_dir: Annotated[str, "A directory in the workspace."] = "",
-        background: Annotated[bool, "Return at once with a job id for bash_output."] = False,
-        stdin: Annotated[str, "Its standard input."] = "",
+        command: Annotated[str, Limits(example="ls -la", min_length=1)],
+        description: Annotated[str, "Its purpose."] = "",
+        timeout: Annotated[float, Limits(gt=0), "Seconds."] = TIMEOUT,
+        working_dir: Annotated[str, "In the workspace."] = "",
+        background: Annotated[bool, "Return a job id for bash_output at once."] = False,
+        stdin: str = "",
     ) -> ToolResult:
         from forge.tools.bash import guard
         from forge.tools.bash import run as _bash_run  # they load what only a call needs
@@ -143,7 +143,7 @@ class BashOutput(
     keep_end=True,
     timeout=MAX_WAIT + 30.0,
 ):
-    """Read the new output of a background job of bash, and whether the job still runs."""
+    """Read the new output of a background job, and whether it still runs."""
 
     def __init__(self, max_wait: float = MAX_WAIT) -> None:
         self.max_wait = max_wait
@@ -151,9 +151,9 @@ class BashOutput(
     async def run(
         self,
         ctx: ToolContext,
-        id: Annotated[str, Limits(example="job_1"), "The job id from bash."],
-        wait: Annotated[float, Limits(ge=0), "Seconds to wait for new output or the end, if there is none yet."] = 0.0,
-        since: Annotated[int, Limits(ge=-1), "Show output from this byte on; -1: only new output."] = -1,
+        id: Annotated[str, Limits(example="job_1"), "The job."],
+        wait: Annotated[float, Limits(ge=0), "Seconds to wait for output or the end."] = 0.0,
+        since: Annotated[int, Limits(ge=-1), "From this byte on; -1: only new output."] = -1,
     ) -> ToolResult:
         from forge.process.running.jobs import find_job  # it loads what only a call needs
 
@@ -174,11 +174,9 @@ class BashKill(
     keep_end=True,
     timeout=30.0,
 ):
-    """End a background job of bash and everything it started; returns its last output."""
+    """End a background job and all it started; returns its last output."""
 
-    async def run(
-        self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job id from bash."]
-    ) -> ToolResult:
+    async def run(self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job."]) -> ToolResult:
         from forge.process.running.jobs import find_job  # it loads what only a call needs
 
         job = find_job(ctx.scope.session_id, id)
@@ -191,7 +189,7 @@ class BashKill(
 
 
 class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout=30.0):
-    """List the background jobs of this session, each with its state."""
+    """List this session's background jobs, each with its state."""
 
     async def run(self, ctx: ToolContext) -> ToolResult:
         from forge.process.running.jobs import list_jobs  # it loads what only a call needs

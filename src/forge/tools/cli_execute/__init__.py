@@ -36,7 +36,7 @@ class CliExecute(
     optional_permissions={"network"},
     timeout=TIMEOUT,
 ):
-    """Run one of the allowed programs with a list of arguments, without a shell, and get its output and exit code."""
+    """Run one of the allowed programs without a shell; get its output and exit code."""
 
     def __init__(
         self,
@@ -79,9 +79,9 @@ class CliExecute(
     async def run(
         self,
         ctx: ToolContext,
-        binary: Annotated[str, Limits(example="git"), "The program."],
-        args: Annotated[Sequence[str], "Its arguments, one per element."] = (),
-        stdin: Annotated[str, "Its standard input; empty by default."] = "",
+        binary: Annotated[str, Limits(example="git")],
+        args: Annotated[Sequence[str], "One per element."] = (),
+        stdin: str = "",
         timeout: Annotated[float | None, Limits(gt=0)] = TIMEOUT,
     ) -> ToolResult:
         from forge.tools.cli_execute.layers import judge  # they load what only a call needs

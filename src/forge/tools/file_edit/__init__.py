@@ -65,12 +65,10 @@ class FileEdit(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="notes.txt"), "The file."],
-        old_text: Annotated[
-            str, Limits(example="Hello"), "The text to replace, copied without line numbers; empty to create a file."
-        ] = "",
-        new_text: Annotated[str, Limits(example="Goodbye"), "Its replacement, literally."] = "",
-        replace_all: Annotated[bool, "Replace every occurrence."] = False,
+        path: Annotated[str, Limits(example="notes.txt")],
+        old_text: Annotated[str, Limits(example="Hello"), "Copied without line numbers; empty to create a file."] = "",
+        new_text: Annotated[str, Limits(example="Goodbye")] = "",
+        replace_all: bool = False,
         edits: Annotated[list[Edit], "Or several, made in order, all or none."] = NONE,
     ) -> ToolResult:
         wanted = _collect_edits(old_text, new_text, replace_all, edits)

@@ -59,7 +59,7 @@ class FilePatch(
     },
     timeout=60.0,
 ):
-    """Add, update, delete and move files in one call, all or nothing: a list of operations, or the text of a patch."""
+    """Add, update, delete and move files in one call, all or nothing: give operations or a patch."""
 
     def __init__(self, max_operations: int = MAX_OPERATIONS, max_patch: int = MAX_PATCH) -> None:
         self.max_operations = max_operations
@@ -75,9 +75,7 @@ class FilePatch(
     async def run(
         self,
         ctx: ToolContext,
-        operations: Annotated[
-            tuple[PatchOperation, ...], Limits(example=_EXAMPLE), "The changes, file by file; or give patch instead."
-        ] = (),
+        operations: Annotated[tuple[PatchOperation, ...], Limits(example=_EXAMPLE)] = (),
         patch: Annotated[
             str,
             "A patch: *** Begin Patch, then for each file *** Add File: path, *** Update File: path (*** Move to: path)"

@@ -48,7 +48,7 @@ class FileRead(
     repeatable=False,
     idempotent=True,
 ):
-    """Read a file with line numbers, page by page, or several at once. Images are attached, a directory is listed."""
+    """Read one or several files with line numbers, page by page. Images are attached, directories listed."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class FileRead(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str | list[str], Limits(example="README.md"), "A file, or a list of files."],
-        offset: Annotated[int, Limits(ge=0), "The first line."] = 1,
+        path: Annotated[str | list[str], Limits(example="README.md")],
+        offset: Annotated[int, Limits(ge=0), "First line."] = 1,
         limit: Annotated[int, Limits(ge=0), "Lines per file; 0: as many as fit."] = LIMIT,
     ) -> ToolResult:
         paths = _read_paths(path)

@@ -26,7 +26,7 @@ class HttpRequest(
     argument_aliases={"data": "body", "uri": "url", "params": "json", "json_body": "json"},
     timeout=MAX_TIMEOUT + 30,
 ):
-    """Send an HTTP request to an API and get status, headers and body. To read a web page, use web_fetch."""
+    """Send an HTTP request to an API; get status, headers and body. To read a web page, use web_fetch."""
 
     def __init__(self, max_bytes: int = MAX_BYTES, idempotency_header: str = "") -> None:
         self.max_bytes = max_bytes
@@ -36,10 +36,10 @@ class HttpRequest(
         self,
         ctx: ToolContext,
         method: Literal["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"],
-        url: Annotated[str, Limits(example="https://api.example.com/items"), "A complete http or https URL."],
-        headers: Annotated[dict[str, str] | None, 'Such as {"Accept": "application/json"}.'] = None,
-        body: Annotated[str, "Text to send; set its type in Content-Type."] = "",
-        json: Annotated[Any, "A value to send as JSON, instead of body."] = None,
+        url: Annotated[str, Limits(example="https://api.example.com/items"), "http or https."],
+        headers: dict[str, str] | None = None,
+        body: Annotated[str, "Text; set Content-Type."] = "",
+        json: Annotated[Any, "Sent as JSON, instead of body."] = None,
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
     ) -> ToolResult:
         from forge.network.idempotency_key import key_header

@@ -26,15 +26,15 @@ _NOT_A_NUMBER = r'(?s)"[^"\\]*(?:\\.[^"\\]*)*"|(-?Infinity|NaN)'
 
 
 class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
-    """Parse JSON text; return it indented, or only the part a query names. Syntax errors come with line and column."""
+    """Parse JSON text; return it indented, or the part that a query names. Errors have line and column."""
 
     def __init__(self, max_depth: int = MAX_DEPTH) -> None:
         self.max_depth = max_depth
 
     def run(
         self,
-        data: Annotated[str, Limits(example='{"a": [1, 2]}'), "The JSON text."],
-        query: Annotated[str, 'A path such as users[0].name, a["x.y"] or items[*].id; empty for everything.'] = "",
+        data: Annotated[str, Limits(example='{"a": [1, 2]}')],
+        query: Annotated[str, 'Such as users[0].name, a["x.y"] or items[*].id.'] = "",
     ) -> ToolResult:
         from forge.tools.json_parse.path import read_path, select  # loads what only a query needs
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:  # they load what only a calculation needs
 
 @tool(category=Category.BUILTIN, idempotent=True, timeout=10.0)
 def math_calculate(
-    expression: Annotated[str, Limits(example="sqrt(2) * sin(pi / 4)"), 'Such as "2**64 % 97".'],
+    expression: Annotated[str, Limits(example="sqrt(2) * sin(pi / 4)")],
 ) -> ToolResult:
-    """Calculate an arithmetic expression instead of doing it in your head. Integers are exact; ^ and ** are powers."""
+    """Calculate an arithmetic expression instead of guessing. Integers are exact; ^ and ** are powers."""
     from forge.tools.math_calculate.expression import evaluate  # loads what only a calculation needs
 
     value = evaluate(expression)

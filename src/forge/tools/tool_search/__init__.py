@@ -27,7 +27,7 @@ MAX_DESCRIPTION = 200  # characters of a description in the answer
 
 
 class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
-    """Find tools by what they do. There are more than you see: search before you say that something is impossible."""
+    """Find tools by what they do. There are more than you see: search before you call something impossible."""
 
     def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
@@ -54,8 +54,8 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
     def run(
         self,
         ctx: ToolContext,
-        query: Annotated[str, "A few words, or a pattern."],
-        regex: Annotated[bool, "The query is a regular expression."] = False,
+        query: Annotated[str, "A few words."],
+        regex: bool = False,
         max_results: Annotated[int, Limits(ge=1, le=50)] = 5,
     ) -> ToolResult:
         if not query.strip():

@@ -36,7 +36,7 @@ class WebFetch(
     timeout=MAX_TIMEOUT + 60,
     extra="web",
 ):
-    """Read a web page as markdown, text or clean HTML; JSON and plain text as they are, PDFs and images as files."""
+    """Read a web page as markdown, text or clean HTML; JSON as it is, PDFs and images as files."""
 
     def __init__(
         self,
@@ -53,11 +53,11 @@ class WebFetch(
     async def run(
         self,
         ctx: ToolContext,
-        url: Annotated[str, Limits(example="https://example.com/"), "A complete http or https URL."],
+        url: Annotated[str, Limits(example="https://example.com/"), "http or https."],
         format: Literal["markdown", "text", "html"] = "markdown",
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
-        max_chars: Annotated[int, Limits(ge=1), "Show at most this many characters."] = MAX_CHARS,
-        offset: Annotated[int, Limits(ge=0), "Skip this many characters: continues where the last part ended."] = 0,
+        max_chars: Annotated[int, Limits(ge=1)] = MAX_CHARS,
+        offset: Annotated[int, Limits(ge=0), "Characters to skip, to continue a page."] = 0,
     ) -> ToolResult:
         import asyncio  # which listing tools does without
 

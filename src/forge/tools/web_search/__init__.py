@@ -31,7 +31,7 @@ class WebSearch(
     argument_aliases={"q": "query", "num_results": "max_results", "count": "max_results", "limit": "max_results"},
     timeout=2 * SECONDS,
 ):
-    """Search the web for recent or unknown facts. Results are titles, URLs and excerpts; read a page with web_fetch."""
+    """Search the web for recent or unknown facts. Returns titles, URLs and excerpts; web_fetch reads a page."""
 
     def __init__(self, base_url: str = "", model: str = "", seconds: float = SECONDS) -> None:
         """`base_url`: another server that speaks the provider's API, such as a proxy. `model`: Perplexity's."""
@@ -49,10 +49,10 @@ class WebSearch(
         ctx: ToolContext,
         query: Annotated[str, Limits(min_length=1, max_length=2_000, example="python 3.14 release date")],
         max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS)] = 5,
-        search_depth: Annotated[Literal["basic", "advanced"], "advanced: slower, and finds more."] = "basic",
-        time_range: Annotated[Literal["day", "week", "month", "year", ""], "Maximum age of a page."] = "",
-        include_domains: Annotated[list[str] | None, 'Only these, such as ["example.com"].'] = None,
-        exclude_domains: Annotated[list[str] | None, "Exclude these."] = None,
+        search_depth: Annotated[Literal["basic", "advanced"], "advanced: slower, finds more."] = "basic",
+        time_range: Annotated[Literal["day", "week", "month", "year", ""], "Maximum age."] = "",
+        include_domains: Annotated[list[str] | None, 'Such as ["example.com"].'] = None,
+        exclude_domains: list[str] | None = None,
     ) -> ToolResult:
         from forge.tools.web_search.services import SearchQuery, choose_service
 
