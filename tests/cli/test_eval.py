@@ -68,7 +68,12 @@ def test_calls_are_denied_unless_they_are_approved(here, cases):
     found = json.loads(denied.out)
     assert (denied.code, found["passed"], found["interrupted"]) == (1, False, False)
     assert [one["passed"] for one in found["runs"]] == [True, False]
-    assert here("eval", "cases.yaml", "--yes").code == 0
+    (_, said) = found["runs"][1]["failures"]
+    assert said.startswith("file_write was denied: it needs an approval, and an evaluation has no one to ask.")
+    assert "--yes" in said
+    assert "`allow write a.txt`" in said
+    approved = here("eval", "cases.yaml", "--yes")
+    assert (approved.code, "was denied" in approved.err) == (0, False)
     assert here("eval", "cases.yaml", "--case", "reads the note").code == 0
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from forge.agent.agent import Agent
+from forge.core.activity import ActivityStream
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.plain_values import text_of
+from forge.core.events import PermissionAnswered, PermissionAsked
+from forge.core.plain_values import short_name, text_of
 from forge.core.provider import Provider
 from forge.evaluation.case import EvalCase, EvalRun
 from forge.evaluation.checks import find_failures
@@ -157,9 +159,10 @@ class _Evaluation:
 
     async def _judge_run(self, case: EvalCase, number: int, agent: Agent[Any, Any], workspace: Path) -> EvalRun:
         started = time.monotonic()
+        denials = _Denials(agent)
         try:
             scope = replace(agent.scope, workspace=workspace, session_id=LOCAL)  # a session of its own
-            result = await agent.run(case.prompt, scope=scope, deps=self.deps)
+            result = await agent.run(case.prompt, scope=scope, deps=self.deps, activity=denials.activity)
         except ToolError as error:  # such as a prompt that a guardrail denies
             seconds = time.monotonic() - started
             words = f"the run could not start: {error.message}"
@@ -170,6 +173,8 @@ class _Evaluation:
         for rubric in list_rubrics(case):
             assert self.judge is not None
             failures += filter(None, [await ask_judge(self.judge, case, rubric, output)])
+        if failures:  # a case may expect that a call is denied
+            failures += denials.describe()
         return EvalRun(
             case=case.name,
             time=number,
@@ -183,6 +188,35 @@ class _Evaluation:
             cost=result.cost,
             seconds=seconds,
         )
+
+
+class _Denials:
+    """Notes the calls of one run that needed an approval when there was no one to ask."""
+
+    def __init__(self, agent: Agent[Any, Any]) -> None:
+        self.activity = ActivityStream(agent.secrets)
+        self.activity.subscribe(agent.activity.emit)
+        self.activity.subscribe(self._note_question, PermissionAsked)
+        self.activity.subscribe(self._note_answer, PermissionAnswered)
+        self._asked: dict[str, PermissionAsked] = {}
+        self._denied: dict[str, str] = {}  # in words, by the tool: one line is enough
+
+    def _note_question(self, event: PermissionAsked) -> None:
+        self._asked[event.call.id] = event
+
+    def _note_answer(self, event: PermissionAnswered) -> None:
+        if event.answer == "no" and event.by == "nobody":
+            asked = self._asked.get(event.call.id)
+            subject = (asked.permission if asked else "") or f"tool:{event.call.name}"
+            self._denied.setdefault(event.call.name, f"allow {subject} {asked.target if asked else ''}".strip())
+
+    def describe(self) -> list[str]:
+        """Says which calls were denied, and what to do."""
+        return [
+            f"{name} was denied: it needs an approval, and an evaluation has no one to ask. Allow it with --yes "
+            f"(in Python: approve=approve_all), or with a rule such as `{short_name(rule)}`"
+            for name, rule in self._denied.items()
+        ]
 
 
 def fill_workspace(case: EvalCase, folder: Path) -> Path:

@@ -1,4 +1,4 @@
-"""Reads lists and objects that are almost JSON: Python's or JavaScript's spelling, and commas after the last item."""
+"""Reads lists and objects that are almost JSON: Python's or JavaScript's spelling, comments, a comma too many."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ LONGEST = 100_000  # characters of almost-JSON; correct JSON of any length is re
 _TOKEN = re.compile(
     r"""
     \s*(?:
-    (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"
+        |\u201c[^\u201c\u201d"\\]*\u201d|\u2018[^\u2018\u2019'\\]*\u2019)  # typographic quotes
     |(?P<word>true|false|null|True|False|None)(?![0-9A-Za-z_$'"])
-    |(?P<number>-?[0-9][0-9.]*(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z_$'"])
+    |(?P<number>[+-]?(?:[0-9][0-9._]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z_$'"])
     |(?P<mark>[\[\]{}:,])
     |(?P<key>[A-Za-z_$][0-9A-Za-z_$]{0,99})(?=\s{0,20}:)
+    |(?P<comment>(?://|\#)[^\n]*+\n|/\*(?:[^*]|\*(?!/))*\*/)
     |(?P<end>\Z)
     )
     """,
@@ -24,6 +26,9 @@ _TOKEN = re.compile(
 )
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+# Python's, and no number that JSON spells in the same way: 1_000, +1, .5, 5.
+_PYTHON_NUMBER = re.compile(r"([+-]?)((?:0|[1-9][0-9]*(?:_[0-9]+)*)?)(?:(\.)([0-9]*))?((?:[eE][+-]?[0-9]+)?)")
 _PYTHON = {"True": "true", "False": "false", "None": "null"}
 _CLOSERS = {"{": "}", "[": "]"}
 
@@ -35,7 +40,7 @@ class Scanned(NamedTuple):
     end: int  # the index behind it
     missing: str  # the brackets that would close it; "" where it is closed
     ends_in_value: bool  # the last token before the end completes a value
-    kinds: frozenset[str]  # of repairs: "quotes", "commas"
+    kinds: frozenset[str]  # of repairs: "quotes", "commas", "comments"
 
 
 def scan(text: str, start: int = 0) -> Scanned | None:
@@ -44,12 +49,15 @@ def scan(text: str, start: int = 0) -> Scanned | None:
     closers: list[str] = []
     kinds: set[str] = set()
     at = start
-    for token in _TOKEN.finditer(text, start):
-        if token.start() != at or at - start > LONGEST:
-            return None  # a piece between two tokens that is none
+    while (token := _TOKEN.match(text, at)) is not None:
+        if at - start > LONGEST:
+            return None
         at, kind = token.end(), token.lastgroup
         if kind == "end":
             break
+        if kind == "comment":
+            kinds.add("comments")
+            continue
         shown = token[kind or 0]
         if kind == "mark":
             if shown in _CLOSERS:
@@ -104,7 +112,7 @@ def load(json_text: str) -> Any:
 def _to_json(kind: str | None, shown: str, kinds: set[str]) -> str | None:
     """Spells one token as JSON does. Notes the kind of repair; None: the token has no JSON form."""
     if kind == "number":
-        return shown
+        return shown if _NUMBER.fullmatch(shown) else _respell_number(shown, kinds)
     if kind == "word":
         if shown in _PYTHON:
             kinds.add("quotes")
@@ -117,12 +125,27 @@ def _to_json(kind: str | None, shown: str, kinds: set[str]) -> str | None:
     kinds.add("quotes")
     if "\\" not in shown and '"' not in shown and shown.isprintable():
         return f'"{shown[1:-1]}"'
+    if shown[0] in "\u201c\u2018":
+        return json.dumps(shown[1:-1])
     if shown[0] == "'" and '"' not in shown and shown.count("\\'") > 1:
         return None  # two readings: quotes of either kind may have been meant inside
     try:
         return json.dumps(_ESCAPE.sub(_unescape, shown[1:-1]))
     except ValueError:
         return None
+
+
+def _respell_number(shown: str, kinds: set[str]) -> str | None:
+    """Spells Python's 1_000, +1, .5 and 5. as JSON does."""
+    found = _PYTHON_NUMBER.fullmatch(shown)
+    if found is None:
+        return None
+    sign, whole, point, fraction, exponent = found.groups()
+    if not whole and not fraction:
+        return None
+    kinds.add("quotes")
+    point = f".{fraction or '0'}" if point else ""
+    return f"{sign.removeprefix('+')}{whole.replace('_', '') or '0'}{point}{exponent}"
 
 
 def _is_json(shown: str) -> bool:

@@ -22,7 +22,7 @@ from forge.core.arguments.checks import (
 )
 from forge.core.arguments.schema_names import Names, NamesByPath
 from forge.core.arguments.spelling import find_meant_name, fold_name
-from forge.core.arguments.wrapping import WRAPPERS, unwrap
+from forge.core.arguments.wrapping import CALLS, WRAPPERS, unwrap
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
@@ -30,7 +30,8 @@ from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
 MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
 
-_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.0{1,20})?")
+_WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
+_SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _NOT_TEXT = ("integer", "number", "boolean")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
@@ -97,7 +98,7 @@ class Repairing:
         self.names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
         self.names_by_path = NamesByPath(schema)
         self._is_quick = self.allowed == REPAIRS and not spec.argument_aliases
-        self._renamed = {*spec.argument_aliases, *(WRAPPERS if "wrapping" in self.allowed else ())}
+        self._renamed = {*spec.argument_aliases, *(WRAPPERS | CALLS if "wrapping" in self.allowed else ())}
 
     def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
         """Says whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
@@ -331,7 +332,7 @@ def _convert_text(text: str, expected: str) -> Any:
     if expected == "boolean":
         return {"true": True, "false": False}.get(stripped.lower())
     if expected == "array" and not is_written(stripped):
-        return [text]
+        return [text] if _SEVERAL.search(stripped) is None else None
     if expected in ("array", "object") and is_written(stripped):
         check_amount(stripped)
         found = read_written(stripped)

@@ -23,7 +23,9 @@ _NOTES = {
     "fence": "removed a code fence",
     "encoding": "decoded JSON inside a JSON string",
     "closing": "added the missing closing brace",
+    "comments": "ignored the comments in the JSON",
 }
+_ALLOWED_BY = {"comments": "prose"}  # a kind of repair that has no name of its own
 
 
 class SentText(NamedTuple):
@@ -150,7 +152,7 @@ class _Reading:
         if not isinstance(data, dict):
             return None
         notes = _read_around(text[:start], text[found.end :], self._allowed, data)
-        if notes is None or not kinds.keys() <= self._allowed:
+        if notes is None or not {_ALLOWED_BY.get(kind, kind) for kind in kinds} <= self._allowed:
             return None
         return SentText(data, [_NOTES[kind] for kind in kinds] + notes)
 

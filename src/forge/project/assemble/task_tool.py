@@ -14,9 +14,7 @@ from forge.project.config import Configuration
 if TYPE_CHECKING:  # listing tools does without
     from forge.agent.subagent import SubAgent
 
-DESCRIPTION = (
-    "Give a self-contained task to a sub-agent and get its report back. It sees the prompt, not this conversation."
-)
+DESCRIPTION = "Give a task to a sub-agent and get its report. It sees the prompt, not this conversation."
 
 
 def add_task(
