@@ -49,8 +49,8 @@ class Pace:
 
     __slots__ = ("in_a_row", "is_quick", "quick")
 
-    def __init__(self, quick: float = QUICK) -> None:
-        self.quick = quick
+    def __init__(self, quick: float | None = None) -> None:
+        self.quick = QUICK if quick is None else quick
         self.is_quick = False  # the last time
         self.in_a_row = 0  # times that the loop waited
 
