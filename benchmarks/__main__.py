@@ -11,7 +11,7 @@ from importlib import import_module
 from benchmarks.timing import Measure
 
 PARTS = (
-    *("calls", "labels", "definitions", "parallel", "loop", "context", "models", "startup"),
+    *("calls", "labels", "definitions", "parallel", "loop", "context", "models", "tokens", "startup"),
     *("reading", "search", "tool_search", "grep", "editing", "programs", "sandboxed", "web", "pages"),
     *(
         "adapters_serve",

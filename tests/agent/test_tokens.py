@@ -3,137 +3,96 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.agent import tokens
+from forge.agent.token_weights import GENERAL, WEIGHTS, find_family, find_weights
 from forge.agent.tokens import Tally, estimate, estimate_message, estimate_messages
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
+from forge.models.openai import OpenAI
+from forge.models.scripted import Scripted
+from tests.agent.token_texts import CHINESE, CODE, ENGLISH, TEXTS
 
-ENGLISH = """The committee met on Tuesday to discuss whether the old bridge should be repaired or replaced. Most of \
-the engineers favoured a replacement, because the foundations had shifted by almost a foot since the last survey, and \
-nobody could say how long they would hold. The mayor disagreed: a new bridge would cost four times as much, and the \
-town hadn't finished paying for the library yet. "We can't have everything," she said, "and we can't have it at once." \
-In the end they agreed to wait for a second opinion, which is what committees usually agree on.
-"""
+COUNTS: dict[str, dict[str, int]] = json.loads(Path(__file__).with_name("token_counts.json").read_text())
 
-CODE = '''
-class RateLimiter:
-    """Allows so many calls in so many seconds."""
 
-    def __init__(self, calls: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._calls = deque(maxlen=calls)
-        self._seconds = seconds
-        self._clock = clock
+STATED = 0.35  # the error of a single text that docs/models.md states for a family
+DISPUTED = {"arabic": 0.55}  # vocabularies differ most here
 
-    async def wait(self) -> None:
-        while len(self._calls) == self._calls.maxlen:
-            remaining = self._seconds - (self._clock() - self._calls[0])
-            if remaining <= 0:
-                self._calls.popleft()
-                break
-            await asyncio.sleep(remaining)
-        self._calls.append(self._clock())
 
-    def __repr__(self):
-        return f"RateLimiter({len(self._calls)}/{self._calls.maxlen} in {self._seconds}s)"
-'''
-
-JAVASCRIPT = """export function debounce(fn, delay = 250) {
-  let timer = null;
-  return (...args) => {
-    clearTimeout(timer);
-    timer = setTimeout(() => fn.apply(this, args), delay);
-  };
-}
-document.querySelectorAll('.search-input').forEach((input) => {
-  input.addEventListener('keyup', debounce((event) => {
-    fetch(`/api/v2/search?q=${encodeURIComponent(event.target.value)}`)
-      .then((response) => response.json())
-      .then(({ results }) => renderResults(results ?? []));
-  }));
-});
-"""
-
-RECORDS = [
-    {"id": 1000 + n, "name": f"order-{n}", "customer": {"email": f"someone{n}@example.com", "vip": n % 3 == 0}}
-    | {"total": 19.99 * n, "items": ["keyboard", "mouse"], "created_at": f"2025-03-{n:02d}T09:15:00Z", "note": None}
-    for n in range(1, 9)
-]
-
-CHINESE = """董事会在星期二开会,讨论旧桥应该修理还是重建。大多数工程师赞成重建,因为自上次勘察以来,\
-桥基已经移动了将近三十厘米,谁也说不准它还能支撑多久。市长不同意:建一座新桥的费用是修理的四倍,\
-而镇上还没有付清图书馆的贷款。她说:“我们不可能什么都要,\
-更不可能一下子都要。”最后大家同意再听取一次意见,委员会通常都会同意这样做。\
-程序运行时如果遇到错误,请先检查配置文件是否存在,\
-然后重新启动服务,并把日志发送给管理员。
-"""
-
-LOG = "\n".join(
-    f"2025-03-{n:02d} 08:{n * 7 % 60:02d}:12,{n * 91 % 1000:03d} INFO [worker-{n % 4}] app.server: "
-    f"GET /api/users/{n * 37} 200 in {n * 3} ms"
-    for n in range(1, 13)
-)
-
-DIFF = """diff --git a/src/app/server.py b/src/app/server.py
-index 3f2a91c..b81d0e4 100644
---- a/src/app/server.py
-+++ b/src/app/server.py
-@@ -41,7 +41,9 @@ class Server:
-     def start(self, port: int = 8080) -> None:
--        self.socket.bind(("0.0.0.0", port))
-+        if not 0 < port < 65536:
-+            raise ValueError(f"port {port} is out of range")
-+        self.socket.bind((self.settings.host, port))
-         self.socket.listen(128)
-         self.running = True
-"""
-
-RUSSIAN = """Комитет собрался во вторник, чтобы обсудить, следует ли отремонтировать старый мост или построить новый. \
-Большинство инженеров высказались за новый мост, потому что с прошлого обследования опоры сместились \
-почти на треть метра, и никто не мог сказать, сколько они ещё продержатся.
-"""
-
-TEXTS = {
-    "english": ENGLISH,
-    "python": CODE,
-    "javascript": JAVASCRIPT,
-    "json": json.dumps(RECORDS),
-    "json, indented": json.dumps(RECORDS, indent=2),
-    "chinese": CHINESE,
-    "log": LOG,
-    "diff": DIFF,
-    "russian": RUSSIAN,
-}
-
-# counted with cl100k, o200k, Qwen, Tekken and an old Claude vocabulary
-COUNTED = {
-    "english": (115, 114, 115, 115, 116),
-    "python": (182, 180, 182, 195, 185),
-    "javascript": (110, 118, 112, 123, 145),
-    "json": (593, 593, 700, 724, 604),
-    "json, indented": (762, 762, 869, 893, 758),
-    "chinese": (214, 154, 122, 181, 203),
-    "log": (431, 431, 594, 594, 420),
-    "diff": (145, 146, 160, 163, 169),
-    "russian": (121, 69, 85, 72, 135),
-}
+@pytest.mark.parametrize("family", WEIGHTS)
+def test_the_estimate_of_a_family_keeps_its_stated_error(family):
+    errors = {kind: estimate(text, WEIGHTS[family]) / COUNTS[family][kind] - 1 for kind, text in TEXTS.items()}
+    assert {kind: error for kind, error in errors.items() if abs(error) > DISPUTED.get(kind, STATED)} == {}
+    assert sum(map(abs, errors.values())) / len(errors) < 0.15
+    quarter = [abs(len(text) / 4 / COUNTS[family][kind] - 1) for kind, text in TEXTS.items()]
+    assert sum(map(abs, errors.values())) < 0.6 * sum(quarter)
 
 
 @pytest.mark.parametrize("kind", TEXTS)
-def test_an_estimate_is_within_a_factor_of_two_of_every_vocabulary(kind):
+def test_the_general_estimate_is_near_every_vocabulary(kind):
     found = estimate(TEXTS[kind])
-    assert all(count / 2 < found < count * 2 for count in COUNTED[kind])
+    assert all(count / 2 < found < count * 2.7 for count in (counts[kind] for counts in COUNTS.values()))
 
 
-@pytest.mark.parametrize("kind", ["english", "python", "json", "json, indented", "diff"])
+@pytest.mark.parametrize("kind", ["english", "python", "json", "json, indented", "diff", "base64", "markdown"])
 def test_english_code_and_json_come_much_nearer(kind):
-    middle = sorted(COUNTED[kind])[2]
-    assert 0.8 * middle < estimate(TEXTS[kind]) < 1.25 * middle
+    middle = sorted(counts[kind] for counts in COUNTS.values())[4]
+    assert 0.75 * middle < estimate(TEXTS[kind]) < 1.3 * middle
+
+
+def test_counts_agree_with_a_vocabulary_where_its_file_is_at_hand():
+    tiktoken = pytest.importorskip("tiktoken")
+    if not os.environ.get("TIKTOKEN_CACHE_DIR"):
+        pytest.skip("tiktoken would download its vocabulary")
+    encoding = tiktoken.get_encoding("o200k_base")
+    assert {kind: len(encoding.encode_ordinary(text)) for kind, text in TEXTS.items()} == COUNTS["o200k"]
+
+
+@pytest.mark.parametrize(
+    ("label", "model", "family"),
+    [
+        ("openai", "gpt-5.4", "o200k"),
+        ("openai-chat", "gpt-4-turbo", "cl100k"),
+        ("openai", "gpt-4.1-mini", "o200k"),
+        ("openai", "o3", "o200k"),
+        ("azure", "my-deployment", "o200k"),
+        ("groq", "openai/gpt-oss-120b", "o200k"),
+        ("groq", "llama-3.3-70b-versatile", "llama-3"),
+        ("bedrock", "us.meta.llama4-scout-17b-instruct-v1:0", "llama-4"),
+        ("ollama", "deepseek-r1-distill-qwen-7b", "qwen"),
+        ("deepseek", "deepseek-chat", "deepseek"),
+        ("mistral", "mistral-large-latest", "tekken"),
+        ("mistral", "open-mixtral-8x7b", "mistral-v3"),
+        ("anthropic", "claude-sonnet-5", ""),
+        ("gemini", "gemini-3-pro", ""),
+        ("xai", "grok-4", ""),
+        ("", "", ""),
+    ],
+)
+def test_the_family_of_a_model_is_read_from_its_name(label, model, family):
+    assert find_family(label, model) == family
+
+
+def test_a_run_counts_with_the_weights_of_its_model():
+    history = [Message("user", CHINESE)]
+    provider = OpenAI("gpt-5.4", base_url="http://127.0.0.1:9", api_key="k")
+    known = find_weights(Wrapped(Wrapped(provider)))
+    assert known is WEIGHTS["o200k"]
+    assert Tally(known).of(history) == tokens.MESSAGE + estimate(CHINESE, known) != Tally().of(history)
+    assert find_weights(Scripted("Hello.")) is GENERAL
+
+
+class Wrapped:
+    def __init__(self, provider: object) -> None:
+        self.provider = provider
 
 
 @pytest.mark.parametrize("kind", TEXTS)
@@ -211,7 +170,7 @@ def test_what_is_remembered_is_bounded(monkeypatch):
     for number in range(1_000):
         estimate_message(Message("user", f"{number}" * 400))
     estimate_message(Message("user", "x" * 200_000))
-    assert sum(len(message.text) for message, _ in tokens._known.values()) <= 100_000
+    assert sum(len(known[0].text) for known in tokens._known.values()) <= 100_000
 
 
 def test_the_cost_of_a_text_is_bounded():

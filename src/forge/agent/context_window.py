@@ -16,6 +16,7 @@ from forge.agent.shown_results import (
     restore_references,
 )
 from forge.agent.summary import is_summary, summarise
+from forge.agent.token_weights import GENERAL, Weights, find_weights
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
 from forge.core.events import ContextShortened
 from forge.core.messages import Message, unanswered_calls
@@ -54,7 +55,8 @@ class Shortening:
     ) -> None:
         self._provider = provider
         self._meta: MutableMapping[str, Any] = {} if meta is None else meta
-        self._tally = Tally()
+        self._weights = find_weights(provider)
+        self._tally = Tally(self._weights)
         self._looked_at = 0  # tokens when pruning was last tried
         self._results = ShownResults(rules if rules is not None else ContextRules(), store)
         self.window = window
@@ -65,7 +67,7 @@ class Shortening:
             return
         tokens = self._tally.of(conversation.shown)
         if tokens > self.window * CROWDED and tokens - self._looked_at > self.window * BATCH:
-            pruned = prune(conversation.shown, keep_turns=KEEP_TURNS, window=self.window)
+            pruned = prune(conversation.shown, keep_turns=KEEP_TURNS, window=self.window, weights=self._weights)
             if pruned is not conversation.shown:
                 conversation.show(pruned)
             self._looked_at = self._tally.of(conversation.shown)
@@ -117,13 +119,13 @@ CROWDED = 0.5  # of the window: below, nothing is pruned
 BATCH = 1 / 16  # of the window: that much is freed at once, or nothing
 
 
-def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Message]:
+def prune(messages: list[Message], *, keep_turns: int, window: int, weights: Weights = GENERAL) -> list[Message]:
     """Replaces old tool outputs by notes, except in the last `keep_turns` answers of the model.
 
     Whole batches are replaced, counted from the beginning: between two batches the older messages stay exactly as they
     are, and so does the provider's cache of them. The very same list comes back where there is nothing to do.
     """
-    if window <= 0 or estimate_messages(messages) <= window * CROWDED:
+    if window <= 0 or estimate_messages(messages, weights) <= window * CROWDED:
         return messages
     replaced: dict[int, Message] = {}
     batch: dict[int, Message] = {}
@@ -134,7 +136,7 @@ def prune(messages: list[Message], *, keep_turns: int, window: int) -> list[Mess
         if message.role != "tool" or names.get(message.call_id) in NEVER_CLEARED:
             continue
         note = replace_by_note(message)
-        if (saved := estimate_message(message) - estimate_message(note)) <= 0:
+        if (saved := estimate_message(message, weights) - estimate_message(note, weights)) <= 0:
             continue
         batch[index] = note
         freed += saved
