@@ -102,6 +102,8 @@ async def check_policy(console: Console, config: str) -> None:
     assert [one["text"] for one in layer["rules"]] == ["deny execute git push *", "allow write notes/**"]
     assert "forge.yaml" in layer["rules"][0]["where"]
     assert (policy["egress"]["mode"], policy["egress"]["domains"]) == ("allowlist", ["api.example.com"])
+    assert policy["egress"]["where"] == f"project file {config}"
+    assert policy["sandbox"]["where"] == "defaults"  # the file does not name it
     assert policy["can_write"] is True
 
     async def explained(tool: str, **arguments: str) -> Any:

@@ -92,7 +92,7 @@ class Agent(Generic[OutputT, DepsT]):
         guard: checks prompts and answers, such as a project's guardrails.
         deps_type: the type of `run(deps=…)`. It is checked at the start of each run, and by type checkers.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
-        labels: follows untrusted and private text into later calls, and asks about calls that obey it. False: off.
+        labels: requires approval for calls that take values from untrusted text or send private data. False: off.
 
     Example:
         >>> @tool

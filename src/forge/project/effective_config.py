@@ -91,6 +91,14 @@ def _key_paths(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{section}.{name}", one) for name, one in value.items())
 
 
+def find_origin(configuration: Configuration, section: str) -> str:
+    """Returns who set a section, such as `egress`; "defaults" if no layer did."""
+    is_set = section in configuration.document or any(
+        path.partition(".")[0] == section for path in configuration.origins
+    )
+    return _origin(configuration, f"{section}.mode") if is_set else "defaults"
+
+
 def _origin(configuration: Configuration, key_path: str) -> str:
     origins = configuration.origins
     known = origins.get(key_path) or origins.get(key_path.partition(".")[0])

@@ -29,7 +29,8 @@ def command(options: Options, verbose: bool) -> int:
     forge doctor --verbose
     forge doctor --config forge.yaml --json | jq '.checks[] | select(.status != "ok")'
 
-    The command starts, contacts and changes nothing. It says whether a key is set, never the key.
+    The command starts and changes nothing. It contacts only model servers on this machine. It says whether a key is
+    set, but never shows the key.
 
     \b
     With --json: {"ok": …, "checks": [{check, status: ok | note | warning | broken, detail, fix}]}.

@@ -59,7 +59,7 @@ def command(options: Options, file: str, **flags: Any) -> int:
     forge eval cases.yaml --record answers.ndjson
     forge eval cases.yaml --replay answers.ndjson
 
-    Each run has a temporary workspace. The project's forge.yaml and rules hold there; calls that would ask are denied
+    Each run has a temporary workspace. The project's forge.yaml and rules apply; calls that would ask are denied
     unless --yes approves them. Ctrl-C ends the runs and prints the table so far.
 
     \b

@@ -206,7 +206,7 @@ def resume(
 ) -> int:
     """Resume a run in this process.
 
-    The run was interrupted, it failed, or it gets a new message with --say.
+    Use it for a run that was interrupted or failed, or to send the run a new message with --say.
 
     \b
     forge runs resume run-3f2a                       continue where it stopped

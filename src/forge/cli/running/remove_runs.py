@@ -54,9 +54,9 @@ def prune(options: Options, database: str | None, days: float | None, dry_run: b
     forge runs prune --days 30 --dry-run
     forge runs prune                         as durable.retention in forge.yaml says
 
-    Workers do the last one at quiet times. What the runs changed stays changed, and their sessions stay, too. Workers
-    may keep running. With --json: {"deleted"}, or {"found"} with --dry-run. Without --days, "deleted" also counts
-    events and files.
+    Workers do the last of these at quiet times. What the runs changed stays changed, and their sessions stay, too.
+    Workers may keep running. With --json: {"deleted"}, or {"found"} with --dry-run. Without --days, "deleted" also
+    counts events and files.
     """
     if days is None:
         _prune_kept(options, database, dry_run=dry_run)

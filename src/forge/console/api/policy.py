@@ -22,6 +22,7 @@ from forge.permissions.policy import Decision, PermissionRequest, Rules
 from forge.permissions.rule import Rule
 from forge.project.assemble.egress import project_egress
 from forge.project.audit.log_events import EventFilter, is_refusal
+from forge.project.effective_config import find_origin
 
 MOST = 500
 LOOKED_AT = 50_000  # events of the store, the newest
@@ -32,7 +33,6 @@ LONGEST_RULE = 2_000
 def show_policy(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     configuration = console.configuration
     file = RuleFile.of(console)
-    origins = configuration.origins
     egress = project_egress(configuration)
     return {
         "layers": [_layer(console, name, rules) for name, rules in console.policy.layers],
@@ -46,7 +46,7 @@ def show_policy(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
             "mode": egress.mode if egress is not None else "open",
             "domains": list(egress.domains) if egress is not None else [],
             "private": list(egress.private) if egress is not None else [],
-            "where": origins.get("egress.mode", "") or origins.get("egress", "") or "defaults",
+            "where": find_origin(configuration, "egress"),
         },
         "sandbox": _sandbox(console),
         "can_write": not file.why_not,
@@ -71,7 +71,7 @@ def _sandbox(console: ConsoleState) -> dict[str, Any]:
     from forge.process.sandbox import choose_tier, report_tiers  # tries what there is, once a process
 
     wanted = console.configuration.sandbox
-    where = console.configuration.origins.get("sandbox", "defaults")
+    where = find_origin(console.configuration, "sandbox")
     notes = [f"{one['tier']}: {one['detail']}" for one in report_tiers()]
     try:
         tier = str(choose_tier(wanted))

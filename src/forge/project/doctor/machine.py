@@ -158,6 +158,4 @@ def _default_model() -> Finding:
         if any(os.environ.get(key) for key in keys) and not (prefix == "openai" and os.environ.get("OPENAI_BASE_URL")):
             return Finding("model", "ok", f"{prefix}:{DEFAULTS[prefix]}, because its key is set")
     fix = "Set ANTHROPIC_API_KEY or OPENAI_API_KEY, or name one: agent: {model: …} in forge.yaml, or --model."
-    return Finding(
-        "model", "note", f"none is named; a local server is used where one answers ({', '.join(LOCAL)})", fix
-    )
+    return Finding("model", "note", f"none is set; Forge uses a local server if one runs ({', '.join(LOCAL)})", fix)

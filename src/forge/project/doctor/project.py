@@ -76,13 +76,13 @@ def _labels(configuration: Configuration) -> Finding:
     said = configuration.labels
     if not said.enabled:
         return Finding(
-            "labels", "note", "off: a call may obey a page or a mail without a question", "Remove labels: off."
+            "labels", "note", "off: a web page or a mail can steer calls without approval", "Remove labels: off."
         )
     listed = [
         f"{len(getattr(said, name))} {name}" for name in ("untrusted", "trusted", "private") if getattr(said, name)
     ]
     more = f" (configured: {', '.join(listed)})" if listed else ""
-    return Finding("labels", "ok", f"on: calls that obey untrusted text ask{more}")
+    return Finding("labels", "ok", f"on: a call that takes a value from untrusted text needs approval{more}")
 
 
 def _secrets(configuration: Configuration) -> Iterator[Finding]:

@@ -63,7 +63,7 @@ def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, **sa
 
     \b
     Exit codes: 0 added            1 you answered no
-                2 it cannot be     3 it needs an answer, but there is no terminal
+                2 not added        3 it needs an answer, but there is no terminal
     """
     from forge.project.servers.plan import ServerSettings
 

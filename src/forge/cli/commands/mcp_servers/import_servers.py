@@ -42,7 +42,7 @@ def import_(
 
     Shows the servers that were found and what they would turn on, and asks. Values of secrets are not copied: the entry
     names a variable that you set. Commands that fetch a package are installed and pinned, as with `forge mcp add`.
-    Nothing is left out without a word. Without a source, lists the configurations on this machine.
+    What cannot be imported is listed with the reason. Without a source, lists the configurations on this machine.
 
     \b
     Examples:

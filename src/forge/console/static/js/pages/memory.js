@@ -101,6 +101,7 @@ export function openMemory(place, { query }, scope) {
             );
         if (!all.length) return empty("No notes yet.", "Add one here. Agents add notes with the tool memory_write.");
         return [
+            h("h2", {}, "Notes"),
             h("ul", { class: "rows", "aria-label": "Notes" }, all.slice(0, MOST_NOTES).map(one)),
             all.length > MOST_NOTES
                 ? h("p", { class: "quiet" }, `${amount(all.length - MOST_NOTES)} more notes are not listed. Search for them.`)

@@ -137,7 +137,7 @@ function facts(tool) {
         tool.source === tool.category ? null : badge(tool.source),
         permissionBadges(tool),
         badge(`${amount(tool.tokens)} tokens`),
-        tool.groups.map((one) => badge(one, "quiet")),
+        tool.groups.map((one) => badge(`group: ${one}`, "quiet")),
         tool.sent ? null : badge("found by search"),
         tool.ends_turn ? badge("ends the turn") : null,
     ];

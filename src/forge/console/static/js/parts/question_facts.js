@@ -78,7 +78,7 @@ const rules = (text) =>
 function headline(question) {
     if (question.result !== null) return " has run. Show this result to the model?";
     if (question.question) return " asks";
-    return question.parts.length ? " wants to" : " wants to run";
+    return " asks for approval";
 }
 
 function whose(question) {
