@@ -16,17 +16,18 @@ PUBLIC = """
     ActiveSkills ActivityStream Agent AgentType Answer Anthropic Approver Attachment Bedrock CallClient
     Catalog Category Channel Channels ClientRoot ContextRules ContextShortened Conversation Decision
     DefinitionError DuplicateToolError DurableAgent DurableResult Egress ErrorKind EvalCase EvalExpect
-    EvalReport EvalRun Event Failure Gemini Guardrails Label LabelSettings Limits LoopSettings Memory Message
-    MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission PermissionAnswered
-    PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt Provider
-    ProviderError Rate ReadSkill ReasoningDelta Resource Retrying Root Ruling RunContext RunFinished RunResult
-    RunStarted Runner Runs ScheduleStore Scope Scripted Secrets SessionState SessionStore SessionTitled Step
-    StreamPart TextDelta Tool ToolArgumentsDelta ToolCall ToolCompleted ToolContext ToolError ToolExecutor
-    ToolFailed ToolFinished ToolOutput ToolProgress ToolRegistry ToolResult ToolSource ToolSpec ToolStarted
-    Trace TurnFinished Usage Waiting approve_all audit_log dry_run evaluate fallback layered load_project
-    load_rules mcp memory_tools nobody openapi prompt provider_for read_cases record register_all replay
-    resource rules run_loop schedule_tools scripted scripts standard_executor standard_steps text_calls tool
-    tool_group toolset unanswered_calls webhook
+    EvalReport EvalRun Event Failure Gemini Guardrails Label LabelSettings Limits LoopSettings Memory
+    Message MessageReceived MissingCapability ModelRequest Next OpenAI OpenAIResponses Permission
+    PermissionAnswered PermissionAsked PermissionRequest Policy PolicyError PolicyGate Price Project Prompt
+    Provider ProviderError Rate ReadSkill ReasoningDelta Reconciled Resource Retrying Root Ruling RunContext
+    RunFinished RunResult RunStarted Runner Runs ScheduleStore Scope Scripted Secrets SessionState
+    SessionStore SessionTitled Step StreamPart TextDelta Tool ToolArgumentsDelta ToolCall ToolCompleted
+    ToolContext ToolError ToolExecutor ToolFailed ToolFinished ToolOutput ToolProgress ToolReconciled
+    ToolRegistry ToolResult ToolSource ToolSpec ToolStarted Trace TurnFinished Usage Waiting approve_all
+    audit_log dry_run evaluate fallback layered load_project load_rules mcp memory_tools nobody openapi
+    prompt provider_for read_cases record register_all replay resource rules run_loop schedule_tools
+    scripted scripts standard_executor standard_steps text_calls tool tool_group toolset unanswered_calls
+    webhook
 """.split()
 
 

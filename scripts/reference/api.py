@@ -20,7 +20,7 @@ TOPICS = {
     """,
     "Tools": """
         tool Tool toolset ToolContext ToolResult ToolError Attachment Failure ErrorKind ToolSpec Category Permission
-        Rate ToolRegistry ToolSource register_all tool_group DefinitionError DuplicateToolError
+        Rate Reconciled ToolRegistry ToolSource register_all tool_group DefinitionError DuplicateToolError
     """,
     "Rules and approvals": """
         rules load_rules layered Policy PolicyError PolicyGate PermissionRequest Ruling Decision Approver Answer
@@ -34,8 +34,8 @@ TOPICS = {
     "Offered to MCP clients": "resource Resource prompt Prompt CallClient ClientRoot MissingCapability",
     "Events": """
         ActivityStream audit_log Event RunStarted TextDelta ReasoningDelta ToolArgumentsDelta Retrying
-        MessageReceived ToolStarted ToolOutput ToolProgress ToolFailed ToolFinished ToolCompleted PermissionAsked
-        PermissionAnswered ContextShortened TurnFinished RunFinished SessionTitled
+        MessageReceived ToolStarted ToolOutput ToolProgress ToolFailed ToolFinished ToolCompleted ToolReconciled
+        PermissionAsked PermissionAnswered ContextShortened TurnFinished RunFinished SessionTitled
     """,
     "Calls without an agent": "standard_executor standard_steps ToolExecutor Step Next dry_run record replay",
     "Evaluation": "evaluate EvalCase EvalExpect EvalReport EvalRun read_cases",

@@ -41,6 +41,7 @@ _HOME = {
         "ToolFinished",
         "ToolOutput",
         "ToolProgress",
+        "ToolReconciled",
         "ToolStarted",
         "TurnFinished",
     ),
@@ -48,6 +49,7 @@ _HOME = {
     "forge.core.label": ("Label",),
     "forge.core.messages": ("Message", "ToolCall", "Usage", "unanswered_calls"),
     "forge.core.provider": ("ModelRequest", "Provider", "ProviderError", "StreamPart"),
+    "forge.core.reconcile": ("Reconciled",),
     "forge.core.registry": ("ToolRegistry", "ToolSource"),
     "forge.core.result": ("Attachment", "Failure", "ToolResult"),
     "forge.core.secrets": ("Secrets",),
@@ -261,6 +263,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
         ToolProgress as ToolProgress,
     )
     from forge.core.events import (
+        ToolReconciled as ToolReconciled,
+    )
+    from forge.core.events import (
         ToolStarted as ToolStarted,
     )
     from forge.core.events import (
@@ -301,6 +306,9 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     )
     from forge.core.provider import (
         StreamPart as StreamPart,
+    )
+    from forge.core.reconcile import (
+        Reconciled as Reconciled,
     )
     from forge.core.registry import (
         ToolRegistry as ToolRegistry,

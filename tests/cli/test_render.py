@@ -25,6 +25,7 @@ from forge.core.events import (
     ToolFinished,
     ToolOutput,
     ToolProgress,
+    ToolReconciled,
     ToolStarted,
     TurnFinished,
 )
@@ -208,6 +209,19 @@ def test_work_in_the_background_is_reported_when_it_is_over(plain):
         "✓ csv_parse  in the background",
         "  indexed",
     ]
+
+
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("done", "it took effect"),
+        ("not_done", "it took no effect, and runs now"),
+        ("unknown", "its state is unknown"),
+    ],
+)
+def test_what_a_tool_says_about_a_call_of_a_lost_worker_is_a_line(plain, state, words):
+    plain.show(ToolReconciled(CALL, state, "the bank says so"))
+    assert plain.err.splitlines() == [f"↻ csv_parse, whose worker was lost: {words} (the bank says so)"]
 
 
 def test_a_terminal_shows_what_goes_on_and_then_only_what_came_of_it(drawn):

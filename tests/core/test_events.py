@@ -21,6 +21,7 @@ from forge.core.events import (
     ToolFinished,
     ToolOutput,
     ToolProgress,
+    ToolReconciled,
     ToolStarted,
     TurnFinished,
 )
@@ -47,6 +48,11 @@ EVENTS = [
     ),
     (ToolFinished(CALL, True, DONE), "tool_call_end", {"call": WIRED, "success": True}),
     (ToolCompleted(CALL, DONE), "tool_completed", {"call": WIRED}),
+    (
+        ToolReconciled(CALL, "done", "the bank has it"),
+        "tool_reconciled",
+        {"call": WIRED, "state": "done", "reason": "the bank has it"},
+    ),
     (
         PermissionAsked(CALL, "write", "a", "ask write"),
         "permission_asked",

@@ -25,6 +25,7 @@ from forge.core.events import (
     ToolFinished,
     ToolOutput,
     ToolProgress,
+    ToolReconciled,
     ToolStarted,
     TurnFinished,
 )
@@ -45,6 +46,7 @@ EVENTS = [
     ToolFinished(CALL, True, RESULT, 1.5),
     ToolFinished(CALL, False, ToolResult.error("no", "timeout", "Try again."), 0.1),
     ToolCompleted(CALL, RESULT),
+    ToolReconciled(CALL, "not_done", "the bank does not know it"),
     PermissionAsked(CALL, "write", "a.txt", "ask write", (("read", "b.txt"),)),
     PermissionAnswered(CALL, "once", "terminal"),
     TextDelta("Hello"),

@@ -38,6 +38,8 @@ def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:
     for key, value in vars(owner).items():
         option = _OTHER_NAMES.get(key, key)
         is_code = callable(value) or hasattr(value, "__get__")
+        if is_code and key == "reconcile":  # a method: the class says it
+            continue
         if is_tool and key in _NEVER and not is_code and "run" in vars(owner):
             raise DefinitionError(f"class {owner.__name__}: `{key}` is not read; {_NEVER[key]}")
         if option not in OPTIONS:

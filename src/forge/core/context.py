@@ -269,12 +269,14 @@ class ToolContext(RunContext[DepsT]):
         "call",
         "cancelled",
         "gate",
+        "noted",
         "outcome",
         "spec",
         "tool",
     )
     arguments: Mapping[str, Any]  # validated; `call.arguments` is what was sent
     cancelled: bool  # set when time is up or the run was stopped: for tools that look now and then
+    noted: Mapping[str, Any]  # in `reconcile`: what `note_intent` returned before the call
     outcome: ToolResult | None  # the result, where screening steps look at one that is there already
 
     def __init__(
@@ -295,6 +297,7 @@ class ToolContext(RunContext[DepsT]):
         self.activity = activity if activity is not None else _silent_stream()
         self.gate: Gate = _CLOSED
         self.cancelled = False
+        self.noted = _NO_ARGUMENTS
         self.outcome = None
         self._asking = 0.0  # since when the tool's clock stands still
         self._asks = 0  # how many wait for something that is not the tool's time

@@ -171,6 +171,26 @@ class ToolCompleted(Event):
 
 
 @dataclass(slots=True, eq=False)
+class ToolReconciled(Event):
+    """A tool was asked whether a call of a lost worker took effect, before the run continues.
+
+    Args:
+        call: the call.
+        state: "done": its result is used. "not_done": it runs now. "unknown": it does not run.
+        reason: how this is known, or why it is not.
+
+    Example:
+        >>> ToolReconciled(ToolCall("transfer"), "done", "the bank has it").state
+        'done'
+    """
+
+    type: ClassVar[str] = "tool_reconciled"
+    call: ToolCall
+    state: str
+    reason: str = ""
+
+
+@dataclass(slots=True, eq=False)
 class PermissionAsked(Event):
     """A person, or an approver in their place, is asked whether a call may run.
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeV
 
 from forge.core.errors import DefinitionError
 from forge.core.extras import EXTRAS
+from forge.core.reconcile import Reconcile
 
 JsonSchema = Mapping[str, Any]
 
@@ -92,6 +93,7 @@ class ToolTraits(TypedDict, total=False):
     repeatable: bool
     animate: bool
     idempotent: bool
+    reconcile: Reconcile | None
     hidden: bool
     keep_end: bool
     isolate: bool
@@ -166,6 +168,8 @@ class ToolSpec:
         repeatable: False: the same call twice in a turn is answered, not run.
         animate: False: no spinner while it runs.
         idempotent: safe to run again after a crash.
+        reconcile: a function of a call's key and arguments that says whether the call took effect. A durable run asks
+            it after a crash. It returns a `Reconciled` and changes nothing.
         hidden: not shown to the model until `tool_search` reveals it.
         keep_end: a long result keeps its end as well as its beginning.
         isolate: runs in its own process.
@@ -208,6 +212,7 @@ class ToolSpec:
     repeatable: bool = True  # False: the same call twice in a turn is answered, not run
     animate: bool = True  # False: no spinner while it runs
     idempotent: bool = False  # safe to run again after a crash
+    reconcile: Reconcile | None = None  # says whether a call of a lost worker took effect
     hidden: bool = False  # not shown to the model until `tool_search` reveals it
     keep_end: bool = False  # a long result keeps its end as well as its beginning
     isolate: bool = False  # runs in a process of its own
@@ -250,6 +255,8 @@ class ToolSpec:
             )
         if self.trust not in TRUST_NAMES:
             raise DefinitionError(f'{who}: trust={self.trust!r} must be "trusted" or "untrusted"')
+        if self.reconcile is not None and not callable(self.reconcile):
+            raise DefinitionError(f"{who}: reconcile={self.reconcile!r} must be a function of a key and arguments")
         if self.extra and self.extra not in EXTRAS:
             raise DefinitionError(f"{who}: extra={self.extra!r} is no extra of Forge; there are {', '.join(EXTRAS)}")
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):

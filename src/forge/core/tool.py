@@ -28,6 +28,7 @@ from forge.core.class_options import OPTIONS, class_options, own_options
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.extras import find_missing, missing_extra
+from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
@@ -214,6 +215,27 @@ class Tool:
         """
         return ""
 
+    @property
+    def reconciles(self) -> bool:
+        """Says whether the tool can find out if a call of a lost worker took effect."""
+        return self.spec.reconcile is not None or type(self).reconcile is not Tool.reconcile
+
+    def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        """Returns what `reconcile` must know of the time before the call: it finds it as `ctx.noted`.
+
+        The value is stored as JSON. The method runs in a thread.
+        """
+        return {}
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        """Says whether a call of a lost worker took effect. It must change nothing.
+
+        `key` is the call's `ctx.key`. By default the spec's function answers.
+        """
+        from forge.core.execution.run_function import ask_reconcile  # listing tools does without asyncio
+
+        return await ask_reconcile(self.spec.reconcile, key, arguments, ctx)
+
     def preview(self, result: ToolResult, max_lines: int = 3) -> list[str]:
         """Returns a few lines of the result for a UI; override for something better than its first lines."""
         return result.preview(max_lines)
@@ -344,6 +366,17 @@ class DeferredTool(Tool):
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self._initialise_now().preview_call(arguments, ctx)
+
+    @property
+    def reconciles(self) -> bool:
+        return self._initialise_now().reconciles
+
+    def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        return self._initialise_now().note_intent(arguments, ctx)
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        await self.ready()
+        return await self._initialise_now().reconcile(key, arguments, ctx)
 
     @property
     def needs_person(self) -> bool:  # type: ignore[override]

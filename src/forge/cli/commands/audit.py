@@ -24,6 +24,7 @@ DEFAULT_EVENTS = (
     "run_*",
     "tool_call_end",
     "tool_completed",
+    "tool_reconciled",
     "permission_*",
 )  # for people; other events repeat these in pieces
 PAUSE = 250  # milliseconds between two reads of a log that is followed
@@ -220,6 +221,9 @@ def _describe_event(event: dict[str, Any]) -> str:
             return f"{mark} {tool}: {_shorten(result.get('error'))}  {_shorten(_arguments(event))}"
         later = " (in the background)" if kind == "tool_completed" else ""
         return f"✓ {tool}{later}  {_seconds(event)}{_shorten(_arguments(event))}"
+    if kind == "tool_reconciled":
+        words = f"{_shorten(event.get('state'))} {_shorten(event.get('reason'))}".rstrip()
+        return f"↻ {tool}, whose worker was lost: {words}"
     if kind == "permission_asked":
         return f"? {tool} wants to {_shorten(event.get('permission') or 'run')} {_shorten(event.get('target'))}"
     if kind == "permission_answered":

@@ -31,6 +31,7 @@ from forge.core.events import (
     ToolFinished,
     ToolOutput,
     ToolProgress,
+    ToolReconciled,
     ToolStarted,
     TurnFinished,
 )
@@ -163,6 +164,8 @@ class ForPeople:
                 self._end(event)
             case ToolCompleted():
                 self._note(*self._outcome(event, "in the background"))
+            case ToolReconciled():
+                self._note(self._line(int(event.agent != MAIN), "↻", CYAN, describe_reconciled(event)))
             case TurnFinished(agent=agent) if agent == MAIN:
                 self.out.end_text()
                 self._drafts.forget(agent)
@@ -373,6 +376,15 @@ def describe_retry(event: Retrying) -> str:
     """Renders a retry: `trying again in 2.5 s: asking openai …: HTTP 429: …`."""
     when = f" in {format_seconds(event.seconds)}" if event.seconds else ""
     return f"trying again{when}: {event.reason}"
+
+
+_RECONCILED = {"done": "it took effect", "not_done": "it took no effect, and runs now"}
+
+
+def describe_reconciled(event: ToolReconciled) -> str:
+    """Renders what a tool says about a call of a lost worker: `transfer, whose worker was lost: it took effect`."""
+    words = _RECONCILED.get(event.state, "its state is unknown")
+    return f"{event.call.name}, whose worker was lost: {words}" + (f" ({event.reason})" if event.reason else "")
 
 
 def describe_shortening(event: ContextShortened) -> str:

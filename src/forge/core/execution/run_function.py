@@ -12,6 +12,7 @@ from typing import Any
 from forge.core.arguments.call_style import CallStyle
 from forge.core.context import ToolContext
 from forge.core.execution.threads import Pace, in_thread
+from forge.core.reconcile import Reconcile, Reconciled
 from forge.core.result import ToolResult
 from forge.core.run_deps import check_tool_deps
 
@@ -75,6 +76,26 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
         return ToolResult.of(await made.run(**arguments))
 
     return run_coroutine if kind == "coroutine" and not (whole or context or hooked) else run
+
+
+async def ask_reconcile(
+    function: Reconcile | None, key: str, arguments: Mapping[str, Any], ctx: ToolContext
+) -> Reconciled:
+    """Calls the function that a spec declares. One with a third parameter also gets the context."""
+    if function is None:
+        return Reconciled.unknown("the tool cannot find out")
+    given = (key, arguments, ctx) if _takes_three(function) else (key, arguments)
+    if kind_of(function) == "coroutine":
+        answer = function(*given)
+    else:
+        answer = await in_thread(lambda: function(*given))
+    return await answer if inspect.isawaitable(answer) else answer
+
+
+def _takes_three(function: Reconcile) -> bool:
+    kinds = [one.kind for one in inspect.signature(function).parameters.values()]
+    places = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(kind in places for kind in kinds) >= 3 or inspect.Parameter.VAR_POSITIONAL in kinds
 
 
 async def _copy_for_call(made: Any, ctx: ToolContext) -> Any:

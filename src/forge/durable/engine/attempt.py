@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from dbos import DBOS
 
 from forge.durable.engine.serializer import RecordedError
+from forge.durable.store.intents import Detail, StoredIntent
 from forge.durable.store.rows import RunInfo
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Attempt:
         context: WorkerContext,
         token: str = "",
         steps: Mapping[int, str] | None = None,
-        intents: Collection[str] = (),
+        intents: Mapping[str, StoredIntent] | None = None,
         is_first: bool = True,
     ) -> None:
         """`steps`: names of the steps that earlier attempts recorded, by number. `intents`: calls that earlier attempts
@@ -45,7 +46,7 @@ class Attempt:
         self.context = context
         self.store = context.store
         self.token = token
-        self.intents = frozenset(intents)
+        self.intents = dict(intents or {})
         self.is_first = is_first  # there was no earlier attempt
         self.steps = 0  # replayed ones included, so that every attempt ends the segment at the same turn
         self.broken: Exception | None = None  # a step could not be recorded, so the loop's result does not count
@@ -89,13 +90,14 @@ class Attempt:
         while self._news and self.steps >= self._replays:
             self._news.pop(0)()
 
-    async def record_intent(self, call: str) -> bool:
-        """Records that this attempt is about to run a call that must not be repeated; False: an earlier one was.
-        Raises if another attempt runs the segment now, or the database is unreachable.
+    async def record_intent(self, call: str, detail: Detail = None, earlier: str = "") -> bool:
+        """Records that this attempt is about to run a call that must not be repeated; False: another one was, unless
+        it is the `earlier` one. Raises if another attempt runs the segment now, or the database is unreachable.
         """
         run = self.run
+        key = (run.id, run.segment, self.token, call)
         try:
-            found = await asyncio.to_thread(self.store.record_intent, run.id, run.segment, self.token, call)
+            found = await asyncio.to_thread(self.store.record_intent, *key, detail, earlier)
         except Exception as error:
             self.broken = error
             raise

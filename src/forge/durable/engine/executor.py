@@ -14,7 +14,7 @@ from forge.agent.subagent import Task
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.events import ToolCompleted
+from forge.core.events import ToolCompleted, ToolReconciled
 from forge.core.executor import Next, Step, ToolExecutor, render_call
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.registry import ToolRegistry
@@ -24,6 +24,14 @@ from forge.durable.engine.attempt import Attempt, end_tasks, is_cancelled_itself
 from forge.durable.engine.background import find_completed, unknown_result
 from forge.durable.engine.children import ONLY, run_call_remotely
 from forge.durable.engine.large_results import is_spilled
+from forge.durable.engine.reconcile import (
+    LONGEST_REASON,
+    ask_tool,
+    describe_intent,
+    explain_unknown,
+    has_same_arguments,
+)
+from forge.durable.engine.reconcile.open_calls import track_call
 from forge.durable.engine.scripts import StoredJournals
 from forge.durable.store.rows import Wait
 from forge.durable.store.step_json import result_from_json, result_to_json
@@ -70,6 +78,7 @@ class RecordedExecutor(ToolExecutor):
         super().__init__(registry, _insert_before_call(steps, self._record_intent), activity, secrets)
         self.attempt = attempt
         self.waits: list[Wait] = []  # what calls of this segment wait for
+        self._cleared: set[str] = set()  # calls of an earlier attempt that took no effect, as their tools say
         self._begun: set[str] = set()  # calls whose intent is stored, and what they call
         self._one_inner_call = asyncio.Lock()
         self._script_error: BaseException | None = None  # why a script could not go on, if it is not the script's fault
@@ -115,13 +124,22 @@ class RecordedExecutor(ToolExecutor):
         call that waits for a person has not begun.
         """
         call = ctx.call
-        if call.id in self._begun or isinstance(ctx.tool, RunCode) or self._may_be_repeated(call):
+        if isinstance(ctx.tool, RunCode) or self._may_be_repeated(call):
             return await proceed(ctx)
-        is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
-        if not is_part and not await self.attempt.record_intent(call.id):
-            return unknown_result(call, "ran")
-        self._begun.add(call.id)
-        return await proceed(ctx)
+        with track_call(self.attempt, ctx) as tracked:
+            is_part = isinstance(call, InnerCall) and call.parent in self._begun  # of a call whose intent is stored
+            if call.id not in self._begun and not is_part and not await self._store_intent(ctx):
+                return tracked.end(unknown_result(call, "ran"))
+            self._begun.add(call.id)
+            return tracked.end(await proceed(ctx))
+
+    async def _store_intent(self, ctx: ToolContext) -> bool:
+        """Returns False if an earlier attempt was about to run the call, or to run it with other arguments."""
+        call, detail, earlier = ctx.call.id, await describe_intent(ctx), self.attempt.intents.get(ctx.call.id)
+        if earlier is None or call not in self._cleared:
+            return await self.attempt.record_intent(call, detail)
+        same = has_same_arguments(detail, earlier.detail)
+        return same and await self.attempt.record_intent(call, detail, earlier.attempt)
 
     async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult:
         """Makes the calls of a script steps of their own, one after the other, so that every attempt numbers them
@@ -163,7 +181,9 @@ class RecordedExecutor(ToolExecutor):
             is_replayed = False
             self.attempt.context.counters.calls += 1
             if (was_begun or call.id in self.attempt.intents) and not self._may_be_repeated(call):
-                return result_to_json(self._unknown_result(call, scope))
+                settled = await self._settle(call, scope)
+                if settled is not None:
+                    return await self._encode_result(settled, scope)
             performed = await self._perform_in_task(call, scope)
             if self.attempt.broken is not None:  # its intent could not be stored, so it did not run
                 raise self.attempt.broken
@@ -200,6 +220,9 @@ class RecordedExecutor(ToolExecutor):
         waits = find_waiting(result)
         if waits is not None:
             return {"waiting": waits.what, "message": waits.message}
+        return await self._encode_result(result, scope)
+
+    async def _encode_result(self, result: ToolResult, scope: Scope) -> Mapping[str, Any]:
         if path := result.data.get("spilled"):
             await asyncio.to_thread(self._keep_spilled, Path(str(path)), scope.workspace)
         return result_to_json(result)
@@ -222,10 +245,27 @@ class RecordedExecutor(ToolExecutor):
         has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_remote_call)
         return has_run_of_its_own or tool.takes_key or may_run_again(tool.spec)
 
-    def _unknown_result(self, call: ToolCall, scope: Scope) -> ToolResult:
-        """Reports a call that another attempt was about to run: its state is unknown."""
-        result = unknown_result(call, "ran")
-        self.attempt.context.counters.unknown += 1
+    async def _settle(self, call: ToolCall, scope: Scope) -> ToolResult | None:
+        """Returns the result of a call that another attempt was about to run: the recorded one if its tool finds it,
+        else that its state is unknown. None: it took no effect, and it may run.
+        """
+        ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
+        counters, reason = self.attempt.context.counters, ""
+        if self.registry.find(call.name).reconciles:
+            answer = await ask_tool(self.attempt, ctx)
+            reason = self.secrets.mask_all(answer.reason)[:LONGEST_REASON]
+            counters.reconciled[answer.state] += 1
+            ctx.emit(ToolReconciled(call, answer.state, reason))
+            if answer.state == "not_done":
+                self._cleared.add(call.id)
+                return None
+            if answer.state == "done":
+                ctx.outcome = answer.result
+                result = await self._screen(ctx, self._find_chain(call.name))
+                self.refuse(call, scope, result)
+                return result
+        counters.unknown += 1
+        result = explain_unknown(unknown_result(call, "ran"), reason)
         self.refuse(call, scope, result)
         return result
 

@@ -17,6 +17,7 @@ from forge.core.events import (
     ToolArgumentsDelta,
     ToolOutput,
     ToolProgress,
+    ToolReconciled,
 )
 from forge.core.plain_values import text_of
 from forge.durable.engine.attempt import Attempt
@@ -94,8 +95,8 @@ class Recorder:
 
     def _key(self, event: Event) -> str | None:
         """Returns a key that identifies the event in the run, if an attempt may repeat it."""
-        if isinstance(event, _READ_AS_IT_COMES):
-            return None  # only the first attempt emits them
+        if isinstance(event, (*_READ_AS_IT_COMES, ToolReconciled)):
+            return None  # not repeated when recorded steps are replayed
         call = getattr(event, "call", None)
         which = call.id if call is not None else getattr(event, "turn", "")
         if isinstance(event, MessageReceived):  # every attempt begins with the same ones

@@ -23,6 +23,7 @@ class Counters:
     turns: int = 0  # answers of models that were recorded
     calls: int = 0  # results of calls that were recorded
     unknown: int = 0  # calls that an earlier attempt may have run
+    reconciled: Counter[str] = field(default_factory=Counter)  # answers of tools about such calls, by state
     lost_workers: int = 0  # workers whose runs this one took over
     requeued: int = 0  # their segments
     segments: Counter[str] = field(default_factory=Counter)  # by outcome

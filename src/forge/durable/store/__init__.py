@@ -142,9 +142,14 @@ class RunStore:
             lambda connection: intents.begin_segment(connection, run_id, segment, worker, attempt)
         )
 
-    def record_intent(self, run_id: str, segment: int, attempt: str, call: str) -> intents.Intent:
-        """Records that an attempt is about to run a call that must not be repeated."""
-        return self.database.write(lambda connection: intents.record_intent(connection, run_id, segment, attempt, call))
+    def record_intent(
+        self, run_id: str, segment: int, attempt: str, call: str, detail: intents.Detail = None, earlier: str = ""
+    ) -> intents.Intent:
+        """Records that an attempt is about to run a call that must not be repeated. `earlier`: the attempt that was,
+        without effect.
+        """
+        new = intents.NewIntent(run_id, segment, attempt, call, detail, earlier)
+        return self.database.write(lambda connection: intents.record_intent(connection, new))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.

@@ -10,12 +10,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from forge.durable.store.database import Database
+from forge.durable.store.processes import find_boot, is_alive
 from forge.durable.store.tables import Json, Text
 from forge.workspace.state.store import StoreError
 
@@ -160,7 +160,7 @@ class Heartbeat:
         self._database = Database(url, patience=0, connections=CONNECTIONS)
         self._row = {
             "host": socket.gethostname(),
-            "boot": _boot(),
+            "boot": find_boot(),
             "pid": os.getpid(),
             "queues": list(queues),
             "offers": list(offers),
@@ -229,7 +229,7 @@ class Heartbeat:
             )
         )
         judges = self._steady is not None and time.monotonic() - self._steady >= self._silent
-        return [row.id for row in rows if (row.quiet and judges) or (row.here and not _is_alive(row.pid))]
+        return [row.id for row in rows if (row.quiet and judges) or (row.here and not is_alive(row.pid))]
 
     def claim(self, worker: str) -> bool:
         """Declares a worker dead, if it still is. Returns True for exactly one caller."""
@@ -284,7 +284,7 @@ class Heartbeat:
     def _has_ended_here(self, worker: str) -> bool:
         c = workers.c
         here = (c.id == worker, c.host == self._row["host"], c.boot == self._row["boot"])
-        return any(not _is_alive(row.pid) for row in self._read(sa.select(c.pid).where(*here)))
+        return any(not is_alive(row.pid) for row in self._read(sa.select(c.pid).where(*here)))
 
     def _clock(self) -> sa.ColumnElement[float]:
         return now(self._database)
@@ -295,29 +295,3 @@ class Heartbeat:
     def _write(self, change: sa.Update) -> bool:
         """Returns True if it changed a row. Losing a heartbeat in a power failure is harmless."""
         return self._database.write(lambda connection: connection.execute(change).rowcount > 0, lasting=False)
-
-
-def _boot() -> str:
-    """Returns the same value for two processes that see each other's pids."""
-    try:
-        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{start}/{os.stat('/proc/self/ns/pid').st_ino}"
-    except OSError:
-        return socket.gethostname()
-
-
-def _is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (OSError, IndexError):
-        return False

@@ -86,6 +86,12 @@ def _third(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {runs.name} ADD COLUMN {column}")
 
 
+def _fourth(connection: sa.Connection) -> None:
+    """Adds the column of what reconciling needs. Intents of older versions have nothing there."""
+    if not _has_column(connection, intents.c.detail):
+        connection.exec_driver_sql(f"ALTER TABLE {intents.name} ADD COLUMN {intents.c.detail.name} TEXT")
+
+
 def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
     return column.name in {one["name"] for one in sa.inspect(connection).get_columns(column.table.name)}
 
@@ -103,7 +109,7 @@ def _hold_what_is_waited_for(connection: sa.Connection) -> None:
         connection.execute(insert_into(connection, background).on_conflict_do_nothing(), rows)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_first, _second, _third)
+MIGRATIONS: tuple[Migration, ...] = (_first, _second, _third, _fourth)
 assert len(MIGRATIONS) == VERSION
 
 

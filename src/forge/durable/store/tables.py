@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 3  # of these tables; a database with a higher one is refused
+VERSION = 4  # of these tables; a database with a higher one is refused
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
 
@@ -161,6 +161,7 @@ intents = sa.Table(
     sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("call", Text, primary_key=True),  # a call that must not be repeated, and is about to begin
     sa.Column("attempt", sa.Text, nullable=False),
+    sa.Column("detail", Json),  # what the tool's `reconcile` needs, if it has one
 )
 
 files = sa.Table(

@@ -132,7 +132,8 @@ def _make_function_tool(function: Any, options: Any, fields: dict[str, Any]) -> 
 
 
 def _fields_of(spec: ToolSpec) -> dict[str, Any]:
-    return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in LATE}
+    """Returns the fields for another process. `reconcile` stays: the worker itself asks it."""
+    return {f.name: getattr(spec, f.name) for f in dataclasses.fields(spec) if f.name not in (*LATE, "reconcile")}
 
 
 def _make_spec(fields: dict[str, Any]) -> ToolSpec:

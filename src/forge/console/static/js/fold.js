@@ -139,6 +139,7 @@ const ADDING = {
         dropDrafts(fold, branch);
         const known = branch.calls.get(event.call.id);
         if (known && known.state === "waiting") return resumed(fold, known, event);
+        if (known?.reconciled && known.state === "running") return fold.touch(known);
         const item = {
             kind: "call",
             n: entry.n,
@@ -152,6 +153,7 @@ const ADDING = {
             output: "",
             outputSize: 0,
             progress: null,
+            reconciled: null,
             asked: null,
             answered: null,
             result: null,
@@ -221,6 +223,11 @@ const ADDING = {
         const item = called(fold, branch, entry);
         item.state = event.result?.is_error ? "failed" : "done";
         resulted(fold, item, entry, event);
+    },
+    tool_reconciled(fold, branch, entry, event) {
+        const item = called(fold, branch, entry);
+        item.reconciled = { at: event.ts, state: event.state, reason: event.reason };
+        fold.touch(item);
     },
     turn_finished(fold, branch, entry, event) {
         think(branch, event.ts);

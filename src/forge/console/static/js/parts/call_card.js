@@ -83,7 +83,7 @@ function summaryOf(item) {
 
 function makeBody(item, source, body) {
     const places = {};
-    for (const name of ["given", "asked", "progress", "output", "below", "result", "actions"])
+    for (const name of ["given", "asked", "reconciled", "progress", "output", "below", "result", "actions"])
         body.append((places[name] = h("div", {})));
     const whole = (pick) => async () => asText(pick((await get(`${source.base}/events/${item.argumentsCut}`)).event));
     const isCut = item.argumentsCut !== null;
@@ -96,6 +96,7 @@ function makeBody(item, source, body) {
 
     function update() {
         showQuestion();
+        redraw(places.reconciled, item.reconciled ? reconciledLine(item.reconciled) : null);
         redraw(places.progress, item.progress && item.state === "running" ? progressLine(item.progress) : null);
         if (item.output && !output) {
             output = textView(item.output, {
@@ -216,6 +217,18 @@ function askedLine(item) {
     if (!item.asked.origins?.length) return line;
     const origins = item.asked.origins.slice(0, MOST_ORIGINS).map((one) => h("li", {}, markedText(String(one))));
     return h("div", {}, line, h("ul", { class: "traces" }, origins));
+}
+
+const RECONCILED = {
+    done: "the call took effect, and its result is used",
+    not_done: "the call took no effect, so it runs now",
+    unknown: "the tool cannot find out, so the call does not run again",
+};
+
+/** What the tool said about a call whose worker was lost. */
+function reconciledLine({ state, reason }) {
+    const words = RECONCILED[state] ?? brief(String(state), 40);
+    return h("p", { class: "muted reconciled" }, `Its worker was lost: ${words}.`, reason ? ` ${brief(reason, 300)}` : "");
 }
 
 function progressLine({ title, data }) {
