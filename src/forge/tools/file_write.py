@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
+from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
+from forge.tools.file_parts.reconcile_files import note_changes, reconcile_changes
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
@@ -61,7 +63,16 @@ class FileWrite(
         )
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        return await preview_change(ctx, lambda draft: plan(draft, arguments["path"], arguments["content"]))
+        return await preview_change(ctx, self._plan(arguments))
+
+    def _plan(self, arguments: Mapping[str, Any]) -> Callable[[Draft], WriteOutcome]:
+        return lambda draft: plan(draft, arguments["path"], arguments["content"])
+
+    def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        return note_changes(ctx, self._plan(arguments))
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        return await reconcile_changes(ctx)
 
 
 def plan(draft: Draft, path: str, content: str) -> WriteOutcome:

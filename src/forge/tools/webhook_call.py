@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
@@ -64,3 +66,8 @@ class WebhookCall(
         if answer.location:
             data["location"] = answer.location
         return ToolResult(for_llm=result.for_llm, title=result.title, data=data, attachments=result.attachments)
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        from forge.network.idempotency_key import reconcile_request
+
+        return reconcile_request(self.idempotency_header, "POST", ctx, arguments["headers"] or {})

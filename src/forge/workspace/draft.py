@@ -8,6 +8,7 @@ import stat
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
@@ -187,6 +188,16 @@ class Draft:
             if file.before is not None and file.after is not None and _is_changed(file):
                 yield file.location, file.before, file.after
 
+    def digest_changes(self) -> dict[str, tuple[str, str]] | None:
+        """Returns the digests before and after, by path, of the files that change; None if there are links among them.
+
+        The digest of no file is empty.
+        """
+        changed = [file for file in self._files.values() if _is_changed(file)]
+        if any(file.kind not in ("file", "") or file.link is not None for file in changed):
+            return None
+        return {file.location.shown: (digest_content(file.before), digest_content(file.after)) for file in changed}
+
     @property
     def is_empty(self) -> bool:
         """True if all files are already as planned."""
@@ -305,6 +316,11 @@ def _diff_file(old: _DraftFile, new: _DraftFile) -> str:
     except ToolError:
         sizes = f"{len(old.before or b''):,} to {len(new.after or b''):,} bytes"
         return f"Binary file {new.location.shown} changes from {sizes}\n"
+
+
+def digest_content(content: bytes | None) -> str:
+    """Returns the digest of a file's content; empty: there is no file."""
+    return "" if content is None else sha256(content).hexdigest()
 
 
 def _not_a_file_error(file: _DraftFile) -> ToolError:

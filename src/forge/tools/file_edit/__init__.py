@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from forge.core.arguments.checks import as_text, read
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
 from forge.tools.file_parts.or_null import OrNull
+from forge.tools.file_parts.reconcile_files import note_changes, reconcile_changes
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.tools.file_edit.find_text import Match
@@ -76,8 +78,17 @@ class FileEdit(
         return _answer(edited, draft.diff())
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        return await preview_change(ctx, self._plan(arguments))
+
+    def _plan(self, arguments: Mapping[str, Any]) -> Callable[[Draft], EditOutcome]:
         wanted = _collect_edits(*(arguments[key] for key in ("old_text", "new_text", "replace_all", "edits")))
-        return await preview_change(ctx, lambda draft: plan(draft, arguments["path"], wanted))
+        return lambda draft: plan(draft, arguments["path"], wanted)
+
+    def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        return note_changes(ctx, self._plan(arguments))
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        return await reconcile_changes(ctx)
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         parser = self._signature.parser(self.spec)

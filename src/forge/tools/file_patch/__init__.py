@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools.file_parts.change_files import change_files, preview_change
 from forge.tools.file_parts.listing import printable
 from forge.tools.file_parts.or_null import OrNull
+from forge.tools.file_parts.reconcile_files import note_changes, reconcile_changes
 from forge.tools.file_write import encode_content
 
 if TYPE_CHECKING:  # they load what only a change needs
@@ -69,8 +71,17 @@ class FilePatch(
         return _paths(self._operations(arguments))
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
+        return await preview_change(ctx, self._plan(arguments))
+
+    def _plan(self, arguments: Mapping[str, Any]) -> Callable[[Draft], object]:
         operations = self._operations(arguments)
-        return await preview_change(ctx, lambda draft: plan(draft, operations))
+        return lambda draft: plan(draft, operations)
+
+    def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        return note_changes(ctx, self._plan(arguments))
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        return await reconcile_changes(ctx)
 
     async def run(
         self,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
+from forge.core.reconcile import Reconciled
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
@@ -51,6 +53,12 @@ class HttpRequest(
         bounds = Bounds(connect=min(10.0, timeout), read=timeout, total=timeout, size=self.max_bytes)
         answer = await send_request(ctx, method, url, headers=sent, body=content, limits=bounds)
         return build_result(answer)
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        from forge.network.idempotency_key import reconcile_request
+
+        sent, _ = _prepare_request(arguments["headers"] or {}, arguments["body"], arguments["json"])
+        return reconcile_request(self.idempotency_header, arguments["method"], ctx, sent)
 
 
 def build_result(answer: Any) -> ToolResult:
