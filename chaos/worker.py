@@ -105,7 +105,8 @@ def agent() -> Agent:
 async def main(database: str, settings: dict[str, Any]) -> None:
     workspace = Path(settings.pop("workspace"))
     if settings.pop("far", False):
-        heartbeats._boot = lambda: uuid4().hex  # as if on a machine of its own: nobody sees that its process has ended
+        # as if on a machine of its own: nobody sees that its process has ended
+        heartbeats.find_boot = lambda: uuid4().hex
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with Worker(database, [for_stored_runs(agent(), Scope(workspace=workspace))], **settings) as worker:

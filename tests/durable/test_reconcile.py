@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-from collections.abc import Awaitable, Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, cast
 
 import pytest
 import sqlalchemy as sa
@@ -23,10 +24,10 @@ from forge.durable.store.processes import has_ended, mark_process
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import intents, versions
 from forge.permissions.answers import Answer, approve_all
+from forge.permissions.gate import nobody
 from forge.permissions.request import PermissionRequest
-from tests.durable.working import ended, rested, script, told, working
+from tests.durable.working import ended, rested, script, working
 
-Says = Callable[..., Reconciled | Awaitable[Reconciled]]
 LATER = "0/1/1"  # the mark of a process on another machine
 
 
@@ -41,97 +42,67 @@ def _ended_mark() -> str:
     return mark
 
 
-def transferring(says: Any, ran: list[str], **options: Any) -> Any:
-    @tool(permissions={"write"}, reconcile=says, **options)
+class Case(NamedTuple):
+    """A call that a lost worker had begun."""
+
+    says: Any  # the tool's `reconcile`
+    mark: str | None = None  # of the lost process; None: one that has ended
+    detail: Literal["new", "none", "other"] = "new"
+    given: Mapping[str, Any] | None = None  # the arguments that a person made of it
+    options: Mapping[str, Any] = {}
+
+
+class TakenOver(NamedTuple):
+    """What came of the calls, by name."""
+
+    run: RunInfo
+    told: Mapping[str, str]
+    states: Mapping[str, str]
+    ran: Counter[str]
+    events: list[dict[str, Any]]
+    unknown: int
+
+
+def make_tool(name: str, case: Case, ran: Counter[str]) -> Tool:
+    if isinstance(case.says, Tool):
+        return case.says
+
+    @tool(name=name, permissions={"write"}, reconcile=case.says, **case.options)
     def transfer(to: str, amount: int = 1) -> str:
         """Transfer money."""
-        ran.append(to)
+        ran[name] += 1
         return f"sent to {to}"
 
     return transfer
 
 
-async def take_over(
-    database: str,
-    place: Path,
-    transfer: Tool,
-    *,
-    mark: str | None = None,
-    detail: Literal["new", "none", "other"] = "new",
-    approve: Any = approve_all,
-    steps: Any = None,
-    given: Mapping[str, Any] | None = None,
-) -> tuple[RunInfo, list[str], list[dict[str, Any]], int]:
-    """Runs a segment whose earlier attempt stored the intent of one call and was lost; the run, what the model was
-    told, the events, and how many calls stayed unknown.
-    """
-    call = ToolCall("transfer", {"to": "ada"}, "t")
+async def take_over(database: str, place: Path, cases: Mapping[str, Case], approve: Any = approve_all) -> TakenOver:
+    """Runs a segment whose earlier attempt stored the intents of these calls and was lost."""
+    ran: Counter[str] = Counter()
+    tools = {name: make_tool(name, case, ran) for name, case in cases.items()}
+    calls = {name: ToolCall(name, {"to": "ada"}, name) for name in cases}
     with RunStore(database) as store:
         store.prepare()
         starter = Starter(store)
         starter.start(store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),))))
         store.begin_attempt("r", 1, "lost", "first")
-        ctx = ToolContext(call, transfer, transfer.parse(given or call.arguments))
-        noted = dict(await describe_intent(ctx) or {})
-        noted["process"] = _ended_mark() if mark is None else mark
-        if detail == "other":
-            noted["arguments"] = "others"
-        store.record_intent("r", 1, "first", "t", noted if detail != "none" else None)
+        for name, case in cases.items():
+            ctx = ToolContext(calls[name], tools[name], tools[name].parse(case.given or {"to": "ada"}))
+            noted = dict(await describe_intent(ctx) or {})
+            noted["process"] = _ended_mark() if case.mark is None else case.mark
+            if case.detail == "other":
+                noted["arguments"] = "others"
+            store.record_intent("r", 1, "first", name, noted if case.detail != "none" else None)
         starter.close()
-    agent = Agent(script(call, "over"), tools=[transfer], approve=approve, **({"steps": steps} if steps else {}))
+    agent = Agent(script([*calls.values()], "over"), tools=[*tools.values()], approve=approve)
     agent.secrets.add("bank-password-123")
     async with working(database, agent, place) as worker:
-        run = await (rested(worker) if approve is None else ended(worker))
-        events = [event for _, event in worker.store.events("r")]
-        return run, told(worker), events, worker.engine.counters.unknown
-
-
-def states(events: list[dict[str, Any]]) -> list[str]:
-    return [event["state"] for event in events if event["event"] == "tool_reconciled"]
-
-
-async def test_what_was_done_is_not_run_again_and_its_result_is_used(database: str, tmp_path: Path) -> None:
-    ran: list[str] = []
-    asked: list[Any] = []
-
-    def find(key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
-        asked.append((key, dict(arguments), ctx.spec.name))
-        return Reconciled.done("receipt 12, paid with bank-password-123", "the bank has it")
-
-    run, heard, events, unknown = await take_over(database, tmp_path, transferring(find, ran))
-    assert (run.status, ran, unknown) == ("finished", [], 0)
-    assert len(heard) == 1
-    assert heard[0].startswith("receipt 12, paid with ")
-    assert "bank-password" not in heard[0], "the result passes the same steps as any other"
-    assert asked == [("r/r.1/t", {"to": "ada", "amount": 1}, "transfer")]
-    assert states(events) == ["done"]
-    assert [event["event"] for event in events if event["event"].startswith("tool_call")] == [
-        "tool_call_start",
-        "tool_call_end",
-    ]
-
-
-async def test_a_result_that_is_found_is_bounded_and_labelled(sqlite: str, tmp_path: Path) -> None:
-    long = "x" * 400_000
-    transfer = transferring(lambda key, arguments: Reconciled.done(long), [], trust="untrusted")
-    _, heard, _, _ = await take_over(sqlite, tmp_path, transfer)
-    assert len(heard[0]) < len(long) / 2
-    with RunStore(sqlite) as store:
-        (message,) = [one for one in store.messages("r") if one.role == "tool"]
-        assert "transfer" in str(message.extra)
-
-
-async def test_what_was_not_done_runs_once(database: str, tmp_path: Path) -> None:
-    ran: list[str] = []
-    run, heard, events, unknown = await take_over(
-        database, tmp_path, transferring(lambda key, arguments: Reconciled.not_done(), ran)
-    )
-    assert (run.status, ran, heard, unknown) == ("finished", ["ada"], ["sent to ada"], 0)
-    assert states(events) == ["not_done"]
-    with RunStore(database) as store:
-        row = store.database.read(lambda connection: connection.execute(sa.select(intents)).one())
-    assert row.attempt != "first", "the intent belongs to the attempt that ran it"
-    assert row.detail["process"] == mark_process()
+        run = await (rested(worker) if approve is nobody else ended(worker))
+        said = [message for message in worker.store.messages("r") if message.role == "tool"]
+        events = [event for _, event in worker.store.events("r", limit=10_000)]
+        told = {message.call_id: message.text for message in said}
+        states = {one["call"]["name"]: one["state"] for one in events if one["event"] == "tool_reconciled"}
+        return TakenOver(run, told, states, ran, events, worker.engine.counters.unknown)
 
 
 async def _hang(key: str, arguments: Mapping[str, Any]) -> Reconciled:
@@ -147,75 +118,93 @@ def _fail(key: str, arguments: Mapping[str, Any]) -> Reconciled:
     raise OSError("the bank is closed; bank-password-123")
 
 
-@pytest.mark.parametrize(
-    ("says", "reason"),
-    [
-        (lambda key, arguments: Reconciled.unknown("two transfers look like it"), "two transfers look like it"),
-        (_fail, "reconcile failed: OSError: the bank is closed"),
-        (_hang, "reconcile gave no answer within 0.05 s"),
-        (_cancel, "reconcile cancelled itself"),
-        (lambda key, arguments: "done", "reconcile returned str instead of Reconciled"),
-        (lambda key, arguments: None, "reconcile returned NoneType instead of Reconciled"),
-        (lambda key, arguments: Reconciled("perhaps"), "reconcile returned the state 'perhaps'"),  # type: ignore[arg-type]
-        (lambda key, arguments: Reconciled.done(ToolResult.started("x")), "work that is still under way"),
-        (lambda key: Reconciled.done(), "reconcile failed"),
-    ],
-    ids=["unknown", "raises", "hangs", "cancels", "text", "nothing", "state", "pending", "signature"],
-)
-async def test_what_is_not_sure_is_unknown_and_the_reason_is_said(
-    sqlite: str, tmp_path: Path, says: Says, reason: str, monkeypatch: pytest.MonkeyPatch
+def _not_done(key: str, arguments: Mapping[str, Any]) -> Reconciled:
+    return Reconciled.not_done()
+
+
+def _find(key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+    return Reconciled.done(
+        f"{key} {sorted(arguments.items())} {ctx.spec.name}, paid with bank-password-123", "the bank has it"
+    )
+
+
+class Transfer(Tool, permissions={"write"}):
+    """Transfer money, and note the balance before."""
+
+    async def run(self, to: str) -> str:
+        return f"sent to {to}"
+
+    def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        return {"balance": 100}
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        return Reconciled.done(f"the balance was {ctx.noted['balance']}")
+
+
+SETTLED = {
+    "found": Case(_find),
+    "changed": Case(_find, given={"to": "ada", "amount": 7}),
+    "long": Case(lambda key, arguments: Reconciled.done("x" * 400_000), options={"trust": "untrusted"}),
+    "transfer": Case(Transfer()),
+    "not_done": Case(_not_done),
+    "later_pid": Case(_not_done, mark=f"{mark_process().rpartition('/')[0]}/0"),
+    "final": Case(lambda key, arguments: Reconciled.not_done(final=True), mark=LATER),
+}
+UNSURE = {
+    "says_so": (Case(lambda key, arguments: Reconciled.unknown("two look like it")), "two look like it"),
+    "raises": (Case(_fail), "reconcile failed: OSError: the bank is closed"),
+    "hangs": (Case(_hang), "reconcile gave no answer within 1 s"),
+    "cancels": (Case(_cancel), "reconcile cancelled itself"),
+    "text": (Case(lambda key, arguments: "done"), "reconcile returned str instead of Reconciled"),
+    "nothing": (Case(lambda key, arguments: None), "reconcile returned NoneType instead of Reconciled"),
+    "state": (Case(lambda key, arguments: Reconciled(cast(Any, "perhaps"))), "the state 'perhaps'"),
+    "pending": (Case(lambda key, arguments: Reconciled.done(ToolResult.started("x"))), "still under way"),
+    "signature": (Case(lambda key: Reconciled.done()), "reconcile failed"),
+    "elsewhere": (Case(_not_done, mark=LATER), "may still be running it"),
+    "no_mark": (Case(_not_done, mark=""), "may still be running it"),
+    "this_process": (Case(_not_done, mark=mark_process(), options={"isolate": False}), "sent to ada"),
+    "older": (Case(_not_done, detail="none"), "may still be running it"),
+    "other": (Case(_find, detail="other"), "in another way now"),
+    "cannot": (Case(None, detail="none"), "may have taken effect"),
+}
+
+
+async def test_a_call_of_a_lost_worker_is_settled_by_its_tool(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconciling, "SECONDS", 0.05 if says is _hang else 30.0)
-    ran: list[str] = []
-    run, heard, events, unknown = await take_over(sqlite, tmp_path, transferring(says, ran))
-    assert (run.status, ran, unknown) == ("finished", [], 1)
-    assert "its state is unknown" in heard[0]
-    assert reason in heard[0]
-    assert "bank-password" not in heard[0] + str(events)
-    assert states(events) == ["unknown"]
+    monkeypatch.setattr(reconciling, "SECONDS", 1.0)
+    unsure = {name: case for name, (case, _) in UNSURE.items()} if database.startswith("sqlite") else {}
+    found = await take_over(database, tmp_path, {**SETTLED, **unsure})
+    assert found.run.status == "finished"
+    _check_settled(found)
+    if unsure:
+        _check_unsure(found)
 
 
-@pytest.mark.parametrize(
-    "lost",
-    [
-        pytest.param({"mark": LATER}, id="on another machine"),
-        pytest.param({"mark": ""}, id="of a system that tells too little"),
-        pytest.param({"mark": f"{mark_process().rpartition('/')[0].rpartition('/')[0]}/1/0"}, id="ended", marks=[]),
-        pytest.param({"detail": "none"}, id="of an older version"),
-        pytest.param({"detail": "other"}, id="with other arguments"),
-    ],
-)
-async def test_not_done_counts_only_if_the_earlier_worker_has_certainly_ended(
-    sqlite: str, tmp_path: Path, lost: dict[str, Any], request: pytest.FixtureRequest
-) -> None:
-    ran: list[str] = []
-    transfer = transferring(lambda key, arguments: Reconciled.not_done(), ran)
-    _, heard, _, unknown = await take_over(sqlite, tmp_path, transfer, **lost)
-    if request.node.callspec.id == "ended":  # the twin: the pid is another process now
-        assert (ran, unknown) == (["ada"], 0)
-    else:
-        assert (ran, unknown) == ([], 1)
-        assert "its state is unknown" in heard[0]
+def _check_settled(found: TakenOver) -> None:
+    told = found.told
+    assert told["found"].startswith("r/r.1/found [('amount', 1), ('to', 'ada')] found, paid with ")
+    assert "('amount', 7)" in told["changed"], "the arguments that a person made of it"
+    assert len(told["long"]) < 200_000, "a result that is found is limited like any other"
+    assert told["transfer"] == "the balance was 100"
+    assert told["not_done"] == told["later_pid"] == told["final"] == "sent to ada"
+    assert {name: found.ran[name] for name in SETTLED if found.ran[name]} == {"not_done": 1, "later_pid": 1, "final": 1}
+    assert {found.states[name] for name in ("found", "changed", "long", "transfer")} == {"done"}
+    assert {found.states[name] for name in ("not_done", "later_pid", "final")} == {"not_done"}
+    assert "bank-password" not in str(told) + str(found.events)
+    for kind in ("tool_call_start", "tool_call_end"):
+        assert sum(one["event"] == kind and one["call"]["id"] == "found" for one in found.events) == 1
 
 
-async def test_a_final_answer_counts_wherever_the_earlier_worker_is(sqlite: str, tmp_path: Path) -> None:
-    ran: list[str] = []
-    transfer = transferring(lambda key, arguments: Reconciled.not_done(final=True), ran)
-    _, heard, _, unknown = await take_over(sqlite, tmp_path, transfer, mark=LATER)
-    assert (ran, heard, unknown) == (["ada"], ["sent to ada"], 0)
-
-
-async def test_arguments_that_a_person_changed_are_those_that_the_tool_is_asked_about(
-    sqlite: str, tmp_path: Path
-) -> None:
-    asked: list[Any] = []
-
-    def find(key: str, arguments: Mapping[str, Any]) -> Reconciled:
-        asked.append(dict(arguments))
-        return Reconciled.done("sent")
-
-    await take_over(sqlite, tmp_path, transferring(find, []), given={"to": "ada", "amount": 7})
-    assert asked == [{"to": "ada", "amount": 7}]
+def _check_unsure(found: TakenOver) -> None:
+    for name, (_, reason) in UNSURE.items():
+        assert reason in found.told[name], name
+        if name != "this_process":  # its twin: no call of it runs here any more
+            assert "its state is unknown" in found.told[name]
+            assert not found.ran[name]
+    assert found.unknown == len(UNSURE) - 1
+    assert "cannot" not in found.states
+    assert "The tool was asked" not in found.told["cannot"]
 
 
 async def test_a_call_that_the_gate_now_lets_through_with_other_arguments_does_not_run(
@@ -224,49 +213,22 @@ async def test_a_call_that_the_gate_now_lets_through_with_other_arguments_does_n
     async def edit(request: PermissionRequest) -> Answer:
         return Answer("once", arguments={"to": "eve", "amount": 1})
 
-    ran: list[str] = []
-    transfer = transferring(lambda key, arguments: Reconciled.not_done(), ran)
-    _, heard, _, _ = await take_over(sqlite, tmp_path, transfer, approve=edit)
-    assert ran == []
-    assert "its state is unknown" in heard[0]
+    found = await take_over(sqlite, tmp_path, {"send": Case(_not_done)}, edit)
+    assert not found.ran
+    assert "its state is unknown" in found.told["send"]
 
 
 async def test_a_call_that_a_person_must_approve_is_not_run_without(sqlite: str, tmp_path: Path) -> None:
-    ran: list[str] = []
-    transfer = transferring(lambda key, arguments: Reconciled.not_done(), ran)
-    run, *_ = await take_over(sqlite, tmp_path, transfer, approve=None)
-    assert (run.status, ran) == ("waiting", [])
-
-
-async def test_a_class_may_note_what_it_must_know_later(sqlite: str, tmp_path: Path) -> None:
-    class Transfer(Tool, permissions={"write"}):
-        """Transfer money."""
-
-        async def run(self, to: str) -> str:
-            return f"sent to {to}"
-
-        def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
-            return {"balance": 100}
-
-        async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
-            return Reconciled.done(f"the balance was {ctx.noted['balance']}")
-
-    assert Transfer().reconciles
-    _, heard, _, _ = await take_over(sqlite, tmp_path, Transfer())
-    assert heard == ["the balance was 100"]
-
-
-async def test_a_tool_without_one_is_unknown_as_before(sqlite: str, tmp_path: Path) -> None:
-    ran: list[str] = []
-    _, heard, events, unknown = await take_over(sqlite, tmp_path, transferring(None, ran), detail="none")
-    assert (ran, unknown, states(events)) == ([], 1, [])
-    assert "The tool was asked" not in heard[0]
+    found = await take_over(sqlite, tmp_path, {"send": Case(_not_done)}, nobody)
+    assert found.run.status == "waiting"
+    assert not found.ran
 
 
 def test_a_reconcile_that_is_no_function_is_refused() -> None:
     with pytest.raises(Exception, match="must be a function of a key and arguments"):
-        transferring("done", [])
-    assert transferring(_fail, []).reconciles
+        make_tool("send", Case("done"), Counter())
+    assert make_tool("send", Case(_fail), Counter()).reconciles
+    assert not make_tool("send", Case(None), Counter()).reconciles
 
 
 def test_a_process_has_ended_only_if_that_is_certain() -> None:
