@@ -25,7 +25,7 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.approval import stored_approval
-from forge.durable.store import heartbeats
+from forge.durable.store import processes
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.request import PermissionRequest
@@ -106,7 +106,7 @@ async def main(database: str, settings: dict[str, Any]) -> None:
     workspace = Path(settings.pop("workspace"))
     if settings.pop("far", False):
         # as if on a machine of its own: nobody sees that its process has ended
-        heartbeats.find_boot = lambda: uuid4().hex
+        processes.find_boot = lambda: uuid4().hex
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     async with Worker(database, [for_stored_runs(agent(), Scope(workspace=workspace))], **settings) as worker:

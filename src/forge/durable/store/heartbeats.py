@@ -14,8 +14,9 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from forge.durable.store import processes
 from forge.durable.store.database import Database
-from forge.durable.store.processes import find_boot, is_alive
+from forge.durable.store.processes import is_alive
 from forge.durable.store.tables import Json, Text
 from forge.workspace.state.store import StoreError
 
@@ -160,7 +161,7 @@ class Heartbeat:
         self._database = Database(url, patience=0, connections=CONNECTIONS)
         self._row = {
             "host": socket.gethostname(),
-            "boot": find_boot(),
+            "boot": processes.find_boot(),
             "pid": os.getpid(),
             "queues": list(queues),
             "offers": list(offers),
