@@ -19,12 +19,10 @@ from forge.agent.instructions import DepsT, Instructions, call_instructions, che
 from forge.agent.limits import Limits
 from forge.agent.loop import may_run_again, run_loop
 from forge.agent.output import Structured
-from forge.agent.quarantine import read_in_quarantine
 from forge.agent.result import OutputT, RunResult, check_output
 from forge.agent.run import LoopSettings
 from forge.agent.run_checks import DeclaredDeps, OpenAgent, check_no_loop, check_session
 from forge.agent.shown_results import ContextRules, make_store
-from forge.agent.subagent import AgentType, Task
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed
 from forge.core.context import Scope, new_session
@@ -50,6 +48,8 @@ from forge.tools.run_code import enter_code_mode
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
+
+    from forge.agent.subagent import AgentType
 else:
     TypeForm = type
 
@@ -166,6 +166,8 @@ class Agent(Generic[OutputT, DepsT]):
             error = explain_unavailable(spec)
             log.warning("%s. %s", error.message, error.suggestion)
         if agents is not None:
+            from forge.agent.subagent import Task  # loads what only sub-agents need
+
             self.registry.add(Task(lambda: self, agents))
         for one in (task_completion, ask_question, converse):
             found = self.registry.get(one.spec.name)
@@ -219,6 +221,8 @@ class Agent(Generic[OutputT, DepsT]):
         `task` is the tool that knows the types, by default the agent's own. Raises `ToolError` where there is no such
         type.
         """
+        from forge.agent.subagent import Task
+
         task = task if task is not None else self.registry.get("task")
         if not isinstance(task, Task):
             words = f"agent {self.name!r} was asked for a sub-agent, and has none"
@@ -366,6 +370,8 @@ class Agent(Generic[OutputT, DepsT]):
         of up to 200, or a flat model of these. Raises `ToolError` where the answer is anything else; its words contain
         nothing that the model wrote.
         """
+        from forge.agent.quarantine import read_in_quarantine
+
         return await read_in_quarantine(self.model_for(""), content, question, output, self.options)
 
     async def call(

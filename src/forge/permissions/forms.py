@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.plain_values import visible
@@ -63,11 +62,15 @@ def check_answer(form: Mapping[str, Any], content: Mapping[str, Any]) -> dict[st
     fields = form["properties"]
     if unknown := [key for key in content if key not in fields]:
         raise ToolError(f"there is no field {visible(unknown[0][:60])}")
+    from forge.core.arguments.schema import compile_parser  # only where a form is asked for
+
     return dict(compile_parser(ToolSpec(name="answer", description="", parameters=form))(content))
 
 
 def check_form(form: Mapping[str, Any]) -> None:
     """Raises `ToolError` for a schema that is not a flat form."""
+    from forge.core.arguments.schema import check_schema
+
     fields = form.get("properties")
     try:
         check_schema("answer", form)

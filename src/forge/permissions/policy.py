@@ -14,7 +14,8 @@ from forge.permissions.labels.conditions import CallLabels
 from forge.permissions.policy_files import LAYERS, RuleEntry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rule import PolicyError, Rule, read_rule
-from forge.permissions.target_forms import RepeatedTarget, TargetForm, UnseenTarget, read_target_forms
+from forge.permissions.target_forms import read_target_forms
+from forge.permissions.targets.form import TargetForm
 
 __all__ = [
     "Decision",
@@ -125,7 +126,7 @@ class Rules:
         for rule in reversed(self.rules):
             if form is not None and not rule.matches(form):
                 continue
-            if not rule.target and isinstance(form, RepeatedTarget):
+            if not rule.target and form is not None and form.is_repeated:
                 return perhaps
             words = f"the rule `{rule.text}` ({rule.where})"
             ruling = Ruling(rule.decision, words, rule.text, conditions=rule.conditions)
@@ -223,11 +224,9 @@ def _make_rules(entries: Iterable[RuleEntry], otherwise: Decision | None = None)
 
 
 def _final_ruling(ruling: Ruling | None, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
-    if ruling is not None and isinstance(form, UnseenTarget) and ruling.decision is Decision.DENY:
-        name = form.words.partition(" ")[0]
-        return Ruling(
-            Decision.ASK, f"{name} may start a program that {ruling.reason} denies", ruling.rule, ruling.layer
-        )
+    if ruling is not None and form is not None and form.starter and ruling.decision is Decision.DENY:
+        words = f"{form.starter} may start a program that {ruling.reason} denies"
+        return Ruling(Decision.ASK, words, ruling.rule, ruling.layer)
     return ruling or _ruling_without_match(form, permission)
 
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.shell import commands
 from forge.permissions.targets import PATHS, Opaque, hosts, identity
 
 MOST_SESSIONS = 1_000  # whose answers are remembered
@@ -141,6 +140,8 @@ def _host(target: str) -> tuple[Hashable, str]:
 
 
 def _command(line: str) -> tuple[Hashable, str]:
+    from forge.permissions.shell import commands  # loads what reads shell lines
+
     words = list(commands.split_literal(line)[0].words) if commands.is_simple(line) else []
     known = _first_words(words) if words else 0
     if known and not any(map(_starts_or_writes, words)):

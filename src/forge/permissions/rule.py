@@ -14,8 +14,9 @@ from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.conditions import CONDITIONS, CallLabels
 from forge.permissions.request import Decision
-from forge.permissions.target_forms import TargetForm, UnseenTarget, read_target_forms
+from forge.permissions.target_forms import read_target_forms
 from forge.permissions.targets import PATHS, hosts, paths
+from forge.permissions.targets.form import TargetForm
 
 SYNTAX = (
     'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET] [CONDITION …], like "deny execute rm *", "allow tool:http_*"'
@@ -206,7 +207,7 @@ def _fits(rule: Rule, example: str) -> Iterator[bool]:
         if rule.decision is Decision.ALLOW:  # only what has a default can be allowed
             yield all(rule.matches(form) for form in readings if form.by_default)
         else:
-            yield any(rule.matches(form) for form in readings if not isinstance(form, UnseenTarget))
+            yield any(rule.matches(form) for form in readings if not form.starter)
 
 
 def _read_decision(action: str, rule: str, where: str) -> Decision:
