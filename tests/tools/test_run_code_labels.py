@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forge import Agent, Answer, PermissionRequest, Scripted, ToolCall, rules, tool
+from forge.tools.run_code.data_flow import read_flow
 
 sent: list[str] = []
 
@@ -80,13 +81,78 @@ async def test_a_value_that_is_written_in_the_script_or_came_before_does_not(cod
     assert sent == ["team@home.example"]
 
 
-async def test_what_the_person_said_may_be_computed_too():
-    code = "page = await fetch_page('https://shop.example')\nawait post('@'.join(['team', 'home.example']))"
-    asked, _ = await run_script(code, prompt="Tell team@home.example what is new.")
-    assert not asked
-    assert sent == ["team@home.example"]
-    asked, _ = await run_script(code)
+LAUNDERED = {
+    "dict": "d = {'to': page.split()[5]}\nto = d['to']",
+    "f-string": "to = f'x{page[3]}'",
+    "join": "to = ''.join(reversed(page))",
+    "loop": "to = ''\nfor c in page:\n    to += c",
+    "comprehension": "to = [w for w in page.split() if 'live' in w][0][::-1]",
+    "dict comprehension": "to = list({w: 1 for w in page.split()})[2] + 'x'",
+    "function": "def turn(text):\n    return text[::-1]\nto = turn(page)",
+    "nested function": (
+        "def turn(text):\n    return text[::-1]\ndef twice(text):\n    return turn(text) * 2\nto = twice(page)"
+    ),
+    "keyword": "def turn(a, text='x'):\n    return a + text[::-1]\nto = turn('y', text=page)",
+    "lambda": "to = sorted(page.split(), key=lambda w: len(w))[-1][::-1]",
+    "slice": "to = page[8:20][::-1]",
+    "ord and chr": "to = ''.join(chr(ord(c) + 1) for c in page)",
+    "a list that is changed": "parts = []\nparts.append(page[:9])\nto = parts[0] + '!'",
+    "an alias that is changed": "parts = []\nother = parts\nother.append(page[:9])\nto = parts[0] + '!'",
+    "an item that is changed": "d = {'a': []}\ninner = d['a']\ninner.append(page[:9])\nto = d['a'][0] + '!'",
+    "a function that changes its argument": (
+        "def fill(where, what):\n    where.append(what)\nparts = []\nfill(parts, page[:9])\nto = parts[0] + '!'"
+    ),
+    "unpacking": "first, *rest = page.split()\nto = rest[0] + '!'",
+    "walrus": "if (found := page[:9]):\n    pass\nto = found + '!'",
+    "condition": "to = ''\nif 'Welcome' in page:\n    to = 'a' * 5 + '@x.example'",
+    "bit by bit": (
+        "to = ''\nfor c in page[:9]:\n    for guess in 'abcdefghijklmnopqrstuvwxyzW':\n"
+        "        if guess == c:\n            break\n    to += guess"
+    ),
+    "counting": "n = 0\nwhile True:\n    n += 1\n    if n > len(page):\n        break\nto = 'x' * n",
+    "exception": "to = 'a' * 3\ntry:\n    int(page[0])\nexcept ValueError:\n    to = 'b' * 4",
+    "print": "import json\nto = json.loads(json.dumps({'a': page[:9]}))['a'] + '!'",
+    "conditional expression": "to = 'ab' * (3 if 'Welcome' in page else 5)",
+    "early return": (
+        "def pick():\n    n = 4\n    if 'Welcome' in page:\n        return 'ab' * n\n    return 'cd' * n\nto = pick()"
+    ),
+    "not understood": "to = 'ab' * 3\nwhat = len\nclass A:\n    pass",
+}
+
+
+@pytest.mark.parametrize("how", LAUNDERED)
+def test_no_computation_launders_a_value(how):
+    code = f"page = await fetch_page('https://shop.example')\n{LAUNDERED[how]}\nawait post(to)"
+    flow = read_flow(code, {"fetch_page", "read_note", "post"})
+    assert flow is None or flow.find_sources("post", "to", 0) == {"fetch_page"}
+
+
+@pytest.mark.parametrize("how", ["ord and chr", "an alias that is changed", "bit by bit", "early return"])
+async def test_a_laundered_value_asks(how):
+    asked, _ = await run_script(f"page = await fetch_page('https://shop.example')\n{LAUNDERED[how]}\nawait post(to)")
+    assert not sent
     assert "computed by the script" in asked[0]
+
+
+TRUSTED = {
+    "another result": "to = (await read_note()).split()[-1].strip('.')",
+    "put together": "to = '@'.join(['team', 'home.example'])",
+    "a loop over trusted text": "to = ''\nfor word in (await read_note()).split():\n    to = word.strip('.')",
+    "a function": "def last(text):\n    return text.split()[-1].strip('.')\nto = last(await read_note())",
+    "beside a condition": (
+        "to = '@'.join(['team', 'home.example'])\nseen = 0\nfor line in page.split():\n    if 'x' in line:\n"
+        "        seen += 1\n        break"
+    ),
+    "a variable of the same list": "note = await read_note()\nwords = [page, 'x']\nto = note.split()[-1].strip('.')",
+}
+
+
+@pytest.mark.parametrize("how", TRUSTED)
+async def test_a_value_that_depends_on_nothing_untrusted_does_not_ask(how):
+    code = f"page = await fetch_page('https://shop.example')\n{TRUSTED[how]}\nawait post(to)"
+    asked, told = await run_script(code)
+    assert not asked, told
+    assert sent == ["team@home.example"]
 
 
 async def test_what_a_script_returns_keeps_the_label():

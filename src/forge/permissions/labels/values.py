@@ -36,7 +36,8 @@ class Value(NamedTuple):
 def find_values(spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None) -> list[Value]:
     """Returns the values of a call that say what it does to what: those that must not come from untrusted text.
 
-    Where a tool that only writes declares its target, its other arguments are content. Enumerated values name nothing.
+    Where a tool that only writes declares its target, its other arguments are content. Enumerated values, signs and
+    single letters name nothing.
     """
     if spec.name in DELEGATING:
         return []
@@ -49,7 +50,7 @@ def find_values(spec: ToolSpec, arguments: Mapping[str, Any], permission: Permis
             continue
         for text in _find_names(leaf, permission, is_command=argument in commands):
             value = Value(argument, fold(text), text)
-            if value.text:
+            if value.text.isdigit() or (len(value.text) > 1 and any(map(str.isalnum, value.text))):
                 found.setdefault(value[:2], value)
         if len(found) >= MOST_VALUES:
             break

@@ -140,7 +140,7 @@ class _Script:
     def __init__(self, ctx: ToolContext, tools: Mapping[str, ToolSpec], store: JournalStore, code: str) -> None:
         self._ctx, self._tools, self._store = ctx, tools, store
         self._journal: Journal | None = None
-        self._origins = ScriptOrigins(code, ctx.call.id)
+        self._origins = ScriptOrigins(code, ctx.call.id, tools)
         self._names: dict[str, list[str]] = {}  # of the parameters, by tool: a schema is read once in a script
 
     async def run(self, code: str, limits: ScriptLimits | None) -> ToolResult:
@@ -173,16 +173,16 @@ class _Script:
         arguments = {**dict(zip(names, call.values, strict=False)), **call.named}
         if not is_flat(arguments):
             arguments = plain(arguments)
-        self._origins.note_arguments(arguments)
+        self._origins.note_arguments(call.function, names, arguments)
         result = self._journal.find(call.number, spec.name, arguments)
         if result is None:
             result = await self._ctx.run_tool(spec.name, arguments, number=call.number)
             if result.failure is not None and isinstance(result.failure.cause, Waiting):
                 raise result.failure.cause
             self._journal.keep(call.number, spec.name, arguments, result)
-            self._origins.note_result(result)
+            self._origins.note_result(call.function, result)
         else:
-            self._origins.note_stored(result)
+            self._origins.note_stored(call.function, result)
         if result.failure is not None:
             raise CallFailed(_EXCEPTIONS.get(result.failure.kind, "RuntimeError"), result.failure.text())
         return _value_of(spec, result)

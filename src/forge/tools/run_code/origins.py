@@ -1,54 +1,71 @@
-"""Follows untrusted text through a script: a value that the script computed after it read such text is tainted.
+"""Follows untrusted text through a script: a value that the script computed from such text is tainted.
 
 A value in a call of a script is either written in the script, or computed from results, the script's frozen clock and
-its seeded random numbers. From outside, nobody sees which result it was computed from. So once a result of an untrusted
-tool has reached the script, each computed value counts as untrusted; a value that is written in the script does not.
+its seeded random numbers. Reading the script tells which results a value can be computed from (`data_flow`). Where a
+script is not understood, each computed value counts as untrusted once a result of an untrusted tool has reached it.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from forge.core.label import UNTRUSTED, Label, merge_labels
 from forge.core.result import ToolResult
 from forge.permissions.labels.settings import current_provenance
+from forge.tools.run_code.data_flow import ScriptFlow, read_flow
 
 COMPUTED = "computed by the script: "
 LONGEST = 10_000  # characters of a computed value that are kept
 
 
 class ScriptOrigins:
-    """Knows the labels of everything that one script has read, and the constants that are written in it."""
+    """Knows the labels of everything that one script has read, and what the values of its calls depend on."""
 
-    def __init__(self, code: str, call: str) -> None:
-        self._code, self._call = code, call
-        self._labels: tuple[Label, ...] = ()
+    def __init__(self, code: str, call: str, tools: Iterable[str]) -> None:
+        self._code, self._call, self._tools = code, call, tools
+        self._labels: dict[str, tuple[Label, ...]] = {}  # by the name of the tool in the script
         self._noted: set[str] = set()
 
-    def note_result(self, result: ToolResult) -> None:
+    def note_result(self, function: str, result: ToolResult) -> None:
         """Notes the labels of a result that the script receives."""
-        if result.labels:
-            self._labels = merge_labels(self._labels, (one for one in result.labels if one.kind == UNTRUSTED))
+        untrusted = [one for one in result.labels if one.kind == UNTRUSTED]
+        if untrusted:
+            self._labels[function] = merge_labels(self._labels.get(function, ()), untrusted)
 
-    def note_stored(self, result: ToolResult) -> None:
+    def note_stored(self, function: str, result: ToolResult) -> None:
         """Notes a result from before the script waited: another process may have read it."""
-        self.note_result(result)
+        self.note_result(function, result)
         provenance = current_provenance.get()
         if result.labels and provenance is not None:
             provenance.note_inner(self._call, result.for_llm, result.labels)
 
-    def note_arguments(self, arguments: Mapping[str, Any]) -> None:
-        """Notes the computed values of a call that the script is about to make, if it has read untrusted text."""
+    def note_arguments(self, function: str, names: Sequence[str], arguments: Mapping[str, Any]) -> None:
+        """Notes the values of a call that the script computed from untrusted text, before it makes the call."""
         provenance = current_provenance.get()
         if not self._labels or provenance is None:
             return
-        for leaf in _find_leaves(arguments):
-            if leaf not in self._constants and leaf not in self._noted:
-                self._noted.add(leaf)
-                provenance.note(f"{COMPUTED}{leaf[:LONGEST]}", self._labels)
+        for name, value in arguments.items():
+            labels = self._find_labels(function, name, names.index(name) if name in names else -1)
+            if not labels:
+                continue
+            for leaf in _find_leaves(value):
+                if leaf not in self._constants and leaf not in self._noted:
+                    self._noted.add(leaf)
+                    provenance.note(f"{COMPUTED}{leaf[:LONGEST]}", labels)
+
+    def _find_labels(self, function: str, name: str, place: int) -> tuple[Label, ...]:
+        """Returns the labels of the results that an argument can be computed from."""
+        sources = self._flow.find_sources(function, name, place) if self._flow is not None else None
+        if sources is None:
+            return merge_labels(*self._labels.values())
+        return merge_labels(*(labels for one, labels in self._labels.items() if one in sources))
+
+    @cached_property
+    def _flow(self) -> ScriptFlow | None:
+        return read_flow(self._code, self._tools)
 
     @cached_property
     def _constants(self) -> frozenset[str]:

@@ -1,0 +1,259 @@
+"""Finds out which calls of a script each argument of a call can depend on, by reading the script without running it.
+
+The analysis follows values, not paths: a variable has the sources of all values that are assigned to it, in any order
+and in any function. A change of an object counts for each name that may hold the object. A condition counts, too: a
+variable that is assigned under it depends on it. A script with anything else than the listed kinds of syntax is not
+understood, and then each value depends on everything.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from forge.tools.run_code.script_syntax import (
+    PURE,
+    Comprehension,
+    Function,
+    arguments_of,
+    find_roots,
+    is_spread,
+    is_understood,
+    is_written,
+    parameters_of,
+)
+
+MOST_ROUNDS = 50  # until nothing changes; a script that needs more is not understood
+MOST_NODES = 20_000  # of a script that is read
+
+Sources = frozenset[str]  # the tools whose results are in a value
+_NOTHING: Sources = frozenset()
+_ALL = "*"  # the place of an argument that may be any
+
+
+class ScriptFlow(NamedTuple):
+    """The sources of the arguments of each call, by the tool and the name or the place of the argument."""
+
+    arguments: Mapping[tuple[str, str | int], Sources]
+
+    def find_sources(self, function: str, name: str, place: int) -> Sources | None:
+        """Returns the tools whose results can be in an argument; None where the script does not say."""
+        found = [self.arguments.get((function, key)) for key in (name, place, _ALL)]
+        known = [one for one in found if one is not None]
+        return frozenset().union(*known) if known else None
+
+
+def read_flow(code: str, tools: Iterable[str]) -> ScriptFlow | None:
+    """Returns the flow of a script; None where it contains something that is not understood."""
+    names = frozenset(tools)
+    try:
+        tree = ast.parse(code)
+        nodes = list(ast.walk(tree))
+        if len(nodes) > MOST_NODES or not is_understood(nodes, names):
+            return None
+        return _Reader(names, nodes).read(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
+class _Reader:
+    """Reads a script again and again until no variable gets another source."""
+
+    def __init__(self, tools: frozenset[str], nodes: Sequence[ast.AST]) -> None:
+        self._tools = tools
+        self._functions = {node.name: node for node in nodes if isinstance(node, Function)}
+        self._is_repeated = len([node for node in nodes if isinstance(node, Function)]) > len(self._functions)
+        self._names: dict[str, Sources] = {}
+        self._shared: dict[str, set[str]] = {}  # the names that may hold the same object
+        self._control: Sources = _NOTHING  # what decides whether the current statement runs
+        self._arguments: dict[tuple[str, str | int], Sources] = {}
+        self._has_changed = False
+
+    def read(self, tree: ast.Module) -> ScriptFlow | None:
+        if self._is_repeated:
+            return None
+        for _ in range(MOST_ROUNDS):
+            self._has_changed = False
+            self._read_body(tree.body)
+            if not self._has_changed:
+                return ScriptFlow(self._arguments)
+        return None
+
+    def _read_body(self, body: Iterable[ast.stmt], control: Sources = _NOTHING) -> None:
+        before, self._control = self._control, self._control | control
+        for statement in body:
+            self._read_statement(statement)
+        self._control = before
+
+    def _read_statement(self, node: ast.stmt) -> None:
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                self._assign(target, node.value, changes=isinstance(node, ast.AugAssign))
+        elif isinstance(node, ast.Expr):
+            self._read(node.value)
+        elif isinstance(node, ast.If):
+            self._read_body([*node.body, *node.orelse], self._read(node.test))
+        elif isinstance(node, ast.While):
+            self._read_body([*node.body, *node.orelse], self._read(node.test) | self._find_decisions(node.body))
+        elif isinstance(node, ast.For):
+            self._assign(node.target, node.iter)
+            self._read_body([*node.body, *node.orelse], self._read(node.iter) | self._find_decisions(node.body))
+        elif isinstance(node, Function):
+            self._read_body(node.body, self._give(f"{node.name}()", _NOTHING) | self._find_decisions(node.body))
+        elif isinstance(node, ast.Try):
+            self._read_try(node)
+        elif isinstance(node, ast.Return):
+            pass  # its value is read where the function is called
+        elif isinstance(node, ast.Raise | ast.Assert):
+            self._read(node.exc if isinstance(node, ast.Raise) else node.msg)
+
+    def _read_try(self, node: ast.Try) -> None:
+        """Reads a statement whose parts run or do not, depending on everything that may fail in its body."""
+        failing = self._find_all(node.body)
+        self._read_body([*node.body, *node.orelse, *node.finalbody], failing)
+        for handler in node.handlers:
+            if handler.name:
+                self._give(handler.name, failing)
+            self._read_body(handler.body, failing)
+
+    def _read(self, node: ast.AST | None) -> Sources:
+        """Returns the sources of a value."""
+        if node is None or isinstance(node, ast.Constant):
+            return _NOTHING
+        if isinstance(node, ast.Name):
+            return self._names.get(node.id, _NOTHING)
+        if isinstance(node, ast.Call):
+            return self._read_call(node)
+        if isinstance(node, ast.NamedExpr):
+            self._assign(node.target, node.value)
+            return self._read(node.value) | self._read(node.target)
+        if isinstance(node, Comprehension):
+            found = _NOTHING
+            for one in node.generators:
+                self._assign(one.target, one.iter)
+                found |= self._read(one.iter).union(*map(self._read, one.ifs))
+            parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+            return found.union(*map(self._read, parts))
+        return _NOTHING.union(*(self._read(child) for child in ast.iter_child_nodes(node)))
+
+    def _read_call(self, node: ast.Call) -> Sources:
+        given = _NOTHING.union(*(self._read(one) for one in arguments_of(node) if not isinstance(one, ast.Lambda)))
+        for one in arguments_of(node):
+            if isinstance(one, ast.Lambda):
+                for parameter in parameters_of(one.args):
+                    self._give(parameter, given | self._read(node.func))
+                given |= self._read(one.body)
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if name in self._tools:
+            self._note_arguments(name, node)
+            return frozenset({name})
+        if name in self._functions:
+            return self._read_own_function(self._functions[name], node)
+        if name in PURE:
+            return given
+        whole = given | self._read(node.func)
+        for root in find_roots([node.func] if isinstance(node.func, ast.Attribute) else arguments_of(node)):
+            self._change(root, given)  # a method may store its arguments; a function may change them
+        return whole
+
+    def _read_own_function(self, function: Function, node: ast.Call) -> Sources:
+        """Gives the arguments to the parameters, and returns the sources of what is returned."""
+        parameters = parameters_of(function.args)
+        is_plain = not (function.args.vararg or function.args.kwarg) and not any(
+            map(is_spread, (*node.args, *node.keywords))
+        )
+        if is_plain and len(node.args) <= len(parameters):
+            for parameter, value in zip(parameters, node.args, strict=False):
+                self._bind(parameter, value)
+            for keyword in node.keywords:
+                self._bind(keyword.arg or "", keyword.value)
+        else:
+            for parameter in parameters:
+                for value in arguments_of(node):
+                    self._bind(parameter, value)
+        for parameter in parameters:
+            for default in (*function.args.defaults, *(one for one in function.args.kw_defaults if one is not None)):
+                self._bind(parameter, default)
+        self._give(f"{function.name}()", self._control)  # its statements run where it is called
+        returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value is not None]
+        for value in returned:
+            self._share(f"{function.name}()", value)
+        return _NOTHING.union(self._find_decisions(function.body), *map(self._read, returned))
+
+    def _note_arguments(self, tool: str, node: ast.Call) -> None:
+        places: list[tuple[str | int, ast.expr]] = []
+        for place, value in enumerate(node.args):
+            places.append((_ALL if any(map(is_spread, node.args[: place + 1])) else place, value))
+        places += [(keyword.arg or _ALL, keyword.value) for keyword in node.keywords]
+        for key, value in places:
+            sources = self._read(value)
+            if not is_written(value):
+                sources |= self._control
+            before = self._arguments.get((tool, key))
+            if before is None or not sources <= before:
+                self._arguments[tool, key] = (before or _NOTHING) | sources
+                self._has_changed = True
+
+    def _assign(self, target: ast.AST, value: ast.AST | None, *, changes: bool = False) -> None:
+        sources = self._read(value)
+        if isinstance(target, ast.Name):
+            self._give(target.id, sources)
+            self._share(target.id, value)
+            if changes:
+                self._change(target.id, sources)  # `a += b` changes the object, if it is a list
+        elif isinstance(target, ast.Tuple | ast.List):
+            for one in target.elts:
+                self._assign(one, value)
+        elif isinstance(target, ast.Starred):
+            self._assign(target.value, value)
+        elif isinstance(target, ast.Subscript | ast.Attribute):
+            key = self._read(target.slice) if isinstance(target, ast.Subscript) else _NOTHING
+            for root in find_roots([target.value]):
+                self._change(root, sources | key)
+                self._share(root, value)
+
+    def _bind(self, name: str, value: ast.AST) -> None:
+        self._give(name, self._read(value))
+        self._share(name, value)
+
+    def _give(self, name: str, sources: Sources) -> Sources:
+        """Adds sources to a variable. What decides that it is assigned is among them."""
+        before = self._names.get(name, _NOTHING)
+        after = before | sources | self._control
+        if after != before:
+            self._names[name] = after
+            self._has_changed = True
+        return after
+
+    def _change(self, name: str, sources: Sources) -> None:
+        """Adds sources to every name that may hold the same object."""
+        for one in self._shared.get(name, {name}) | {name}:
+            self._give(one, sources)
+
+    def _share(self, name: str, value: ast.AST | None) -> None:
+        """Notes that a name may hold an object that names in the value hold."""
+        group = self._shared.setdefault(name, {name})
+        for other in find_roots([value] if value is not None else []):
+            theirs = self._shared.setdefault(other, {other})
+            if theirs is not group:
+                group |= theirs
+                for one in group:
+                    self._shared[one] = group
+                self._has_changed = True
+
+    def _find_decisions(self, body: Iterable[ast.stmt]) -> Sources:
+        """Returns the sources of all conditions in a body that may end early: how often the rest runs depends on it."""
+        nodes = [node for statement in body for node in ast.walk(statement)]
+        if not any(isinstance(node, ast.Break | ast.Continue | ast.Return | ast.Raise | ast.Assert) for node in nodes):
+            return _NOTHING
+        tests = (node.test for node in nodes if isinstance(node, ast.If | ast.While | ast.Assert))
+        iterated = (node.iter for node in nodes if isinstance(node, ast.For))
+        return _NOTHING.union(*(self._find_all([one]) for one in (*tests, *iterated)))
+
+    def _find_all(self, nodes: Iterable[ast.AST]) -> Sources:
+        """Returns the sources of everything that is named."""
+        names = [node.id for one in nodes for node in ast.walk(one) if isinstance(node, ast.Name)]
+        inner = (self._find_all(self._functions[name].body) for name in names if name in self._functions)
+        called = frozenset(name for name in names if name in self._tools)
+        return called.union(*(self._names.get(name, _NOTHING) for name in names), *inner)
