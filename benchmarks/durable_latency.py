@@ -7,6 +7,7 @@ import subprocess
 import tempfile
 import time
 
+from benchmarks.durable_processes import databases, read_moment, say, start_process
 from benchmarks.timing import Measure
 from forge.durable.client import Runs
 from forge.permissions.answers import Answer
@@ -17,16 +18,14 @@ LONGEST = 0.15  # seconds, for 19 of 20
 
 def latency(database: str, url: str) -> list[Measure]:
     """From before the call of `submit` or `answer` here to the beginning of the segment in another process."""
-    from benchmarks.durable import _process, _say
-
     started: list[float] = []
     resumed: list[float] = []
     with (
         tempfile.TemporaryDirectory() as directory,
         Runs(url) as runs,
-        _process(url, directory, "--tell", "--idle") as worker,
+        start_process(url, directory, "--tell", "--idle") as worker,
     ):
-        _say(worker, "go")
+        say(worker, "go")
         for number in range(TIMES + 2):  # the first two also connect and compile their statements
             moment = time.time()
             run = runs.submit("sign 1", version="0", run_id=f"latency-{number}-{moment}")
@@ -43,9 +42,7 @@ def latency(database: str, url: str) -> list[Measure]:
 
 
 def _begun(worker: subprocess.Popen[str], since: float) -> float:
-    from benchmarks.durable import _moment
-
-    return _moment(worker, "begun") - since
+    return read_moment(worker, "begun") - since
 
 
 def _await_question(runs: Runs, run_id: str) -> None:
@@ -64,8 +61,6 @@ def _spread(label: str, seconds: list[float]) -> list[Measure]:
 
 
 if __name__ == "__main__":
-    from benchmarks.durable import databases
-
     with databases() as urls:
         for name, url in urls.items():
             for measure in latency(name, url):

@@ -15,12 +15,12 @@ from dataclasses import astuple, replace
 from scripts.scale.measured import Cost, Measured, measured, server
 from scripts.scale.simulated import DAY, Day, Load, simulated
 
-KNOWN = Measured(  # 2026-11-15, Postgres 16
-    step=Cost(8.5, 2.1, 7_200, 3.5, 6_600),
-    run=Cost(44, 11.5, 3_600, 7.5, 21_000),
-    idle=Cost(25, 7.6, 180, 0, 0),
-    busy=Cost(75, 22, 160, 0, 0),
-    round=Cost(23, 7.7, 0, 0, 0),
+KNOWN = Measured(  # 2026-11-16, Postgres 16
+    step=Cost(1.0, 1.0, 6_400, 3.5, 5_700),
+    run=Cost(44, 8.7, 1_600, 6.5, 11_000),
+    idle=Cost(25, 7.5, 180, 0, 0),
+    busy=Cost(83, 25, 160, 0, 0),
+    round=Cost(26, 8.7, 0, 0, 0),
     connections=7,
 )
 SHARE = 5  # rounds of housekeeping a second, however many workers there are

@@ -173,9 +173,10 @@ def counting(url: str, keeping: set[sa.Engine]) -> Iterator[Look]:
         sent[connection.engine in keeping] += connection.engine is not own
 
     def end(connection: sa.Connection) -> None:
-        if connection.engine is not own:
+        is_alone = connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT"  # nothing is sent
+        if connection.engine is not own and not is_alone:
             sent[connection.engine in keeping] += 2  # it was begun and ended
-            ended[connection.engine in keeping] += 1
+        ended[connection.engine in keeping] += connection.engine is not own
 
     def look() -> tuple[Cost, Cost]:
         with own.connect() as connection:

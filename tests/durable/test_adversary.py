@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.exc import OperationalError
 
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind
 from forge.core.events import ToolOutput, ToolStarted
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, StreamPart
@@ -500,7 +500,7 @@ async def test_a_slow_database_makes_nobody_hold_all_that_is_told(monkeypatch: p
     assert len({key for key, _ in store.kept if key is not None}) == 2
 
 
-@pytest.mark.parametrize("times", [1, 2])  # the answer, and that it could not be recorded
+@pytest.mark.parametrize("times", [1, 2])
 async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
     times: int, sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -508,25 +508,49 @@ async def test_a_step_that_cannot_be_recorded_is_no_fault_of_the_model(
 
     def turn(request: ModelRequest) -> object:
         asked.append(request)
-        if len(asked) == 1:
-            database: Any = worker.engine._dbos and worker.engine._dbos._sys_db
-            record = database.record_operation_result
-
-            def full(result: Any, **more: Any) -> None:
-                if len(failed) < times:
-                    failed.append(result)
-                    raise OperationalError("INSERT", {}, Exception("database or disk is full"))
-                record(result, **more)
-
-            monkeypatch.setattr(database, "record_operation_result", full)
         return "done"
 
     failed: list[Any] = []
-    async with working(sqlite, Agent(script(turn)), tmp_path, every=0.2) as worker:
+    async with working(sqlite, Agent(script(*[turn] * 3)), tmp_path, every=0.2) as worker:
+        record = worker.store.record_step
+
+        def full(step: Any) -> Any:
+            if len(failed) < times:
+                failed.append(step)
+                raise StoreError("the database could not be written: the disk is full", ErrorKind.SYSTEM)
+            return record(step)
+
+        monkeypatch.setattr(worker.store, "record_step", full)
         await begun(worker)
         run = await ended(worker)
         assert run.status == "finished"
-        assert len(asked) == 2  # another try asks again
+        assert len(asked) == times + 1  # another try asks again
+
+
+async def test_a_step_waits_for_a_database_that_is_away(
+    sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attempts, "RETRY", 0.01)
+    asked = []
+
+    def turn(request: ModelRequest) -> object:
+        asked.append(request)
+        return "done"
+
+    failed: list[Any] = []
+    async with working(sqlite, Agent(script(turn)), tmp_path) as worker:
+        record = worker.store.record_step
+
+        def away(step: Any) -> Any:
+            if len(failed) < 3:
+                failed.append(step)
+                raise StoreError("the database cannot be reached", ErrorKind.SYSTEM, passing=True)
+            return record(step)
+
+        monkeypatch.setattr(worker.store, "record_step", away)
+        await begun(worker)
+        assert (await ended(worker)).status == "finished"
+        assert (len(asked), len(failed)) == (1, 3)
 
 
 async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str, tmp_path: Path) -> None:
@@ -535,6 +559,7 @@ async def test_a_worker_that_lost_its_run_tells_nobody_how_it_ended(sqlite: str,
     def turn(request: ModelRequest) -> object:
         with worker.store.engine.begin() as connection:
             connection.execute(sa.text("UPDATE workflow_status SET owner_xid = 'somebody else'"))
+            connection.execute(sa.text("UPDATE forge_runs SET attempt = 'of somebody else'"))
         lost_messages.set()
         return "done"
 

@@ -1,7 +1,8 @@
-"""A run that another process queues is noticed at once."""
+"""A run that another process queues, and a message to a run, are noticed at once."""
 
 from __future__ import annotations
 
+import queue
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,3 +56,20 @@ def test_a_run_of_another_queue_is_none_of_ours(postgres: str) -> None:
         starter.start(store.create(NewRun(id="ours", version="0")))
         starter.close()
     assert told == [1]
+
+
+def test_a_message_to_a_run_is_noticed_by_the_name_of_the_run(postgres: str) -> None:
+    heard: queue.Queue[str] = queue.Queue()
+    listens = threading.Event()
+    with RunStore(postgres) as store, RunStore(postgres) as own:
+        store.prepare()
+        notices = Notices(own.database, ["default"], listens.set, heard.put)
+        notices.start()
+        try:
+            assert listens.wait(LONGEST), "it listens"
+            for name in ("first", "second"):
+                store.create(NewRun(id=name, version="0"))
+                store.send(name, "hello")
+            assert [heard.get(timeout=LONGEST) for _ in range(2)] == ["first", "second"]
+        finally:
+            notices.end()

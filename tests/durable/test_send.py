@@ -13,7 +13,7 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest
 from forge.durable.store import RunStore, inbox
-from forge.durable.store.rows import NewRun
+from forge.durable.store.rows import NewRun, Outcome
 from forge.skills.guardrails import Guardrails
 from tests.durable.test_agent import pay
 from tests.durable.test_killed import counted, worked
@@ -106,6 +106,35 @@ async def test_a_run_that_is_over_takes_no_message(sqlite: str, tmp_path: Path) 
             await durable.send("mine", " ")
         await asyncio.to_thread(durable.runs.resume, "mine", "Wait!")
         assert (await durable.result("mine")).text == "heard: Wait!"
+
+
+def test_a_message_just_before_the_end_keeps_the_run_from_finishing(store: RunStore) -> None:
+    last = ("1:run_finished", {"event": "run_finished"})
+    ends = Outcome(
+        status="finished", messages=(Message("assistant", "done"),), spent={}, answers_messages=True, last_event=last
+    )
+    for run in ("quiet", "told"):
+        store.create(NewRun(id=run, version="0", prompt="go", messages=(Message("user", "go"),)))
+        begun = store.begin_attempt(run, 1, "w", "a")
+        assert begun is not None
+        assert not begun.has_messages
+    store.send("told", "Wait!")
+    assert store.close_segment("quiet", 1, ends).status == "finished"
+    assert [event for _, event in store.events("quiet")] == [last[1]]
+    closed = store.close_segment("told", 1, ends)
+    assert (closed.status, closed.segment, closed.result) == ("queued", 2, None)
+    assert [message.text for message in store.messages("told")] == ["go", "done", "Wait!"]
+    assert store.events("told") == []  # it has not ended
+    store.begin("told", 2, "w")
+    assert store.close_segment("told", 2, ends).status == "finished"
+
+
+def test_a_segment_begins_with_the_knowledge_of_messages(store: RunStore) -> None:
+    store.create(NewRun(id="r", version="0", prompt="go", messages=(Message("user", "go"),)))
+    store.send("r", "Hear this.")
+    begun = store.begin_attempt("r", 1, "w", "a")
+    assert begun is not None
+    assert begun.has_messages
 
 
 def test_only_so_many_messages_wait(sqlite: str) -> None:

@@ -142,13 +142,15 @@ def test_a_running_one_is_marked_and_cancelled_when_its_segment_ends(store: RunS
         made(store, ending)
         store.begin(ending, 1, "w")
         assert store.request_cancel(ending).cancelling
-        assert ending in store.find_cancelled(["waiting", "go_on", "cancelled", "nothing"])
+        assert ending in store.find_called(["waiting", "go_on", "cancelled", "nothing"]).cancelled
         run = store.close_segment(ending, 1, ended(ending, "said"))
         assert (run.status, run.cancelling, run.waits) == ("cancelled", False, ())
         assert texts(store.messages(ending))[-1] == "said"
-        assert ending in store.find_cancelled([ending])  # what it left under way is to be stopped, too
+        assert ending in store.find_called([ending]).cancelled  # what it left under way is to be stopped, too
     made(store, "other")
-    assert store.find_cancelled(["other"]) == store.find_cancelled([]) == set()
+    assert store.find_called(["other"]) == store.find_called([]) == (frozenset(), frozenset())
+    store.send("other", "hello")
+    assert store.find_called(["other", "waiting"]) == (frozenset({"waiting"}), frozenset({"other"}))
 
 
 def test_a_cancelled_run_has_no_background_work_that_is_told_of_later(store: RunStore) -> None:
@@ -244,7 +246,7 @@ def test_a_hostile_id_is_not_found_and_not_made(store: RunStore) -> None:
         assert store.messages(name) == []
         assert store.events(name) == []
         assert not store.begin(name, 1, "w")
-        assert store.find_cancelled([name]) == set()
+        assert not store.find_called([name]).cancelled
         with pytest.raises(StoreError, match="no question"):
             store.question(name)
 
@@ -464,7 +466,7 @@ def test_runs_that_claim_to_have_started_each_other_do_no_harm(store: RunStore) 
         store.begin(name, 1, "w")
     store.request_cancel("a")
     store.request_cancel("c")
-    assert store.find_cancelled("abc") == {"a", "b", "c"}
+    assert store.find_called("abc").cancelled == {"a", "b", "c"}
     for name in "abc":
         store.close_segment(name, 1, ended("cancelled"))
     store.delete("a")

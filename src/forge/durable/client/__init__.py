@@ -23,6 +23,7 @@ from forge.durable.client.pruning import Retention, count_prunable, prune, prune
 from forge.durable.client.waiting_for_runs import SHORTEST, needs_no_worker, pauses
 from forge.durable.engine.agents import MODEL
 from forge.durable.engine.approval import answer_to_json
+from forge.durable.engine.attempt import note_messages
 from forge.durable.engine.follow_up import is_ready
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.engine.start_segments import Starter, workflow_id
@@ -213,7 +214,9 @@ class Runs:
         run = self.get(run_id)
         if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
             return self._answer_in_words(run, text)
-        return self.store.send(run.id, text)
+        run = self.store.send(run.id, text)
+        note_messages(run.id, self.store)
+        return run
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
         """Stores the answer to an approval; `go_on` then resumes the run."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from dbos import DBOS
-
-from forge.durable.engine.serializer import RecordedError
-from forge.durable.store.intents import Detail, StoredIntent
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.durable.engine.serializer import JsonSerializer, RecordedError
+from forge.durable.engine.start_segments import workflow_id
+from forge.durable.store import RunStore
+from forge.durable.store.intents import Detail, Intent, StoredIntent
 from forge.durable.store.rows import RunInfo
+from forge.durable.store.steps import NewStep, StoredStep
+from forge.workspace.state.store import StoreError
 
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
@@ -20,6 +25,8 @@ MOST_STEPS = 200  # of a segment, which bounds the replay of another attempt
 MOST_CHARACTERS = (
     16 * 1024 * 1024
 )  # recorded by a segment's steps: its end stores all messages once more, in one transaction
+
+RETRY = 1.0  # seconds between two attempts to record a step, while the database is unreachable
 
 INTENT = "intent"  # a step of older versions: the attempt that was about to run the next calls
 
@@ -35,12 +42,13 @@ class Attempt:
         run: RunInfo,
         context: WorkerContext,
         token: str = "",
-        steps: Mapping[int, str] | None = None,
+        steps: Mapping[int, StoredStep] | None = None,
         intents: Mapping[str, StoredIntent] | None = None,
         is_first: bool = True,
+        has_messages: bool = False,
     ) -> None:
-        """`steps`: names of the steps that earlier attempts recorded, by number. `intents`: calls that earlier attempts
-        were about to run.
+        """`steps`: those that earlier attempts recorded, by number. `intents`: calls that earlier attempts
+        were about to run. `has_messages`: a person has sent messages that the run has not received.
         """
         self.run = run
         self.context = context
@@ -56,6 +64,7 @@ class Attempt:
         self._news: list[Callable[[], None]] = []  # callbacks for the end of the replay
         self._stopped = run.cancelling
         self._draining = False
+        self._has_messages = has_messages
         self._task: asyncio.Task[Any] | None = None
 
     async def step(self, name: str, function: Step) -> Mapping[str, Any]:
@@ -63,23 +72,61 @@ class Attempt:
         record it.
         """
 
-        async def checked() -> Mapping[str, Any]:
-            if self._stopped:
-                raise Stopped
-            return await function()
+        try:
+            while True:
+                self.steps += 1
+                number = self.steps
+                if (stored := self._recorded.get(number)) is not None:
+                    result = self._replay(number, name, stored)
+                    if result is None:
+                        continue  # an earlier attempt recorded only an error: the next step replaces it
+                else:
+                    result = await self._run_step(number, name, function)
+                self._tell_news()
+                return result
+        except Exception as error:
+            self.broken = error
+            raise
 
+    def _replay(self, number: int, name: str, stored: StoredStep) -> Mapping[str, Any] | None:
+        """Returns the recorded result; None if an older version recorded an error."""
+        if stored.name != name:
+            words = f"step {number} of the run was recorded as {stored.name!r}, and is now {name!r}"
+            raise ToolError(words, ErrorKind.VALIDATION, "The agent has changed since the run began.")
+        if stored.error is not None or stored.output is None:
+            return None
+        result = _SERIALIZER.decode(stored.output, stored.serialization)
+        if isinstance(result, RecordedError):
+            return None
+        self._characters += len(stored.output)
+        return result  # type: ignore[no-any-return]
+
+    async def _run_step(self, number: int, name: str, function: Step) -> Mapping[str, Any]:
+        if self._stopped:
+            raise Stopped
+        started = _milliseconds()
+        result = await function()
+        run, output = self.run, _SERIALIZER.serialize(result)
+        workflow = workflow_id(run.id, run.segment)
+        step = NewStep(run.id, run.segment, self.token, workflow, number, name, output, started, _milliseconds())
+        state = await self._record(step)
+        if state == "lost":
+            raise LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
+        if state == "taken":
+            words = f"step {number} of the run, {name!r}, has another record already"
+            raise ToolError(words, ErrorKind.VALIDATION, "See who else writes to the database.")
+        self._characters += len(output)
+        return result
+
+    async def _record(self, step: NewStep) -> str:
+        """Records a step. Waits for an unreachable database as long as it takes: the step has happened."""
         while True:
-            self.steps += 1
             try:
-                recorded = await DBOS.run_step_async({"name": name}, checked)
-            except RecordedError:
-                continue  # an earlier attempt recorded only an error: the next step replaces it
-            except Exception as error:
-                self.broken = error
-                raise
-            self._characters += _length(recorded)
-            self._tell_news()
-            return recorded
+                return str(await in_thread(lambda: self.store.record_step(step)))
+            except StoreError as error:
+                if not error.passing:
+                    raise
+            await asyncio.sleep(RETRY)
 
     def when_replayed(self, tell: Callable[[], None]) -> None:
         """Calls `tell` once all recorded steps are replayed, so that new messages come after them."""
@@ -97,7 +144,7 @@ class Attempt:
         run = self.run
         key = (run.id, run.segment, self.token, call)
         try:
-            found = await asyncio.to_thread(self.store.record_intent, *key, detail, earlier)
+            found: Intent = await in_thread(lambda: self.store.record_intent(*key, detail, earlier))
         except Exception as error:
             self.broken = error
             raise
@@ -108,7 +155,8 @@ class Attempt:
 
     async def replay_intent(self) -> str:
         """Returns the attempt of the next step, if an earlier Forge recorded it as an intent; else this attempt."""
-        if self._recorded.get(self.steps + 1) != INTENT:
+        stored = self._recorded.get(self.steps + 1)
+        if stored is None or stored.name != INTENT:
             return self.token
         recorded = await self.step(INTENT, _record_nothing)
         return str(recorded.get("attempt", ""))
@@ -141,13 +189,21 @@ class Attempt:
         self._draining = True
 
     def pause(self) -> bool:
+        """Says whether the segment ends before the next turn. Recorded steps come first: they have happened."""
+        if self.steps < self._replays:
+            return False
         if self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS:
             return True
-        return self.has_messages()
+        return self._has_messages
 
-    def has_messages(self) -> bool:
-        """Says whether a person has sent messages: the next segment begins with them. Recorded steps come first."""
-        return self.steps >= self._replays and self.store.has_messages(self.run.id)
+    def note_messages(self) -> None:
+        """Ends the segment before the next turn: a person has sent messages, and the next segment begins with them.
+        Usable from any thread. Nothing is lost without it: the end of a run finds messages, too.
+        """
+        self._has_messages = True
+
+
+_SERIALIZER = JsonSerializer()
 
 
 async def _record_nothing() -> Mapping[str, Any]:
@@ -162,13 +218,8 @@ class Stopped(BaseException):
     """The run was cancelled. It is not an error of the model or a tool, and is not recorded."""
 
 
-def _length(recorded: Any) -> int:
-    """Counts the characters of all its texts."""
-    if isinstance(recorded, str):
-        return len(recorded)
-    if isinstance(recorded, Mapping):
-        return sum(map(_length, recorded.values()))
-    return sum(map(_length, recorded)) if isinstance(recorded, list) else 0
+def _milliseconds() -> int:
+    return int(time.time() * 1000)
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -192,3 +243,10 @@ current: ContextVar[Attempt | None] = ContextVar("attempt", default=None)
 
 ATTEMPTS: dict[str, Attempt] = {}
 """The attempts of this process, by run."""
+
+
+def note_messages(run_id: str, store: RunStore | None = None) -> None:
+    """Notes that messages wait for a run, if this process works on it. `store`: only on a run of its database."""
+    attempt = ATTEMPTS.get(run_id)
+    if attempt is not None and (store is None or attempt.store.url == store.url):
+        attempt.note_messages()

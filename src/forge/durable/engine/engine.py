@@ -22,22 +22,25 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools
+from forge.durable.engine.attempt import note_messages
 from forge.durable.engine.claims import Claims
 from forge.durable.engine.connections import system_engine
 from forge.durable.engine.queues import Limits, offer_queue
 from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
-from forge.durable.engine.start_segments import NAME, Starter, on_start
+from forge.durable.engine.start_segments import Starter, on_start
 from forge.durable.monitor.counters import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS
 from forge.durable.store.notices import Notices
 from forge.durable.store.rows import RunInfo
+from forge.durable.store.steps import APPLICATION
 
-LOOK = 0.02  # seconds between two polls of DBOS, besides our own pauses
+LOOK = 0.002  # seconds between two polls of DBOS, besides our own pauses
 POLL = 0.1  # seconds between two polls of a queue while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
 HEARING = 5  # workers that poll at once when something is queued
+CONNECTIONS = 2  # of DBOS, with Postgres
 BUSY_FOR = 10.0  # seconds after the last work during which a worker polls often
 
 
@@ -129,7 +132,7 @@ class Engine:
         assert self._dbos is not None
         database = self._dbos._sys_db
         pending = DBOS.list_workflows(
-            executor_id=worker, status="PENDING", load_input=False, load_output=False, application_name=NAME
+            executor_id=worker, status="PENDING", load_input=False, load_output=False, application_name=APPLICATION
         )
         ids = [one.workflow_id for one in pending]
         if ids and not counts:
@@ -144,7 +147,7 @@ class Engine:
         """
         assert self._dbos is not None
         pending = DBOS.list_workflows(
-            executor_id=self.worker, status="PENDING", load_input=False, load_output=False, application_name=NAME
+            executor_id=self.worker, status="PENDING", load_input=False, load_output=False, application_name=APPLICATION
         )
         idle = {one.workflow_id for one in pending}.difference(self.list_running())
         lying, self._idle = idle & self._idle, idle
@@ -157,11 +160,11 @@ class Engine:
         queueing.register(self.starter.client, list(names), self.limits, LOOK)
 
     def _launch(self) -> None:
-        # a step holds a connection for a millisecond or two, so a few serve many runs
-        size = min(20, self.concurrency + 5) if self.store.database.is_sqlite else min(8, 2 + self.concurrency // 10)
+        # the steps go through the store: DBOS itself begins and ends segments, and polls
+        size = min(20, self.concurrency + 5) if self.store.database.is_sqlite else CONNECTIONS
         self._connections = system_engine(self.store, size, self._ended)
         config: DBOSConfig = {
-            "name": NAME,
+            "name": APPLICATION,
             "system_database_url": self.store.engine.url.render_as_string(hide_password=False),
             "system_database_engine": self._connections,
             "executor_id": self.worker,
@@ -195,7 +198,7 @@ class Engine:
         # again, the same for all workers. Ours wait here, and an idle one polls rarely
         database.get_queue = get_queue  # type: ignore[method-assign,assignment]
         if self.listen:
-            self._listener = Notices(self.store.database, self.takes, self._hear)
+            self._listener = Notices(self.store.database, self.takes, self._hear, note_messages)
             self._listener.start()
 
     def _wait_for_poll(self, queue: str) -> None:

@@ -13,12 +13,14 @@ from forge.core.events import (
     MessageReceived,
     ReasoningDelta,
     Retrying,
+    RunFinished,
     TextDelta,
     ToolArgumentsDelta,
     ToolOutput,
     ToolProgress,
     ToolReconciled,
 )
+from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.engine.attempt import Attempt
 from forge.durable.store import RunStore
@@ -46,6 +48,7 @@ class Recorder:
         self._attempt = attempt
         self._rows: list[Row] = []
         self._held = 0  # characters of text pieces in them
+        self.last: Row | None = None  # the end of the run, which is stored with the end of the segment
         self._heard = 0  # messages of a person
         self._writer = writer_of(attempt.store)
 
@@ -54,6 +57,9 @@ class Recorder:
         listeners.
         """
         wire = event.to_dict()
+        if isinstance(event, RunFinished):
+            self.last = (self._key(event), wire)
+            return
         if isinstance(event, _PIECES):
             if self._held + len(event.text) > MOST:
                 return
@@ -143,7 +149,7 @@ class EventWriter:
             batch.setdefault(recorder.run, []).extend(rows)
         self._written = set(recorders)
         try:
-            missing = await asyncio.to_thread(self._add, {run: rows for run, rows in batch.items() if rows})
+            missing = await in_thread(lambda: self._add({run: rows for run, rows in batch.items() if rows}))
         except BaseException:
             for recorder, (rows, _) in taken.items():
                 recorder.put_back(rows)

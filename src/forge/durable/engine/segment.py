@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import takewhile
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from forge.agent.agent import Agent
@@ -26,6 +25,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.events import Event, MessageReceived, RunFinished, RunStarted
+from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
@@ -39,12 +39,16 @@ from forge.durable.engine.follow_up import follow_up
 from forge.durable.engine.large_results import restore_spilled
 from forge.durable.engine.provider import RecordedProvider
 from forge.durable.engine.recorder import Recorder
+from forge.durable.engine.serializer import JsonSerializer
+from forge.durable.engine.start_segments import workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.errors import is_away
+from forge.durable.store.intents import Begun
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.step_json import outcome_from_json, result_to_json
+from forge.durable.store.steps import StoredStep
 
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
@@ -54,37 +58,27 @@ log = logging.getLogger("forge.durable")
 END = "end"  # a step of older versions: how the segment ended
 
 
-class Earlier(NamedTuple):
-    """The records of earlier attempts at a segment."""
-
-    end: Mapping[str, Any] | None = None  # how it ended, if an older version recorded this
-    steps: Mapping[int, str] = MappingProxyType({})  # names of the steps, by number
-
-
-async def perform(
-    context: WorkerContext, run_id: str, number: int, find_earlier: Callable[[], Awaitable[Earlier]] | None = None
-) -> str:
-    """Works on a segment until it ends; returns the status of its run. `find_earlier` is called only if there was an
-    earlier attempt.
-    """
-    token = uuid4().hex
-    begun = await asyncio.to_thread(context.store.begin_attempt, run_id, number, context.worker, token)
+async def perform(context: WorkerContext, run_id: str, number: int) -> str:
+    """Works on a segment until it ends; returns the status of its run."""
+    token, store = uuid4().hex, context.store
+    begun: Begun | None = await in_thread(lambda: store.begin_attempt(run_id, number, context.worker, token))
     if begun is None:
         return "over"  # the run or the segment is over
-    earlier = Earlier() if begun.is_first or find_earlier is None else await find_earlier()
-    attempt = Attempt(begun.run, context, token, earlier.steps, begun.intents, begun.is_first)
+    steps = {} if begun.is_first else await in_thread(lambda: store.list_steps(workflow_id(run_id, number)))
+    attempt = Attempt(begun.run, context, token, steps, begun.intents, begun.is_first, has_messages=begun.has_messages)
     ATTEMPTS[run_id] = attempt
     current.set(attempt)
     task_delegate.set(delegate)
     try:
-        if earlier.end is None:
+        end = _find_end(steps)
+        if end is None:
             with segment_span(attempt.run, context.worker) as tell:
                 outcome = await _run_segment(attempt)
                 tell(outcome)
             context.counters.add_segment(attempt.run, outcome)
         else:
-            outcome = outcome_from_json(earlier.end)
-        closed = await asyncio.to_thread(context.store.close_attempt, run_id, number, outcome, token)
+            outcome = outcome_from_json(end)
+        closed: RunInfo | None = await in_thread(lambda: store.close_attempt(run_id, number, outcome, token))
     except LostSegment:
         closed = None
     finally:
@@ -97,30 +91,38 @@ async def perform(
     return closed.status
 
 
+def _find_end(steps: Mapping[int, StoredStep]) -> Mapping[str, Any] | None:
+    """Returns how the segment ended, if an older version recorded this."""
+    ends = [step.output for step in steps.values() if step.name == END and step.output is not None]
+    found = JsonSerializer().deserialize(ends[-1]) if ends else None
+    return found if isinstance(found, Mapping) else None
+
+
 async def _run_segment(attempt: Attempt) -> Outcome:
     """Returns the segment's outcome; raises only if another worker took the segment, or the database is unreachable."""
     driven = None
     try:
         context, model = attempt.context, str(attempt.run.scope.get(MODEL, ""))
         agent = find_agent(context.agents, attempt.run.agent, model, context.models)
-        history = await asyncio.to_thread(attempt.store.messages, attempt.run.id, attempt.run.segment)
+        history = await in_thread(lambda: attempt.store.messages(attempt.run.id, attempt.run.segment))
         scope = agent.scope
         if attempt.run.segment > 1 or not attempt.is_first:  # else there is no file yet
             await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
         await agent.registry.ready()
         driven = SegmentRun(attempt, agent, scope, history)
-        return await driven.outcome()
+        outcome = await driven.outcome()
     except Exception as error:  # a run must end, even if Forge or the engine fails
         if is_away(error) or isinstance(error, LostSegment):
             raise
         failure = _failure(attempt.run, error)
         result = RunResult(text="", reason="error", turns=0, messages=[], error=failure)
-        if driven is not None:
-            return driven.make_outcome("failed", result=result_of(result))
-        return Outcome(status="failed", messages=(), spent=attempt.run.spent, result=result_of(result))
+        if driven is None:
+            return Outcome(status="failed", messages=(), spent=attempt.run.spent, result=result_of(result))
+        outcome = driven.make_outcome("failed", result=result_of(result))
     finally:
         if driven is not None:
             await driven.close()
+    return replace(outcome, last_event=driven.recorder.last)
 
 
 def _failure(run: RunInfo, error: Exception) -> Failure:
@@ -279,13 +281,13 @@ class SegmentRun:
             return self.make_outcome("waiting" if waits else "go_on", waits)
         if result.reason == "question":
             return self.make_outcome("waiting", [Wait(kind="question", detail={"text": result.text})])
-        if result.reason == "answer" and not goes_on and self.attempt.has_messages():
-            return self.make_outcome("go_on")  # a person spoke meanwhile: the model answers that, too
         if self.structured is not None and self.structured.found is not None:
             result.output = self.structured.found
         failed = result.is_error or result.reason == "loop"
         status: Ending = "cancelled" if result.reason == "cancelled" else "failed" if failed else "finished"
-        return self.make_outcome(status, result=result_of(result))
+        outcome = self.make_outcome(status, result=result_of(result))
+        # if a person spoke meanwhile, the model answers that, too
+        return replace(outcome, answers_messages=result.reason == "answer" and not goes_on)
 
     def _cancelled_result(self) -> RunResult:
         spent = self.spent

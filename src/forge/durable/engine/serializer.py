@@ -9,6 +9,8 @@ from typing import Any
 
 from dbos import Serializer, _serialization
 
+from forge.durable.store.steps import FORMAT
+
 
 class RecordedError(Exception):
     """An exception that a step or a workflow raised in some process, as recorded."""
@@ -28,8 +30,12 @@ class JsonSerializer(Serializer):
             return RecordedError(data["__error__"])
         return data
 
+    def decode(self, serialized_data: str, name: str | None) -> Any:
+        """Decodes what a serializer of this name wrote. Raises `TypeError` if it was not ours."""
+        return self.deserialize(serialized_data) if name in (FORMAT, None) else _refuse_pickle(serialized_data)
+
     def name(self) -> str:
-        return "forge_json"
+        return FORMAT
 
 
 def refuse_pickles() -> None:

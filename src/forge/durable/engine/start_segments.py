@@ -15,10 +15,10 @@ from forge.durable.engine.serializer import JsonSerializer
 from forge.durable.store import RunStore
 from forge.durable.store.notices import notify_queued
 from forge.durable.store.rows import RunInfo
+from forge.durable.store.steps import APPLICATION
 
 adapt_to()
 
-NAME = "forge"  # DBOS's name of the application: other applications may share the database
 SEGMENT = "forge_segment"
 
 on_start: set[Callable[[], None]] = set()
@@ -71,7 +71,7 @@ class Starter:
                 silence_dbos_logger()
                 self._store.prepare()
                 client = DBOSClient(
-                    system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=NAME
+                    system_database_engine=self._store.engine, serializer=JsonSerializer(), application_name=APPLICATION
                 )
                 self._store.database.migrate_engine(client._sys_db)  # private: DBOS.migrate takes no engine of ours
                 self._client = client

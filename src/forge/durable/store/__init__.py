@@ -12,11 +12,11 @@ from typing import Any, Self
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input, inbox, intents, questions, run_rows
+from forge.durable.store import check_input, events, inbox, intents, questions, run_rows, steps
 from forge.durable.store import find as _find
 from forge.durable.store.database import PATIENCE, Database
+from forge.durable.store.events import NewEvents
 from forge.durable.store.migrate import prepare, refuse_newer, update
-from forge.durable.store.questions import NewEvents
 from forge.durable.store.remove import remove_run
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
 from forge.durable.store.tables import runs
@@ -30,6 +30,8 @@ Questions = list[Question]
 Numbered = list[tuple[int, dict[str, Any]]]
 Files = list[tuple[str, int]]
 Statuses = Sequence[Status]
+Steps = dict[int, steps.StoredStep]
+_NOBODY = inbox.Called(frozenset(), frozenset())
 
 
 class RunStore:
@@ -149,7 +151,16 @@ class RunStore:
         without effect.
         """
         new = intents.NewIntent(run_id, segment, attempt, call, detail, earlier)
-        return self.database.write(lambda connection: intents.record_intent(connection, new))
+        write = self.database.write if earlier else self.database.write_once
+        return write(lambda connection: intents.record_intent(connection, new))
+
+    def list_steps(self, workflow: str) -> Steps:
+        """Returns the steps that earlier attempts at a segment recorded, by their numbers."""
+        return self.database.read(lambda connection: steps.list_steps(connection, workflow))
+
+    def record_step(self, step: steps.NewStep) -> steps.State:
+        """Records a step of a segment, if its attempt still runs the segment."""
+        return self.database.write_once(lambda connection: steps.record_step(connection, step))
 
     def close_segment(self, run_id: str, segment: int, outcome: Outcome) -> RunInfo:
         """Stores the outcome of a segment; a second time, or for an old segment, changes nothing.
@@ -191,10 +202,6 @@ class RunStore:
         check_input.check_lookup(run_id)
         return self.database.write(lambda connection: inbox.put_message(connection, run_id, text))
 
-    def has_messages(self, run_id: str) -> bool:
-        """Says whether a person has sent messages that the run has not received."""
-        return self.database.read(lambda connection: inbox.has_messages(connection, run_id))
-
     def request_cancel(self, run_id: str) -> RunInfo:
         """Cancels a queued or waiting run; marks a running one for its worker to stop.
 
@@ -204,13 +211,9 @@ class RunStore:
         self.update()
         return self.database.write(lambda connection: run_rows.cancel_run(connection, run_id))
 
-    def find_cancelled(self, run_ids: Collection[str]) -> set[str]:
-        """Returns the ids of runs that are cancelled or being cancelled."""
-        if not run_ids:
-            return set()
-        stopped = sa.or_(runs.c.cancelling, runs.c.status == "cancelled")
-        query = sa.select(runs.c.id).where(runs.c.id.in_(list(run_ids)), stopped)
-        return self.database.read(lambda connection: set(connection.execute(query).scalars()))
+    def find_called(self, run_ids: Collection[str]) -> inbox.Called:
+        """Finds those of the runs that somebody cancelled, and those that somebody sent a message to."""
+        return self.database.read(lambda connection: inbox.find_called(connection, run_ids)) if run_ids else _NOBODY
 
     def set_version(self, run_id: str, version: str) -> RunInfo:
         """Gives a run to workers of another application version."""
@@ -276,21 +279,21 @@ class RunStore:
         self.update()
         return self.database.write(lambda connection: questions.answer_question(connection, id, answer, by))
 
-    def add_events(self, run_id: str, events: Sequence[tuple[str | None, Mapping[str, Any]]]) -> None:
+    def add_events(self, run_id: str, new: NewEvents) -> None:
         """Appends events in their wire form. One with a key is stored once per run.
 
         (One without may be stored twice, if the connection is lost just after the commit.)
         """
-        for error in self.add_events_of({run_id: events}).values() if events else ():
+        for error in self.add_events_of({run_id: new}).values() if new else ():
             raise error
 
     def add_events_of(self, batch: Mapping[str, NewEvents]) -> dict[str, StoreError]:
         """Does the same for several runs; returns errors for runs that do not exist."""
-        return self.database.write(lambda connection: questions.add_events(connection, batch), lasting=False)
+        return self.database.write(lambda connection: events.add_events(connection, batch), lasting=False)
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Numbered:
         """Returns events numbered above `after`, ascending. No lower number appears later."""
-        return self.database.read(lambda connection: questions.events_of(connection, run_id, after, limit))
+        return self.database.read(lambda connection: events.events_of(connection, run_id, after, limit))
 
     def put_file(self, run_id: str, name: str, data: bytes) -> None:
         """Stores a file of a run; replaces one of the same name."""

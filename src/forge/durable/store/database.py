@@ -86,6 +86,10 @@ class Database:
         """
         return self._run_with_retry(work, "IMMEDIATE" if lasting else "QUICK")
 
+    def write_once(self, work: Callable[[sa.Connection], T]) -> T:
+        """Does the same for `work` that changes something with one statement: Postgres needs no BEGIN and no COMMIT."""
+        return self._run_with_retry(work, "IMMEDIATE" if self.is_sqlite else "ONCE")
+
     def close(self) -> None:
         """Closes all connections; the next call connects again."""
         with self._lock:
@@ -133,6 +137,8 @@ class Database:
     def _run_transaction(self, work: Callable[[sa.Connection], T], kind: str) -> T:
         with self.engine.connect() as connection:
             self._was_there = True
+            if kind == "ONCE" and self._first is None:
+                return work(connection.execution_options(isolation_level="AUTOCOMMIT"))
             try:
                 with connection.execution_options(forge_transaction=kind).begin():
                     if (first := self._first) is not None:

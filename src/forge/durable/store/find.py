@@ -148,7 +148,7 @@ def clamp_limit(number: int) -> int:
 
 
 def run_info(row: sa.Row[Any]) -> RunInfo:
-    values = dict(row._mapping)
+    values: dict[str, Any] = {name: getattr(row, name) for name in RunInfo.__dataclass_fields__}
     values["waits"] = tuple(wait_from_json(wire) for wire in values["waits"])
     return RunInfo(**values)
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import sqlalchemy as sa
 
 from forge.durable.store.find import COLUMNS, insert_into, now, run_info
+from forge.durable.store.inbox import has_messages
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import Json, intents, runs
 
@@ -47,6 +48,7 @@ class Begun(NamedTuple):
     run: RunInfo
     is_first: bool  # there was no earlier attempt
     intents: Mapping[str, StoredIntent]  # calls that earlier attempts were about to run
+    has_messages: bool  # a person has sent messages since the last segment
 
 
 def begin_segment(connection: sa.Connection, run_id: str, segment: int, worker: str, attempt: str) -> Begun | None:
@@ -54,11 +56,12 @@ def begin_segment(connection: sa.Connection, run_id: str, segment: int, worker: 
     change = sa.update(runs).where(runs.c.id == run_id, runs.c.segment == segment)
     begins = change.values(status="running", worker=worker, attempt=attempt, updated=now(connection))
     for status in ("queued", "running"):  # a queued one has no earlier attempt, which saves a query
-        row = connection.execute(begins.where(runs.c.status == status).returning(*COLUMNS)).one_or_none()
+        found = begins.where(runs.c.status == status).returning(*COLUMNS, has_messages(run_id).label("told"))
+        row = connection.execute(found).one_or_none()
         if row is not None:
             is_first = status == "queued"
             earlier = {} if is_first else _list_intents(connection, run_id, segment)
-            return Begun(run_info(row), is_first, earlier)
+            return Begun(run_info(row), is_first, earlier, bool(row.told))
     return None
 
 

@@ -1,4 +1,6 @@
-"""Notices that something was queued by another process, so that an idle worker does not wait for its next poll."""
+"""Notices that another process queued a run or sent a run a message, so that a worker does not wait for its next
+poll.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ from forge.durable.store.database import Database
 if TYPE_CHECKING:
     import psycopg
 
-CHANNEL = "forge_queued"  # of Postgres's LISTEN and NOTIFY; the payload is the name of the queue
+QUEUED = "forge_queued"  # a channel of Postgres's LISTEN and NOTIFY; the payload is the name of the queue
+TOLD = "forge_told"  # … of messages; the payload is the id of the run
 LOOK = 0.03  # seconds between two checks of a SQLite file for changes
 WAITS = 0.5  # seconds that a wait for notifications takes, so that the thread can end
 RETRY = 2.0  # seconds between two attempts to listen
@@ -27,16 +30,31 @@ log = logging.getLogger("forge.durable")
 def notify_queued(connection: sa.Connection, queue: str) -> None:
     """Notifies workers when the transaction commits. SQLite needs nothing: its workers see that the file changed."""
     if connection.dialect.name != "sqlite":
-        connection.execute(sa.select(sa.func.pg_notify(CHANNEL, queue)))
+        connection.execute(sa.select(sa.func.pg_notify(QUEUED, queue)))
+
+
+def notify_message(connection: sa.Connection, run_id: str) -> None:
+    """Notifies the worker of a run that a message waits, when the transaction commits."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(sa.select(sa.func.pg_notify(TOLD, run_id)))
 
 
 class Notices:
-    """A thread that calls `tell` when a process queued something. Polling remains, for notices that are lost."""
+    """A thread that calls `tell` when a process queued something, and `tell_run` when it sent a run a message. Polling
+    remains, for notices that are lost.
+    """
 
-    def __init__(self, database: Database, queues: Collection[str], tell: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        queues: Collection[str],
+        tell: Callable[[], None],
+        tell_run: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._database = database
         self._queues = frozenset(queues)
         self._tell = tell
+        self._tell_run = tell_run
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="forge-notices", daemon=True)
 
@@ -75,11 +93,13 @@ class Notices:
                     self._database.label,
                 )
                 return False
-            connection.execute(f"LISTEN {CHANNEL}")
+            connection.execute(f"LISTEN {QUEUED}; LISTEN {TOLD}")
             self._tell()  # what was queued before
             while not self._ended.is_set():
                 for notice in connection.notifies(timeout=WAITS):
-                    if notice.payload in self._queues:
+                    if notice.channel == TOLD:
+                        self._tell_run(notice.payload)
+                    elif notice.payload in self._queues:
                         self._tell()
         return True
 

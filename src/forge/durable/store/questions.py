@@ -1,9 +1,8 @@
-"""Stores approvals, events and files of a run. Every function works inside the caller's transaction."""
+"""Stores approvals and files of a run. Every function works inside the caller's transaction."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from hashlib import sha256
+from collections.abc import Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -11,16 +10,14 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import LONGEST_NAME
-from forge.durable.store.find import clamp_limit, find_run, insert_into, insert_rows, missing_error, now
+from forge.durable.store.find import find_run, insert_into, now
 from forge.durable.store.rows import COVERS, OVER, Question
-from forge.durable.store.run_rows import lock_events, wake_soon
+from forge.durable.store.run_rows import wake_soon
 from forge.durable.store.step_json import object_of
-from forge.durable.store.tables import events, files, questions, runs
+from forge.durable.store.tables import files, questions, runs
 from forge.workspace.state.store import StoreError
 
 LARGEST_FILE = 16 * 1024 * 1024  # bytes
-_LAST = 2**62  # above every number
-NewEvents = Sequence[tuple[str | None, Mapping[str, Any]]]
 _SHOWN = [questions.c[name] for name in Question.__dataclass_fields__]
 
 
@@ -114,37 +111,6 @@ def _allowed_always(question: Question, answer: Mapping[str, Any]) -> list[str] 
 def always_of(connection: sa.Connection, run_id: str) -> set[str]:
     query = sa.select(questions.c.always).where(questions.c.run == run_id, questions.c.always.is_not(None))
     return {digest for covered in connection.execute(query).scalars() for digest in covered}
-
-
-def add_events(connection: sa.Connection, batch: Mapping[str, NewEvents]) -> dict[str, StoreError]:
-    """Adds events of several runs; returns errors for runs that do not exist."""
-    lock_events(connection, *batch)
-    known = set(connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(list(batch)))).scalars())
-    rows = [
-        {"run": run, "key": _short(key), "event": object_of(event)}
-        for run, new in batch.items()
-        if run in known
-        for key, event in new
-    ]
-    insert_rows(connection, events, rows, skip=True)
-    return {run: missing_error(connection, run) for run in batch if run not in known}
-
-
-def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
-    query = sa.select(events.c.number, events.c.event).where(
-        events.c.run == run_id, events.c.number > max(-1, min(after, _LAST))
-    )
-    return [
-        (number, event)
-        for number, event in connection.execute(query.order_by(events.c.number).limit(clamp_limit(limit)))
-    ]
-
-
-def _short(key: str | None) -> str | None:
-    """Hashes a long key: indexes cannot hold it."""
-    if key is None or len(key) <= LONGEST_NAME:
-        return key
-    return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def put_file(connection: sa.Connection, run_id: str, name: str, data: bytes) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
+from forge.durable.store.events import lock_events
 from forge.durable.store.find import find_run
 from forge.durable.store.rows import OVER
-from forge.durable.store.run_rows import lock_events
 from forge.durable.store.tables import HAS_PARENT, background, events, files, intents, messages, questions, runs
 from forge.workspace.state.store import StoreError
 

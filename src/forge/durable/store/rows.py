@@ -91,6 +91,8 @@ class Outcome:
     waits: tuple[Wait, ...] = ()
     result: Mapping[str, Any] | None = None
     held: str = ""  # the worker that holds its background work
+    answers_messages: bool = False  # it does not finish while a message waits: another segment answers the message
+    last_event: tuple[str | None, Mapping[str, Any]] | None = None  # stored if the run is over now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
-from zlib import crc32
 
 import sqlalchemy as sa
 
@@ -14,6 +13,7 @@ from forge.core.messages import Message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store import inbox
 from forge.durable.store.check_input import check_new
+from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
 from forge.durable.store.intents import is_lost
 from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
@@ -22,8 +22,6 @@ from forge.durable.store.tables import HAS_PARENT, background, messages, questio
 from forge.workspace.state.store import StoreError
 
 GRACE = 5.0  # seconds for the process that answered a run, or ended what it waits for, to resume it
-_EVENTS = 0x666F7267  # namespace of our advisory locks
-_LOCK = sa.text("SELECT pg_advisory_xact_lock(:namespace, key) FROM unnest(CAST(:keys AS integer[])) AS key")
 
 
 def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
@@ -92,14 +90,17 @@ def close_segment(
         held = insert_into(connection, background).values(run=run.id, segment=segment, worker=outcome.held)
         connection.execute(held.on_conflict_do_nothing())
     ending = outcome.status
+    if ending in ("go_on", "finished") and not run.cancelling:
+        # others may end between a call and its result: a resumed run hears them
+        moved = inbox.move_messages(connection, run.id, 2 * segment + 1)  # heard by the next segment, or late
+        if moved and outcome.answers_messages:
+            ending = "go_on"
     if run.cancelling or ending not in ("waiting", "go_on"):
         _stop_children(connection, run.id)  # their results have no receiver; some began after the cancellation
     if ending in ("waiting", "go_on") and run.cancelling:
         return change_run(
             connection, run, status="cancelled", spent=outcome.spent, result=_cancelled_result(outcome.spent)
         )
-    if ending in ("go_on", "finished"):  # others may end between a call and its result: a resumed run hears them
-        inbox.move_messages(connection, run.id, 2 * segment + 1)  # heard by the next segment, or late
     if ending == "go_on" or (ending == "waiting" and _has_arrived(connection, outcome.waits)):
         return change_run(connection, run, status="queued", segment=segment + 1, spent=outcome.spent)
     if ending == "waiting":
@@ -107,6 +108,9 @@ def close_segment(
     result = outcome.result
     if result is None and ending == "cancelled":
         result = _cancelled_result(outcome.spent)
+    if outcome.last_event is not None:
+        lock_events(connection, run.id)
+        insert_events(connection, {run.id: [outcome.last_event]})
     return change_run(connection, run, status=ending, spent=outcome.spent, result=result)
 
 
@@ -202,17 +206,6 @@ def wake_soon(connection: sa.Connection, run_id: str) -> None:
     soon = now(connection) + GRACE
     look = sa.case((sa.or_(runs.c.look.is_(None), runs.c.look > soon), soon), else_=runs.c.look)
     connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
-
-
-def lock_events(connection: sa.Connection, *run_ids: str) -> None:
-    """Locks the numbering of these runs' events until the end of the transaction.
-
-    So numbers become visible in ascending order: a reader of number 7 never gets a 6 later. (Numbers of other runs may
-    come late, which does not matter.) SQLite has one writer at a time anyway.
-    """
-    if connection.dialect.name != "sqlite":
-        keys = sorted({crc32(run_id.encode()) - 2**31 for run_id in run_ids})  # one order, so that nobody deadlocks
-        connection.execute(_LOCK, {"namespace": _EVENTS, "keys": keys})
 
 
 def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:

@@ -19,7 +19,7 @@ from forge.core.plain_values import text_of
 from forge.durable.client.pruning import Retention
 from forge.durable.engine import background, background_programs, workflow
 from forge.durable.engine.agents import OfferedTools
-from forge.durable.engine.attempt import ATTEMPTS, end_tasks
+from forge.durable.engine.attempt import ATTEMPTS, end_tasks, note_messages
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, Limits
 from forge.durable.engine.segment_context import Models, WatchActivity
@@ -38,7 +38,7 @@ FORGOTTEN = 2.5  # heartbeats between two checks for claimed runs that do not ru
 SHARE = 5  # up to so many workers keep house at the full rate; beyond that, each does so less often
 LONGEST_PAUSE = 30.0  # seconds between two attempts to come back
 SPEAKS = 60.0  # seconds between two log messages about the same problem
-CONNECTIONS = 2  # of the store, with Postgres
+CONNECTIONS = 8  # of the store at most, with Postgres
 GRACE = 60.0  # seconds that runs have to end their turn when the worker drains
 
 _KNOWN = workflow.segment  # the import registers it with the engine
@@ -82,7 +82,8 @@ class Worker:
         """
         keep = Retention(**retention or {})
         self._chores: tuple[Chore, ...] = (*chores, *([Pruning(keep)] if keep != Retention() else ()))  # of every round
-        self.store = RunStore(database, connections=CONNECTIONS)
+        # a step holds a connection for a millisecond or two, so a few serve many runs
+        self.store = RunStore(database, connections=min(CONNECTIONS, 2 + concurrency // 10))
         self.agents = {agent.name: agent for agent in agents}
         self._models, self._watch, self._offered = models, watch, OfferedTools()
         self.name = name
@@ -255,7 +256,7 @@ class Worker:
             self.beats.pulse()
             if self.beats.lost.is_set():
                 await self._come_back()
-            await self._run_guarded(self._stop_cancelled)
+            await self._run_guarded(self._hear_calls)
             await self._run_guarded(
                 lambda: background_programs.end_finished(self.store, keep_conversations=self._keep_conversations)
             )
@@ -287,9 +288,15 @@ class Worker:
         for one in await in_thread(self.engine.requeue_forgotten):
             log.warning("worker %s claimed %s but did not run it: it is queued again", self.id, one)
 
-    async def _stop_cancelled(self) -> None:
+    async def _hear_calls(self) -> None:
+        """Stops cancelled runs; notes messages to runs, also if the notices of them were lost."""
         under_way = {*ATTEMPTS, *background.list_held()}
-        for run in await in_thread(lambda: self.store.find_cancelled(under_way)) if under_way else ():
+        if not under_way:
+            return
+        called = await in_thread(lambda: self.store.find_called(under_way))
+        for run in called.told:
+            note_messages(run)
+        for run in called.cancelled:
             background.cancel_work(run)
             if attempt := ATTEMPTS.get(run):
                 attempt.stop()
