@@ -20,6 +20,7 @@ from forge import (
     PolicyError,
     Scope,
     Scripted,
+    Secrets,
     Tool,
     ToolCall,
     ToolError,
@@ -377,3 +378,25 @@ def test_a_path_that_is_denied_on_a_condition_is_withheld_from_programs():
         "keys/**"
     ]
     assert rules("allow write keys/** after:untrusted").restricted_targets(spec, Permission.WRITE, Scope()) == []
+
+
+@pytest.mark.parametrize(
+    "spell", [str, lambda text: base64.b64encode(text.encode()).decode(), lambda t: t.encode().hex()]
+)
+def test_a_registered_secret_is_private(spell):
+    secret = "correct horse battery"
+    secrets = Secrets([secret])
+    leak = ToolCall("send", {"to": "boss@work.example", "body": f"the key: {spell(secret)}"})
+    prompt = "Write to boss@work.example."
+    asked = Asked()
+    told = run(prompt, READ, leak, approve=asked, secrets=secrets)
+    assert "sent" not in told[1]
+    assert "body comes from private text of the registered secrets" in str(asked.requests[0].traces[0])
+    assert secret not in str(asked.requests[0].traces)
+    guarded = Agent(
+        Scripted(leak, "done"), tools=[send], policy=rules("allow *", "deny network with:private"), secrets=secrets
+    )
+    assert "with:private" in guarded.run_sync(prompt).messages[-2].text
+    harmless = ToolCall("send", {"to": "boss@work.example", "body": "the key: none"})
+    assert run(prompt, READ, harmless, secrets=secrets)[1] == "sent to boss@work.example"
+    assert run(f"{prompt} The key is {secret}.", READ, leak, secrets=secrets)[1] == "sent to boss@work.example"

@@ -29,7 +29,11 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
         ctx.arguments if isinstance(policy, Rules) else copy_arguments(ctx.arguments)
     )  # rules do not look at them
     provenance = current_provenance.get()
-    labels = None if provenance is None else provenance.label_request(ctx.spec, ctx.arguments, permission, target)
+    labels = (
+        None
+        if provenance is None
+        else provenance.label_request(ctx.spec, ctx.arguments, permission, target, ctx.activity.secrets)
+    )
     request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope, labels=labels)
     try:
         decided = policy.explain(request) if isinstance(policy, Rules) else policy(request)

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from forge.core.label import UNTRUSTED, Label
+from forge.core.secrets import Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.trace import Trace
 from forge.permissions.targets.hosts import read_host
@@ -22,6 +23,7 @@ class Origins(Protocol):
         self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None
     ) -> tuple[Trace, ...]: ...
     def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]: ...
+    def trace_secrets(self, arguments: Mapping[str, Any], secrets: Secrets) -> tuple[Trace, ...]: ...
 
 
 class RequestLabels:
@@ -34,8 +36,9 @@ class RequestLabels:
         arguments: Mapping[str, Any],
         permission: Permission | None,
         target: str,
+        secrets: Secrets | None = None,
     ) -> None:
-        self._provenance = provenance
+        self._provenance, self._secrets = provenance, secrets
         self._spec, self._arguments, self._permission, self._target = spec, arguments, permission, target
 
     @cached_property
@@ -55,8 +58,11 @@ class RequestLabels:
 
     @cached_property
     def private(self) -> tuple[Trace, ...]:
-        """The values that come from private text."""
-        return self._provenance.trace_private(self._arguments)
+        """The values that come from private text, or that hold a registered secret."""
+        traces = self._provenance.trace_private(self._arguments)
+        if self._secrets is None:
+            return traces
+        return traces + self._provenance.trace_secrets(self._arguments, self._secrets)
 
     @cached_property
     def goes_to_origin(self) -> bool:

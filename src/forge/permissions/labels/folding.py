@@ -12,6 +12,7 @@ from urllib.parse import unquote
 LONGEST_DECODED = 200_000  # characters of a text in which encoded parts are looked for
 MOST_DECODED = 50  # encoded parts of one text
 
+_HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
 _ENCODED = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _CYRILLIC = (
     "\u0430\u0435\u0456\u0458\u043e\u0440\u0441\u0443\u0445\u0455"
@@ -36,21 +37,33 @@ def fold(text: str) -> str:
 
 
 def decode_parts(text: str) -> Iterator[str]:
-    """Yields what percent-encoded and base64 parts of the text say."""
+    """Yields what percent-encoded, base64 and hexadecimal parts of the text say."""
     if "%" in text and (plain := unquote(text)) != text:
         yield plain
     for number, match in enumerate(_ENCODED.finditer(text[:LONGEST_DECODED])):
         if number >= MOST_DECODED:
             return
-        if plain := _decode_base64(match.group()):
-            yield plain
+        for decode in (_decode_base64, _decode_hex):
+            if plain := decode(match.group()):
+                yield plain
 
 
 def _decode_base64(part: str) -> str:
     try:
         padded = part.rstrip("=").replace("-", "+").replace("_", "/")
-        plain = b64decode(padded + "=" * (-len(padded) % 4), validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError, ValueError):
+        return _keep_readable(b64decode(padded + "=" * (-len(padded) % 4), validate=True))
+    except (binascii.Error, ValueError):
+        return ""
+
+
+def _decode_hex(part: str) -> str:
+    return _keep_readable(bytes.fromhex(part)) if _HEX.fullmatch(part) else ""
+
+
+def _keep_readable(data: bytes) -> str:
+    try:
+        plain = data.decode()
+    except UnicodeDecodeError:
         return ""
     return plain if plain.isprintable() or "\n" in plain else ""
 

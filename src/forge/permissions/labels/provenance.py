@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forge.core.label import PRIVATE, UNTRUSTED, Label, merge_labels
+from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.call_labels import RequestLabels
 from forge.permissions.labels.folding import fold
@@ -20,6 +21,7 @@ from forge.permissions.labels.values import (
     is_short_number,
 )
 
+REGISTERED = "the registered secrets"
 MOST_TRACES = 5  # of one call
 MOST_FOLDED = 16_000_000  # characters kept ready for the search; more are folded again when needed
 SHORTEST_PRIVATE = 6  # characters
@@ -105,12 +107,17 @@ class Provenance:
         return any(label.kind == kind for label in self.inner) or (self.parent is not None and self.parent.has(kind))
 
     def label_request(
-        self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None, target: str
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        permission: Permission | None,
+        target: str,
+        secrets: Secrets | None = None,
     ) -> RequestLabels | None:
-        """Returns what labels say about a request of a call; None where nothing in the context has a label."""
-        if not (self.read or self.inner or self.parent is not None):
+        """Returns what labels say about a request of a call; None where nothing has a label, and no secret is known."""
+        if not (self.read or self.inner or self.parent is not None or (secrets is not None and secrets.pattern)):
             return None
-        return RequestLabels(self, spec, arguments, permission, target)
+        return RequestLabels(self, spec, arguments, permission, target, secrets)
 
     def trace(self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None) -> tuple[Trace, ...]:
         """Traces the values of a call that stand in untrusted text, and neither in the person's words nor elsewhere."""
@@ -142,6 +149,17 @@ class Provenance:
                             (argument, label.origin), Trace(argument, part, PRIVATE, label.origin, f"«{part}»")
                         )
         self._free_memory()
+        return tuple(found.values())[:MOST_TRACES]
+
+    def trace_secrets(self, arguments: Mapping[str, Any], secrets: Secrets) -> tuple[Trace, ...]:
+        """Traces registered secrets in the arguments, plain or encoded. A trace does not show the secret."""
+        if secrets.pattern is None:
+            return ()
+        found: dict[str, Trace] = {}
+        for argument, text in find_texts(arguments):
+            match = secrets.pattern.search(text)
+            if match is not None and not self._is_spoken(fold(match.group())):
+                found.setdefault(argument, Trace(argument, MASK, PRIVATE, REGISTERED, f"«{MASK}»"))
         return tuple(found.values())[:MOST_TRACES]
 
     def _trace_value(self, value: Value, permission: Permission | None) -> Trace | None:
