@@ -6,12 +6,19 @@ Run: `make known-models`. Prices are US dollars for a million tokens, without di
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 FILE = Path(__file__).parent.parent / "src/forge/models/known_models.json"
+INPUT = (  # names, the published window, and the tokens of input, as other tables and errors of the APIs have them
+    (r"gpt-5", 400_000, 272_000),
+    (r"deepseek-(?:chat|reasoner)$", 64_000, 131_072),
+    (r"gemini-2\.5-flash-image", 1_000_000, 32_768),
+    (r"gemini-3.*-image", 1_000_000, 65_536),
+)
 PROVIDERS = {  # by the name that Forge uses
     "anthropic": "anthropic",
     "openai": "openai",
@@ -54,8 +61,14 @@ def _models(models: Any) -> dict[str, list[float | int]]:
             continue
         cached, written = _number(price.cache_read_mtok), _number(price.cache_write_mtok)
         facts = [given, answer, given if cached is None else cached, given if written is None else written]
-        found[model.id] = [*facts, model.context_window or 0]
+        found[model.id] = [*facts, _window(model.id, model.context_window or 0)]
     return found
+
+
+def _window(model: str, window: int) -> int:
+    """Returns the tokens of input. Some published windows count the answer, too, or are those of another model."""
+    fitting = (size for pattern, wrong, size in INPUT if window == wrong and re.search(pattern, model))
+    return next(fitting, window)
 
 
 def _price_now(prices: Any) -> Any:

@@ -39,6 +39,24 @@ async def test_text_is_shown_as_it_comes(console, tabs):
     await expect(log.get_by_text("And then it slept.")).to_be_visible()
 
 
+async def test_a_message_to_the_running_agent_is_heard_before_its_next_turn(console, tabs):
+    told = console.scenes / "long.txt"
+    console.scene("tell a long story", {"follow": "long.txt"})
+    console.scene("make it short", "It ended.")
+    page = await tabs.open("#/runs")
+    await page.get_by_label("What should the agent do?").fill("tell a long story")
+    await page.keyboard.press("Enter")
+    log = page.get_by_role("log", name="Steps")
+    told.write_text("Once upon")
+    await expect(log.get_by_text("Once upon")).to_be_visible()
+    await page.get_by_label("Message to the running agent").fill("make it short")
+    await page.get_by_role("button", name="Send").click()
+    await expect(page.get_by_text("The agent sees the message before its next turn.").first).to_be_visible()
+    told.write_text("Once upon a time.\nEND\n")
+    await expect(log.get_by_text("It ended.")).to_be_visible()
+    await expect(log.get_by_text("make it short").first).to_be_visible()
+
+
 async def test_a_call_is_a_card_with_its_three_readings(console, tabs):
     run = console.begin("write a card", call("file_write", path="notes/card.txt", content="one\n"), "It is done.")
     console.run_is(run, "finished")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -187,3 +188,31 @@ def test_no_summary_of_the_help_is_cut(workspace, here, monkeypatch, columns):
         assert "…" not in listed
     summary = here("session", "fork", "--help").out.split("\n\n")[1]
     assert " ".join(summary.split()).rstrip(".") in " ".join(here("session", "--help").out.split())
+
+
+def test_a_line_typed_during_a_one_shot_run_reaches_the_agent(workspace):
+    wait = "until test -e go; do sleep 0.05; done; echo waited"
+    turns = [{"call": "bash", "arguments": {"command": wait}}, {"text": "Heard."}, {"text": "Heard later."}]
+    (workspace / "model.json").write_text(json.dumps(turns))
+    terminal, its_end = pty.openpty()
+    run = ("run", "Format it.", "--model", "scripted:model.json", "--yes")
+    with start(workspace, *run, stream=its_end) as process:
+        os.close(its_end)
+        shown = b""
+        try:
+            while b"until test" not in shown:  # the call runs
+                shown += _read(terminal)
+            os.write(terminal, b"Use tabs, please.\n")
+            while b"Use tabs, please." not in shown:
+                shown += _read(terminal)
+            (workspace / "go").touch()
+            while True:
+                shown += _read(terminal)
+        except EOFError:
+            os.close(terminal)
+        except TimeoutError as error:
+            process.kill()
+            raise AssertionError(f"the command does not end: {shown.decode()}") from error
+    said = shown.decode()
+    assert process.returncode == 0
+    assert "Heard." in said[said.index("Use tabs, please.") :]

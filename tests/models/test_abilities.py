@@ -11,6 +11,7 @@ from forge import Agent, Attachment, Message
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest, ProviderError
 from forge.models.http.abilities import check_abilities
+from forge.models.known_models import find_known
 from forge.models.openai import OpenAI
 from tests.models.serving import serving, sse, stream
 from tests.models.test_structured_output import look
@@ -36,6 +37,10 @@ def request(what: str) -> ModelRequest:
         ("deepseek", "deepseek-chat", "images"),
         ("mistral", "codestral-latest", "images"),
         ("xai", "grok-3", "reasoning"),
+        ("xai", "grok-4.20-non-reasoning", "reasoning"),
+        ("openai", "gpt-audio-mini", "images"),
+        ("openai", "o3-deep-research", "tools"),
+        ("deepseek", "deepseek-r1", "images"),
     ],
 )
 def test_a_known_gap_is_refused_with_advice(label, model, what):
@@ -48,10 +53,22 @@ def test_a_known_gap_is_refused_with_advice(label, model, what):
 @pytest.mark.parametrize("what", ["images", "tools", "reasoning"])
 @pytest.mark.parametrize(
     ("label", "model"),
-    [("openai", "gpt-5.4"), ("anthropic", "claude-sonnet-5"), ("xai", "grok-4"), ("deepseek", "new"), ("ollama", "x")],
+    [
+        ("openai", "gpt-5.4"),
+        ("anthropic", "claude-sonnet-5"),
+        ("xai", "grok-4"),
+        ("deepseek", "new"),
+        ("ollama", "x"),
+        ("xai", "grok-code-fast-1"),
+    ],
 )
 def test_other_models_are_tried(label, model, what):
     check_abilities(label, model, request(what))
+
+
+def test_a_known_window_is_that_of_the_input():
+    windows = [(known := find_known(*name)) and known.window for name in (("openai", "gpt-5"), ("openai", "gpt-4.1"))]
+    assert windows == [272_000, 1_000_000]
 
 
 def test_reasoning_that_is_switched_off_is_not_asked_for():

@@ -51,12 +51,13 @@ class AnswerReader(StreamedAnswer):
     def take(self, event: Event) -> Sequence[Delta]:
         data = self._read(event)
         if event.name == "contentBlockDelta":  # almost every event is a piece of text
-            index, delta = data.get("contentBlockIndex"), data.get("delta")
-            text = delta.get("text") if type(delta) is dict else None
-            block = self._blocks.get(index) if type(index) is int else None
-            if type(text) is str and text.isascii() and block is not None and block.kind == "text":
-                block.pieces.append(text)
-                return (TextDelta(text),) if text else ()
+            try:
+                text, block = data["delta"]["text"], self._blocks[data["contentBlockIndex"]]
+                if text.isascii() and block.kind == "text":
+                    block.pieces.append(text)
+                    return (TextDelta(text),) if text else ()
+            except (KeyError, TypeError, AttributeError):
+                pass  # something else, or the first piece of a block
         return [*self._take(event, data)]
 
     def _take(self, event: Event, data: dict[str, Any]) -> Iterator[Delta]:

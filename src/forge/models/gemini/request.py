@@ -44,7 +44,7 @@ class GeminiModel:
         self.name = name
         family = re.match(r"(?:models/)?gemini-(\d+)(?:\.(\d+))?", name)
         version = (int(family[1]), int(family[2] or 0)) if family else (99, 0)
-        special = re.search(r"image|tts|audio|live|embedding", name) is not None
+        special = re.search(r"image|tts|audio|live|embedding|computer-use", name) is not None
         is_gemma = "gemma" in name
         self.thinks = not special and not is_gemma and version >= (2, 5)
         self.has_levels = self.thinks and version >= (3, 0)

@@ -20,8 +20,7 @@ _REFUSED = {
     *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION"),
 }
 _GARBLED = {"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "MALFORMED_RESPONSE", "TOO_MANY_TOOL_CALLS"}
-_USUAL = {"index", "content"}
-_FIELDS = {"candidates", "usageMetadata", "modelVersion", "responseId"}
+_NOTHING: dict[str, Any] = {"kind": ""}
 _KNOWN = {"text", "thought", "thoughtSignature", "functionCall"}
 
 
@@ -47,11 +46,11 @@ class AnswerReader(StreamedAnswer):
             raise self._error({"message": f"a part of the response cannot be read: {data[:80]}"}) from None
         if (text := _plain_text(found)) and text.isascii():
             self.begun = True
-            if isinstance(usage := found.get("usageMetadata"), dict):
-                self._counts |= usage
+            if type(usage := found.get("usageMetadata")) is dict:
+                self._counts.update(usage)
             self._text.append(text)
-            last = self._entries[-1] if self._entries else None
-            if last is not None and last["kind"] == "text" and "saved" not in last:
+            last = self._entries[-1] if self._entries else _NOTHING
+            if last["kind"] == "text" and "saved" not in last:
                 last["length"] += len(text)
             else:
                 self._entries.append({"kind": "text", "length": len(text)})
@@ -181,7 +180,9 @@ def _plain_text(response: Any) -> str:
     try:
         (candidate,) = response["candidates"]
         (part,) = candidate["content"]["parts"]
-        is_plain = len(part) == 1 and candidate.keys() <= _USUAL and response.keys() <= _FIELDS
-        return part["text"] if is_plain and type(part["text"]) is str and not candidate.get("index") else ""
+        text = part["text"]
+        if len(part) != 1 or type(text) is not str or "finishReason" in candidate or candidate.get("index"):
+            return ""
+        return "" if "error" in response or "promptFeedback" in response else text
     except (KeyError, TypeError, ValueError, AttributeError):
         return ""

@@ -9,11 +9,12 @@ from typing import Any
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest, ProviderError
 
-# Families of models by provider, reviewed by hand. A model that is not listed is tried as it is.
+# Families of models by provider, compared with published data in November 2026. Others are tried as they are.
 _OPENAI = {
-    "images": r"gpt-3\.5|gpt-4(?:-\d{4}|-32k.*)?$|o1-mini|o1-preview|o3-mini|(?:openai/)?gpt-oss",
-    "tools": r"gpt-3\.5-turbo-instruct|o1-mini|o1-preview",
-    "reasoning": r"gpt-3\.5|gpt-4|chatgpt-4o",
+    "images": r"gpt-3\.5|gpt-4(?:-\d{4}|-32k.*)?$|gpt-4-1106-preview|gpt-(?:4o-(?:mini-)?)?audio"
+    r"|o1-mini|o1-preview|o3-mini|(?:openai/)?gpt-oss",
+    "tools": r"gpt-3\.5-turbo-instruct|o1-mini|o1-preview|o\d(?:-mini)?-deep-research",
+    "reasoning": r"gpt-3\.5|gpt-4|gpt-audio|chatgpt-4o",
 }
 _CANNOT: dict[str, dict[str, str]] = {
     "openai": _OPENAI,
@@ -24,9 +25,9 @@ _CANNOT: dict[str, dict[str, str]] = {
         "tools": r"claude-(?:2|instant)",
         "reasoning": r"claude-(?:2|instant|3-(?:5|haiku|opus|sonnet))",
     },
-    "deepseek": {"images": r"deepseek-(?:chat|reasoner)$"},
-    "mistral": {"images": r"codestral|open-mi[sx]tral|mistral-tiny"},
-    "xai": {"images": r"grok-(?:3|beta|code)", "reasoning": r"grok-(?:2|3(?!-mini)|beta)"},
+    "deepseek": {"images": r"deepseek-(?:chat|reasoner)$|deepseek-(?:coder|r1|v3|v4-pro)"},
+    "mistral": {"images": r"codestral|voxtral|open-mi[sx]tral|mistral-tiny"},
+    "xai": {"images": r"grok-(?:3|beta)", "reasoning": r"grok-(?:2|3(?!-mini)|beta|.*non-reasoning)"},
 }
 _OFF = (None, False, 0, "none", "off")
 

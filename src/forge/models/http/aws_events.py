@@ -39,7 +39,7 @@ class AwsEventReader:
     def __init__(self) -> None:
         self._rest = bytearray()  # of a message that is not complete
         self._wanted = _PRELUDE  # bytes before there is more to read
-        self._known: dict[bytes, dict[str, Any]] = {}  # headers that were read: they repeat
+        self._names: dict[bytes, str] = {}  # of events, by their headers, which repeat
         self._is_damaged = False
 
     def feed(self, chunk: bytes) -> list[Event]:
@@ -58,6 +58,8 @@ class AwsEventReader:
             events.append(event[0])
             at += event[1]
             if self._is_damaged:
+                return events
+            if at == len(chunk):
                 return events
         self._rest += chunk[at:]
         return events
@@ -84,14 +86,14 @@ class AwsEventReader:
             return self._damaged(), 0
         start = at + _PRELUDE + size
         raw = data[at + _PRELUDE : start]
-        headers = self._known.get(raw)
-        if headers is None:
-            try:
-                headers = _read_headers(raw)
-            except (struct.error, KeyError, ValueError):
-                return self._damaged(), 0
-            if len(self._known) < MOST_KNOWN:
-                self._known[raw] = headers
+        if (name := self._names.get(raw)) is not None:  # nearly always
+            return Event(name, data[start:end].decode(errors="replace")), total
+        try:
+            headers = _read_headers(raw)
+        except (struct.error, KeyError, ValueError):
+            return self._damaged(), 0
+        if headers.get(":message-type", "event") not in ("error", "exception") and len(self._names) < MOST_KNOWN:
+            self._names[raw] = str(headers.get(":event-type", "message"))
         return _event(headers, data[start:end]), total
 
     def _damaged(self) -> Event:

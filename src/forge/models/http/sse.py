@@ -54,6 +54,8 @@ class EventReader:
         if not chunk:
             return []
         if self._is_between_events and chunk.endswith(b"\n\n") and b"\r" not in chunk:
+            if chunk.startswith(b"data: ") and chunk.find(b"\n") == len(chunk) - 2 and len(chunk) < LONGEST_EVENT:
+                return [Event("message", chunk[6:-2].decode(errors="replace"))]  # as nearly all chunks
             return self._read_whole(chunk)
         return self._read_lines(chunk)
 
@@ -62,7 +64,7 @@ class EventReader:
         return not (self._parts or self._data or self._name or self._after_cr)
 
     def _read_whole(self, chunk: bytes) -> list[Event]:
-        """Reads a chunk of whole events: nearly all chunks are one event, of one or two lines."""
+        """Reads a chunk of whole events: nearly all events have one or two lines."""
         events: list[Event] = []
         for block in chunk[:-2].split(b"\n\n"):
             name, data = b"message", block
