@@ -11,7 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forge.agent.context_window import insert_summary, is_summary, needs_summary, prune, split, summarise
+from forge.agent.context_window import (
+    BATCH,
+    CROWDED,
+    insert_summary,
+    is_summary,
+    needs_summary,
+    split,
+    summarise,
+)
+from forge.agent.conversation import Conversation
+from forge.agent.shown_results import ContextRules, ShownResults
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
@@ -38,6 +48,17 @@ WINDOW = 10_000  # a turn of `history` has about 400 tokens
 
 
 # pruning
+
+
+def prune(messages, *, keep_turns, window):
+    """Shows what is sent where half of the window is used, and results are cleared for no other reason."""
+    conversation = Conversation(messages)
+    rules = ContextRules(refer_to_repeats=False, clear_outputs=0, keep_turns=keep_turns)
+    results = ShownResults(rules, lambda message, name: "")
+    results.apply(conversation)
+    if estimate_messages(messages) > window * CROWDED > 0:
+        results.make_room(conversation, int(window * BATCH))
+    return conversation.shown
 
 
 def test_a_short_history_is_not_pruned():
@@ -255,14 +276,14 @@ def test_what_was_compacted_is_not_compacted_again(messages, keep):
     assert split(shorter, keep) == ([], shorter)
 
 
-@given(conversations(), st.integers(0, 5), st.integers(1, 3_000))
+@given(conversations(), st.integers(1, 5), st.integers(1, 3_000))
 @settings(max_examples=200, deadline=None)
 def test_pruning_changes_old_outputs_only_and_only_once(messages, keep_turns, window):
     pruned = prune(messages, keep_turns=keep_turns, window=window)
     assert prune(pruned, keep_turns=keep_turns, window=window) is pruned
     assert len(pruned) == len(messages)
     answers = [index for index, message in enumerate(messages) if message.role == "assistant"]
-    kept_from = answers[-keep_turns] if 0 < keep_turns <= len(answers) else 0 if keep_turns else len(messages)
+    kept_from = answers[-keep_turns] if keep_turns <= len(answers) else 0
     for index, (before, after) in enumerate(zip(messages, pruned, strict=True)):
         assert after is before or (before.role == "tool" and index < kept_from)
         assert after == replace(before, text=after.text, attachments=after.attachments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -201,6 +202,31 @@ def _empty(folder: Path) -> Path:
     file = folder / "empty.yaml"
     file.write_text("{}")
     return file
+
+
+@pytest.mark.parametrize("clear_outputs", [0, 20_000])
+def test_a_half_full_window_clears_old_outputs_by_the_same_rules(tmp_path: Path, clear_outputs: int):
+    """The outputs that cannot be had again are in files, one with a recent reference stays, and an event says it."""
+    messages = [Message("user", "Go.")]
+    for number in range(10):
+        call = ToolCall("deploy", {"place": number}, f"call_{number}")
+        text = "always the same\n" * 100 if number in (0, 9) else f"{number} went well\n" * 100
+        messages += [Message("assistant", "", (call,)), Message("tool", text, call_id=call.id)]
+    conversation = Conversation(messages)
+    rules = ContextRules(clear_outputs=clear_outputs, keep_turns=2)
+    store = make_store(tmp_path, lambda name: False)
+    asyncio.run(Shortening(Scripted(), 6_000, rules=rules, store=store)(conversation))
+    texts = [message.text for message in conversation.shown if message.role == "tool"]
+    assert texts[0] == messages[2].text
+    assert texts[-1].startswith("[the same 1600 characters as")
+    notes = [text for text in texts if text.startswith("[left out: ")]
+    assert notes == texts[1 : len(notes) + 1]
+    assert len(notes) > 4
+    assert Path(notes[0].split('"')[1]).read_text() == messages[4].text
+    repeats, outputs = (
+        sum(each) for each in zip(*((one.repeats, one.outputs) for one in conversation.take_shortened()), strict=True)
+    )
+    assert (repeats, outputs) == (1, len(notes))
 
 
 def test_rules_that_make_no_sense_are_refused():

@@ -84,6 +84,17 @@ async def test_a_sub_agent_is_shown_inside_the_call_that_began_it(console, tabs)
     await expect(below.get_by_role("button", name=re.compile("file_write.*child.txt"))).to_be_visible()
 
 
+async def test_a_result_that_is_not_sent_again_is_a_row(console, tabs):
+    (console.workspace / "long.txt").write_text("a long line of a long file\n" * 60, encoding="utf-8")
+    reads = [call("file_read", path="long.txt"), call("file_read", path="long.txt")]
+    run = console.begin("read it twice", *reads, "It is long.")
+    console.run_is(run, "finished")
+    page = await tabs.open(f"#/runs/{run}")
+    await expect(
+        page.get_by_text(re.compile(r"^Not sent again: 1 repeated result, about [0-9,.]+ tokens · "))
+    ).to_be_visible()
+
+
 async def test_a_run_is_stopped_and_goes_on(console, tabs):
     (console.scenes / "long.txt").write_text("Let me think")
     run = console.begin("think long", {"follow": "long.txt"}, "I have it.")

@@ -119,6 +119,13 @@ def test_markdown_does_not_let_a_result_become_markup(store):
     assert json.dumps(text)
 
 
+def test_markdown_says_what_the_model_is_not_sent_again(store):
+    event = {"event": "context_shortened", "outputs": 12, "repeats": 0, "summaries": 0, "tokens": 20400}
+    store.add_events("run-1", [(None, event)])
+    text = as_markdown(store, store.get("run-1"), ["run-1"]).decode()
+    assert "Not sent again: 12 outputs, 20400 tokens\n" in text
+
+
 def test_what_is_taken_away_is_whole(store):
     text = "x" * (2 * LONGEST)
     store.add_events("run-1", [(None, result_event(for_llm=text))])

@@ -7,16 +7,14 @@ from typing import Any
 
 from forge.agent.conversation import Conversation
 from forge.agent.shown_results import (
-    NEVER_CLEARED,
     PER_TOKEN,
     ContextRules,
     ShownResults,
     Store,
-    replace_by_note,
     restore_references,
 )
 from forge.agent.summary import is_summary, summarise
-from forge.agent.token_weights import GENERAL, Weights, find_weights
+from forge.agent.token_weights import find_weights
 from forge.agent.tokens import Tally, estimate_message, estimate_messages
 from forge.core.events import ContextShortened
 from forge.core.messages import Message, unanswered_calls
@@ -34,7 +32,8 @@ def find_window(provider: Provider) -> int:
 
 RESERVE = 0.2  # of the window: for the answer, and for what the tools of a turn put out
 RECENT = 0.25  # of the window: the latest messages, which stay as they are
-KEEP_TURNS = 4  # whose outputs stay as they are
+CROWDED = 0.5  # of the window: from then on, old outputs make room
+BATCH = 1 / 16  # of the window: that much is freed at once, or nothing
 KEY = "summary"  # in a session's meta
 
 
@@ -55,9 +54,8 @@ class Shortening:
     ) -> None:
         self._provider = provider
         self._meta: MutableMapping[str, Any] = {} if meta is None else meta
-        self._weights = find_weights(provider)
-        self._tally = Tally(self._weights)
-        self._looked_at = 0  # tokens when pruning was last tried
+        self._tally = Tally(find_weights(provider))
+        self._looked_at = 0  # tokens when room was last made
         self._results = ShownResults(rules if rules is not None else ContextRules(), store)
         self.window = window
 
@@ -67,9 +65,9 @@ class Shortening:
             return
         tokens = self._tally.of(conversation.shown)
         if tokens > self.window * CROWDED and tokens - self._looked_at > self.window * BATCH:
-            pruned = prune(conversation.shown, keep_turns=KEEP_TURNS, window=self.window, weights=self._weights)
-            if pruned is not conversation.shown:
-                conversation.show(pruned)
+            outputs, characters = self._results.make_room(conversation, int(self.window * BATCH))
+            if outputs:
+                conversation.note_shortened(ContextShortened(outputs=outputs, tokens=characters // PER_TOKEN))
             self._looked_at = self._tally.of(conversation.shown)
         if needs_summary(conversation.shown, self.window, int(self.window * RESERVE), self._tally):
             await self.compact(conversation, int(self.window * RECENT))
@@ -113,37 +111,7 @@ async def shorten(conversation: Conversation, provider: Provider, keep_tokens: i
     return summary
 
 
-__all__ = ["insert_summary", "is_summary", "needs_summary", "prune", "split", "summarise"]
-
-CROWDED = 0.5  # of the window: below, nothing is pruned
-BATCH = 1 / 16  # of the window: that much is freed at once, or nothing
-
-
-def prune(messages: list[Message], *, keep_turns: int, window: int, weights: Weights = GENERAL) -> list[Message]:
-    """Replaces old tool outputs by notes, except in the last `keep_turns` answers of the model.
-
-    Whole batches are replaced, counted from the beginning: between two batches the older messages stay exactly as they
-    are, and so does the provider's cache of them. The very same list comes back where there is nothing to do.
-    """
-    if window <= 0 or estimate_messages(messages, weights) <= window * CROWDED:
-        return messages
-    replaced: dict[int, Message] = {}
-    batch: dict[int, Message] = {}
-    freed = 0
-    names: dict[str, str] = {}
-    for index, message in enumerate(messages[: _find_start_of_last(messages, keep_turns)]):
-        names.update((call.id, call.name) for call in message.tool_calls)
-        if message.role != "tool" or names.get(message.call_id) in NEVER_CLEARED:
-            continue
-        note = replace_by_note(message)
-        if (saved := estimate_message(message, weights) - estimate_message(note, weights)) <= 0:
-            continue
-        batch[index] = note
-        freed += saved
-        if freed >= window * BATCH:
-            replaced |= batch
-            batch, freed = {}, 0
-    return [replaced.get(index, message) for index, message in enumerate(messages)] if replaced else messages
+__all__ = ["insert_summary", "is_summary", "needs_summary", "split", "summarise"]
 
 
 def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally: Tally | None = None) -> bool:
@@ -174,17 +142,6 @@ def insert_summary(recent: Sequence[Message], summary: Message) -> list[Message]
     """Returns the history to resume with: the messages that stay, the summary behind the first system messages."""
     first = next((index for index, message in enumerate(recent) if message.role != "system"), len(recent))
     return [*recent[:first], summary, *recent[first:]]
-
-
-def _find_start_of_last(messages: Sequence[Message], turns: int) -> int:
-    """Returns the index at which the last `turns` answers of the model begin."""
-    if turns <= 0:
-        return len(messages)
-    for index in range(len(messages) - 1, -1, -1):
-        turns -= messages[index].role == "assistant"
-        if turns == 0:
-            return index
-    return 0
 
 
 def _find_cut(messages: Sequence[Message], keep_tokens: int) -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from zlib import crc32
 
 from forge.agent.conversation import Conversation
+from forge.agent.tokens import ATTACHED, IMAGE, estimate_message
 from forge.core.executor import render_call
 from forge.core.messages import Message, ToolCall
 from forge.pipeline.limit_output import MOST_SPILLED, MOST_SPILLS
@@ -41,8 +42,8 @@ class ContextRules:
 
     Args:
         refer_to_repeats: a long result that the model still sees is not sent twice: the second is a reference.
-        clear_outputs: old outputs are replaced by notes as soon as that many tokens can be freed at once; 0: only when
-            half of the model's window is used.
+        clear_outputs: old outputs are replaced by notes as soon as that many tokens can be freed at once, and whenever
+            half of the model's window is used; 0: only then.
         keep_turns: outputs of that many latest turns are never replaced.
 
     Example:
@@ -98,7 +99,9 @@ class ShownResults:
                 freed += self._clear(cleared)
                 self._turn += 1
                 self._calls.update((call.id, call) for call in message.tool_calls)
-            elif message.role == "tool" and (len(message.text) > SHORT or message.text.startswith(_BEGINNING)):
+            elif message.role == "tool" and (
+                len(message.text) > SHORT or message.attachments or message.text.startswith(_BEGINNING)
+            ):
                 shorter = self._take(message)
                 if shorter is not message:
                     self._change(conversation, self._seen, shorter)
@@ -108,11 +111,32 @@ class ShownResults:
             self._before.append(self._characters)
             self._seen += 1
         freed += self._clear(cleared)
-        if cleared:
-            self._messages = [cleared.get(at, message) for at, message in enumerate(self._messages)]
-            conversation.show(self._messages)
-            self._messages = conversation.shown
+        self._show(conversation, cleared)
         return referred, len(cleared), freed
+
+    def make_room(self, conversation: Conversation, batch: int) -> tuple[int, int]:
+        """Replaces old outputs by notes in whole batches of so many tokens, whatever must be cached again for it.
+
+        It follows `apply`. Returns the numbers of cleared outputs and of characters freed. Batches are counted from the
+        beginning: between two of them the older messages stay as they are, and so does the provider's cache of them.
+        """
+        self._find_old()
+        chosen: list[int] = []
+        waiting: list[int] = []
+        for at in sorted(self._old):
+            waiting.append(at)
+            if sum(self._old[one] for one in waiting) >= batch * PER_TOKEN:
+                chosen += waiting
+                waiting = []
+        cleared: dict[int, Message] = {}
+        freed = self._replace(chosen, cleared)
+        self._show(conversation, cleared)
+        return len(cleared), freed
+
+    def _show(self, conversation: Conversation, cleared: dict[int, Message]) -> None:
+        if cleared:
+            conversation.show(cleared.get(at, message) for at, message in enumerate(self._messages))
+            self._messages = conversation.shown
 
     def _change(self, conversation: Conversation, at: int, message: Message) -> None:
         """Replaces a message that was not sent yet. The history keeps it as it is."""
@@ -138,7 +162,7 @@ class ShownResults:
                 self._at_of_text[key] = self._seen
         self._outputs[self._seen] = _Output(call, self._turn)
         self._at_of_id[call.id] = self._seen
-        if self.rules.clear_outputs and call.name not in NEVER_CLEARED:
+        if call.name not in NEVER_CLEARED:
             self._recent.append((self._turn, self._seen))
         return message
 
@@ -149,29 +173,36 @@ class ShownResults:
             if self._old.pop(at, None) is not None:
                 self._recent.append((self._turn, at))
 
-    def _clear(self, cleared: dict[int, Message]) -> int:
-        """Replaces all old outputs by notes if that frees enough. Returns the characters that it frees."""
+    def _find_old(self) -> None:
+        """Notes the outputs that are no longer among the latest turns, and the characters that each would free."""
         latest = self._turn - self.rules.keep_turns
         while self._recent and self._recent[0][0] <= latest:
             _, at = self._recent.popleft()
-            if self._outputs[at].turn <= latest:
-                self._old[at] = len(self._messages[at].text) - SHORT // 2
-            else:  # a reference came later
+            if self._outputs[at].turn > latest:  # a reference came later
                 self._recent.append((self._outputs[at].turn, at))
+            elif frees := _count_freed(self._messages[at]):
+                self._old[at] = frees
+
+    def _clear(self, cleared: dict[int, Message]) -> int:
+        """Replaces all old outputs by notes if that frees enough. Returns the characters that it frees."""
+        self._find_old()
         frees = sum(self._old.values())
-        if not self._old or frees < self.rules.clear_outputs * PER_TOKEN:
+        if not self._old or not self.rules.clear_outputs or frees < self.rules.clear_outputs * PER_TOKEN:
             return 0
         after = self._characters - self._before[min(self._old)] - frees
-        if after > frees * REWRITTEN:
-            return 0
+        return self._replace(list(self._old), cleared) if after <= frees * REWRITTEN else 0
+
+    def _replace(self, chosen: Sequence[int], cleared: dict[int, Message]) -> int:
+        """Replaces these outputs by notes. Returns the characters that it frees."""
         freed = 0
-        for at in self._old:
+        for at in chosen:
             message, output = self._messages[at], self._outputs.pop(at)
             self._at_of_text.pop(_key(message), None)
             cleared[at] = note = replace_by_note(message, self._store(message, output.call.name))
-            freed += len(message.text) - len(note.text)
-        self._old.clear()
-        self._count_again(cleared)
+            freed += _size(message) - _size(note)
+            del self._old[at]
+        if chosen:
+            self._count_again(cleared)
         return freed
 
     def _count_again(self, cleared: dict[int, Message]) -> None:
@@ -252,9 +283,18 @@ def _key(message: Message) -> tuple[str, bool]:
     return message.text.replace(file, "") if file else message.text, message.is_error
 
 
+def _count_freed(message: Message) -> int:
+    """Returns the characters that a note in place of the output frees; 0 where a note would cost as much."""
+    note = replace_by_note(message)
+    is_shorter = estimate_message(note) < estimate_message(message)
+    return max(0, _size(message) - max(_size(note), SHORT // 2)) if is_shorter else 0
+
+
 def _size(message: Message) -> int:
-    """Returns the characters of a message, with those of its calls."""
+    """Returns the characters of a message, with those of its calls; what is attached counts as much as it costs."""
     size = len(message.text)
+    for attachment in message.attachments:
+        size += PER_TOKEN * (IMAGE if attachment.media_type.startswith("image/") else ATTACHED)
     for call in message.tool_calls:
         size += len(call.arguments if isinstance(call.arguments, str) else str(call.arguments))
     return size

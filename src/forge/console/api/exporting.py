@@ -61,6 +61,9 @@ def _render_entry(entry: EventEntry, main: str) -> list[str]:
             return [f"### {_line(str(call.get('name', '')))}{who}", "", *_fence(arguments, "json"), ""]
         case "permission_answered":
             return [f"Answered: {_line(str(event.get('answer', '')))}, by {_line(str(event.get('by', '')))}", ""]
+        case "context_shortened":
+            counts = ((event.get(name), name) for name in ("outputs", "repeats", "summaries", "tokens"))
+            return [f"Not sent again{who}: {', '.join(f'{count} {name}' for count, name in counts if count)}", ""]
         case "tool_call_end":
             result = event.get("result") or {}
             if event.get("waits"):

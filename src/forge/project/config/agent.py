@@ -52,8 +52,8 @@ class ContextEntry(PlainSection, example={"clear_outputs": 20_000, "keep_turns":
     )
     clear_outputs: int = key(
         WholeNumber(0, "a number"),
-        "Replace old outputs by notes as soon as this frees that many tokens; 0: only when half of the model's window"
-        " is used.",
+        "Replace old outputs by notes as soon as this frees that many tokens, and when half of the model's window"
+        " is used; 0: only then.",
         40_000,
         unset=20_000,
     )

@@ -134,6 +134,10 @@ const ADDING = {
         const { reason, seconds, attempt, status } = event;
         fold.push(branch, { kind: "retry", n: entry.n, at: event.ts, reason, seconds, attempt, status });
     },
+    context_shortened(fold, branch, entry, event) {
+        const { repeats, outputs, summaries, tokens } = event;
+        fold.push(branch, { kind: "shortened", n: entry.n, at: event.ts, repeats, outputs, summaries, tokens });
+    },
     tool_call_start(fold, branch, entry, event) {
         think(branch, event.ts);
         dropDrafts(fold, branch);

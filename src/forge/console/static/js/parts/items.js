@@ -49,6 +49,7 @@ function itemView(item, source) {
     if (item.kind === "draft")
         return foldedItem(item, () => `Writing ${item.name} · ${amount(item.text.length)} characters`, unescaped);
     if (item.kind === "retry") return { element: retryLine(item) };
+    if (item.kind === "shortened") return { element: shortenedLine(item) };
     if (item.kind === "end") return { element: endLine(item) };
     const { event, ts, seq, session, agent, ...rest } = item.event;
     return { element: h("details", { class: "other" }, h("summary", {}, event), jsonBox(rest)) };
@@ -96,6 +97,17 @@ function retryLine(item) {
     const when = item.seconds ? ` in ${item.seconds.toFixed(1)} s` : "";
     const reason = textBox(String(item.reason), { lines: 5, label: "Reason" });
     return h("div", { class: "end" }, `Trying again${when} · ${timeOfDay(item.at)}`, reason);
+}
+
+function shortenedLine(item) {
+    const parts = [
+        item.outputs && count(item.outputs, "old output"),
+        item.repeats && count(item.repeats, "repeated result"),
+        item.summaries && "older messages, which are a summary now",
+        item.tokens && `about ${count(item.tokens, "token")}`,
+    ];
+    const words = parts.filter(Boolean).join(", ");
+    return h("div", { class: "end" }, `Not sent again: ${words} · ${timeOfDay(item.at)}`);
 }
 
 /** What is longer goes on in a box, which does not grow for ever and pushes nothing away. */
