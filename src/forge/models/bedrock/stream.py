@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import from_json
+
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
@@ -49,16 +51,16 @@ class AnswerReader(StreamedAnswer):
         self._usage = Usage()
 
     def take(self, event: Event) -> Sequence[Delta]:
-        data = self._read(event)
         if event.name == "contentBlockDelta":  # almost every event is a piece of text
             try:
+                data = from_json(event.data)
                 text, block = data["delta"]["text"], self._blocks[data["contentBlockIndex"]]
                 if text.isascii() and block.kind == "text":
                     block.pieces.append(text)
                     return (TextDelta(text),) if text else ()
-            except (KeyError, TypeError, AttributeError):
+            except (KeyError, TypeError, AttributeError, ValueError):
                 pass  # something else, or the first piece of a block
-        return [*self._take(event, data)]
+        return [*self._take(event, self._read(event))]
 
     def _take(self, event: Event, data: dict[str, Any]) -> Iterator[Delta]:
         match event.name:

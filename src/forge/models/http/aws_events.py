@@ -57,9 +57,7 @@ class AwsEventReader:
         while (event := self._read(chunk, at)) is not None:
             events.append(event[0])
             at += event[1]
-            if self._is_damaged:
-                return events
-            if at == len(chunk):
+            if at == len(chunk) or self._is_damaged:
                 return events
         self._rest += chunk[at:]
         return events

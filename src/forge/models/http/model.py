@@ -42,13 +42,14 @@ class HttpModel:
         following: Exchange | None = self._begin(request)
         while following is not None:
             exchange, answer = following, following.answer
+            take = answer.take
             try:
                 async with aclosing(self._events(exchange.body, request.options)) as events:
                     async for event in events:
                         if isinstance(event, Retrying):
                             yield event
                             continue
-                        for part in answer.take(event):
+                        for part in take(event):
                             yield part
                         if answer.done:
                             await drain(events)
