@@ -12,7 +12,7 @@ from uuid import uuid4
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation
 from forge.agent.ending import correct_reason, end_run, end_with_error, find_ending
-from forge.agent.labels import NOT_FROM_PERSON, follow_labels, label_extra
+from forge.agent.labels import FROM_FORGE, NOT_FROM_PERSON, follow_labels, label_extra
 from forge.agent.limits import Limits, Spent
 from forge.agent.prices import price_for, price_of_name
 from forge.agent.result import Reason, RunResult
@@ -368,7 +368,7 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
         if run.recoveries > MOST_RECOVERIES:
             words = f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {complaint}"
             return end_run(run, "error", reply.text, error=Failure(words[:1_000]))
-        run.conversation.say(Message("user", complaint))
+        run.conversation.say(Message("user", complaint, extra={FROM_FORGE: True}))
         return None
     if run.settings.pause is not None and run.executor.background.is_open(run.scope.session_id):
         return end_run(run, "waiting", reply.text)  # it is received when the run resumes

@@ -15,6 +15,7 @@ from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
 
 LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
+FROM_FORGE = "from_forge"  # in `Message.extra`: Forge wrote it in the person's place, and may repeat a model's words
 NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
 MOST_FIELDS = 200  # addresses that a tool itself set apart
 DEEPEST = 6
@@ -45,6 +46,8 @@ class LabelHistory:
             self._calls.update((call.id, call) for call in message.tool_calls)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
             self.provenance.note(message.text, labels)
+        elif message.extra.get(FROM_FORGE):
+            return
         elif message.role == "system" or self.provenance.parent is None:
             self.provenance.hear(message.text)  # the task of a sub-agent is in the words of a model
 

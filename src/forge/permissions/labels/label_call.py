@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from posixpath import normpath
 from typing import Any
 
 from forge.core.context import Scope
@@ -14,7 +15,8 @@ from forge.permissions.labels.settings import LabelSettings, matches_any
 from forge.permissions.targets import targets_of
 from forge.permissions.targets.hosts import read_host
 
-STORED_OUTPUTS = (".forge/spill/", ".forge/files/")  # whole outputs of tools, which may be untrusted
+STATE = ".forge"
+STORED_OUTPUTS = (f"{STATE}/spill/", f"{STATE}/files/")  # whole outputs of tools, which may be untrusted
 
 
 def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> tuple[Label, ...] | None:
@@ -60,7 +62,7 @@ def _is_plain(settings: LabelSettings, spec: ToolSpec, arguments: Mapping[str, A
     """Says at once that most calls have no labels: the tool declares none, no setting can apply, no output is read."""
     if spec.trust == UNTRUSTED or spec.private or settings.untrusted or settings.private or _is_shell(spec):
         return False
-    return not any(type(value) is str and ".forge" in value for value in arguments.values())
+    return not any(type(value) is str and STATE in value for value in arguments.values())
 
 
 def _is_shell(spec: ToolSpec) -> bool:
@@ -72,12 +74,18 @@ def _is_untrusted(
 ) -> bool:
     if _matches(settings.untrusted, spec, hosts, paths):
         return True
-    declared = spec.trust == UNTRUSTED or any(path.startswith(STORED_OUTPUTS) for path in paths)
+    declared = spec.trust == UNTRUSTED or any(map(_may_hold_outputs, paths))
     if not declared and _is_shell(spec):
         from forge.permissions.shell.commands import may_fetch  # it loads a parser of shell lines
 
-        declared = any(map(may_fetch, targets))
+        declared = any(STATE in target or may_fetch(target) for target in targets)
     return declared and not _matches(settings.trusted, spec, hosts, paths)
+
+
+def _may_hold_outputs(path: str) -> bool:
+    """Says whether a path is a stored output of a tool, or a folder with such outputs."""
+    clean = normpath(path)
+    return clean == STATE or f"{clean}/".startswith(STORED_OUTPUTS)
 
 
 def _matches(entries: Collection[str], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:

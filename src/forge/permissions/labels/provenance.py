@@ -39,6 +39,7 @@ class Provenance:
         self.words: list[ReadText] = []  # the person's and the instructions'
         self.read: list[ReadText] = []  # results with labels
         self.trusted: list[ReadText] = []  # results without
+        self._results: list[ReadText] = []  # both, in order
         self.inner: set[Label] = set()  # of sub-agents
         self.has_inner = False  # whether running tools have made calls with labels, or run agents that read such text
         self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
@@ -57,7 +58,9 @@ class Provenance:
         fields: frozenset[str] = frozenset(),
     ) -> None:
         """Notes a result that the model reads."""
-        (self.read if labels else self.trusted).append(ReadText(text, labels, arguments, fields))
+        noted = ReadText(text, labels, arguments, fields)
+        self._results.append(noted)
+        (self.read if labels else self.trusted).append(noted)
 
     def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
         """Notes a labelled result of a call that a tool makes while it runs."""
@@ -199,8 +202,15 @@ class Provenance:
         return any(text.has_field(value) for name in ("read", "trusted") for text in self._texts(name))
 
     def _is_known(self, value: str) -> bool:
-        """Says whether a trusted result names it, and not only because the call did."""
-        return any(text.says(value) and not text.echoes(value) for text in self._texts("trusted"))
+        """Says whether a trusted result names it, before any call did: a note of the model vouches for nothing."""
+        if self.parent is not None and self.parent._is_known(value):
+            return True
+        for text in self._results:
+            if text.echoes(value):
+                return False
+            if not text.labels and text.says(value):
+                return True
+        return False
 
     def _texts(self, name: str) -> Iterator[ReadText]:
         yield from getattr(self, name)
