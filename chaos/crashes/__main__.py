@@ -1,0 +1,117 @@
+"""`python -m chaos.crashes`: crashes around calls, here and in other systems. --write writes the table of the docs.
+
+Exit code 1 where Forge repeats or loses a call, or more than one in a hundred is unknown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from benchmarks.peer_environments import NotInstalledError
+from chaos.crashes.injected import inject
+from chaos.crashes.killed import Plan, StormError, find_python, kill_workers
+from chaos.crashes.score import Score
+from chaos.crashes.systems import SYSTEMS, System
+from chaos.crashes.table import Results, Row
+from chaos.postgres import fresh
+
+MOST_UNKNOWN = 0.01  # of the calls
+
+
+def main(arguments: list[str]) -> int:
+    modules = [system.module for system in SYSTEMS]
+    parser = argparse.ArgumentParser(prog="python -m chaos.crashes", description=__doc__)
+    parser.add_argument(
+        "--points",
+        type=int,
+        default=10_000,
+        help="crashes injected in this process; 0: none",
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=300,
+        help="workers of each system killed with -9; 0: none",
+    )
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        default=60.0,
+        help="for which each system's workers are killed at most",
+    )
+    parser.add_argument(
+        "--systems",
+        nargs="*",
+        choices=modules,
+        default=modules,
+        help="whose workers are killed",
+    )
+    parser.add_argument(
+        "--database",
+        default="",
+        help="postgresql://… to make a database on; by default a server here",
+    )
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="write the rows into the table of docs/durable.md",
+    )
+    given = parser.parse_args(arguments)
+    results = Results.read()
+    rows = [*_inject(given.points, given.seed)]
+    rows += [_kill(one, given) for one in SYSTEMS if given.kills and one.module in given.systems]
+    for row in rows:
+        print(row.render(), flush=True)
+        results.put(row)
+    if given.write:
+        results.write()
+    return 0 if all(_holds(row) for row in rows) else 1
+
+
+def _inject(points: int, seed: int) -> list[Row]:
+    if not points:
+        return []
+    rows = []
+    for name, reconciles in (
+        ("Forge, with `reconcile`", True),
+        ("Forge, without", False),
+    ):
+        found = asyncio.run(
+            inject(
+                points if reconciles else max(1, points // 10),
+                seed=seed,
+                reconciles=reconciles,
+            )
+        )
+        rows.append(Row(name, "this version", "injected", found.crashes, found.score))
+    return rows
+
+
+def _kill(system: System, given: argparse.Namespace) -> Row:
+    try:
+        python = find_python(system)
+        with fresh(given.database) as url:
+            plan = Plan(given.kills, 60 * given.minutes, seed=given.seed)
+            found = kill_workers(system, python, url, plan, _say)
+    except (NotInstalledError, StormError) as error:
+        return Row(system.name, "", "killed", 0, Score(), str(error)[:200])
+    return Row(system.name, found.version, "killed", found.kills, found.score, system.note)
+
+
+def _holds(row: Row) -> bool:
+    if not row.name.startswith("Forge"):
+        return True
+    limit = MOST_UNKNOWN if "with `" in row.name else 1.0
+    score = row.score
+    return bool(score.calls) and not score.duplicates and not score.lost and score.unknown <= limit * score.calls
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,273 @@
+"""Crashes an attempt at every point around a call, in this process: before and after each statement, step and effect.
+
+Only the engine's record of steps is simulated, and that a process ends. All else is Forge, with a SQLite database.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import sqlalchemy as sa
+
+from chaos.crashes.score import Score
+from forge.agent.agent import Agent
+from forge.core.context import Scope, ToolContext
+from forge.core.messages import Message, ToolCall
+from forge.core.provider import ModelRequest
+from forge.core.reconcile import Reconciled
+from forge.core.tool import tool
+from forge.durable.engine import attempt as attempts
+from forge.durable.engine import reconcile
+from forge.durable.engine.agents import OfferedTools, for_stored_runs
+from forge.durable.engine.attempt import current
+from forge.durable.engine.segment import Earlier, perform
+from forge.durable.monitor.counters import Counters
+from forge.durable.store import NewRun, RunStore
+from forge.durable.store.rows import RunInfo
+from forge.models.scripted import Scripted
+from forge.permissions.answers import approve_all
+
+CALLS = 2  # of a run
+MOST_CRASHES = 3  # of a run
+UNKNOWN = "its state is unknown"
+
+
+class Crash(BaseException):
+    """The process ended here. What it still does is not seen by anybody."""
+
+
+class CrashInStatement(Exception):
+    """The same inside a transaction: SQLAlchemy rolls back only after errors of this kind."""
+
+
+class Storm:
+    """The points at which attempts crash, and what came of their calls."""
+
+    def __init__(self, store: RunStore, chance: random.Random, *, reconciles: bool) -> None:
+        self.store, self.chance = store, chance
+        self.effects: Counter[str] = Counter()
+        self.dead: set[str] = set()  # attempts that crashed
+        self.crashes = 0
+        self.points: Counter[str] = Counter()  # by name: where attempts crashed
+        self.steps: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}  # recorded, by run and segment
+        self._passed: dict[str, int] = {}  # points of an attempt so far
+        self._at: dict[str, int] = {}  # the point at which it crashes
+        self.planned = 0  # for the next attempt; 0: none
+        self._agent = self._make_agent(reconciles=reconciles)
+
+    def point(self, name: str) -> None:
+        """Crashes here, if it is the turn of this point. A dead attempt never gets further."""
+        running = current.get()
+        if running is None:
+            return
+        token = running.token
+        if token in self.dead:
+            raise Crash
+        if token not in self._at:
+            self._at[token], self.planned = self.planned, 0
+        self._passed[token] = passed = self._passed.get(token, 0) + 1
+        if passed == self._at[token]:
+            self.dead.add(token)
+            self.crashes += 1
+            self.points[name] += 1
+            raise Crash
+
+    def charge(self, card: str) -> str:
+        self.point("before the effect")
+        self.effects[card] += 1
+        self.point("after the effect")
+        return f"charged {card}"
+
+    def find(self, key: str, arguments: Mapping[str, Any]) -> Reconciled:
+        self.point("while the tool is asked")
+        card = f"{key.split('/')[0]}/{arguments['number']}"
+        return Reconciled.done(f"charged {card}") if self.effects[card] else Reconciled.not_done()
+
+    def _make_agent(self, *, reconciles: bool) -> Agent:
+        @tool(permissions={"write"}, reconcile=self.find if reconciles else None)
+        async def charge(ctx: ToolContext, number: int) -> str:
+            """Charge a card, which must happen once."""
+            return self.charge(f"{ctx.scope.session_id}/{number}")
+
+        def turn(request: ModelRequest) -> Message:
+            self.point("while the model answers")
+            said = sum(message.role == "assistant" for message in request.messages)
+            if said >= CALLS:
+                return Message("assistant", "done")
+            return Message(
+                "assistant",
+                "",
+                tool_calls=(ToolCall("charge", {"number": said}, f"c{said}"),),
+            )
+
+        agent = Agent(Scripted(*[turn] * 10_000), tools=[charge], approve=approve_all)
+        return for_stored_runs(agent, Scope(workspace=Path(tempfile.gettempdir())))
+
+    async def run(self, name: str, crashes: list[int]) -> int:
+        """Runs to the end, with a crash at these points of its attempts, one each; returns how many happened."""
+        self.store.create(NewRun(id=name, version="0", prompt="go", messages=(Message("user", "go"),)))
+        before = self.crashes
+        for planned in [*crashes, 0]:
+            self.planned = planned
+            try:
+                await asyncio.create_task(perform(Process(self, self._agent), name, 1, lambda: self._earlier(name)))
+                break
+            except Crash:
+                continue
+        return self.crashes - before
+
+    async def _earlier(self, name: str) -> Earlier:
+        found = self.steps.get((name, 1), {})
+        return Earlier(None, {number: step for number, (step, _) in found.items()})
+
+    async def record(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
+        """Plays the engine: a step that is recorded is not run again."""
+        running = current.get()
+        assert running is not None
+        found, number = (
+            self.steps.setdefault((running.run.id, running.run.segment), {}),
+            running.steps,
+        )
+        if number in found:
+            return json.loads(found[number][1])
+        value = await function()
+        self.point("before a step is recorded")
+        found[number] = (name, json.dumps(value))
+        self.point("after a step was recorded")
+        return value
+
+    def score(self, name: str) -> Score:
+        """Counts what came of a run that is over."""
+        run = self.store.get(name)
+        told = [message.text for message in self.store.messages(name) if message.role == "tool"]
+        unknown = sum(UNKNOWN in text for text in told)
+        times = [self.effects[f"{name}/{number}"] for number in range(CALLS)]
+        settled = sum(not count and UNKNOWN not in text for count, text in zip(times, told, strict=False))
+        missing = CALLS - len(told) if run.status == "finished" else CALLS
+        return Score(
+            calls=CALLS,
+            duplicates=sum(max(0, one - 1) for one in times),
+            lost=settled + missing,
+            unknown=unknown,
+        )
+
+
+class Process:
+    """One life of a worker, as its segments see it."""
+
+    worker, offers, models, watch = "w", (), None, None
+
+    def __init__(self, storm: Storm, agent: Agent) -> None:
+        self.store = storm.store
+        self.agents = {"main": agent}
+        self.offered = OfferedTools()
+        self.counters = Counters()
+
+    async def start_segment(self, run: RunInfo) -> None:
+        raise AssertionError(f"{run.id} has one segment")
+
+
+class _Engine:
+    def __init__(self, storm: Storm) -> None:
+        self.storm = storm
+
+    async def run_step_async(self, options: Mapping[str, Any], function: Callable[[], Awaitable[Any]]) -> Any:
+        return await self.storm.record(str(options["name"]), function)
+
+
+@contextmanager
+def _simulated(storm: Storm) -> Iterator[None]:
+    """Puts the storm in the place of the engine, of the processes, and around each statement."""
+    database = storm.store.database
+    engine, write, read = database.engine, database.write, database.read
+
+    def see(when: str) -> Callable[..., None]:
+        def hear(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
+            if not statement.startswith(("BEGIN", "PRAGMA")):  # one that is half begun could not be rolled back
+                try:
+                    storm.point(f"{when} {' '.join(statement.split()[:3]).lower()}")
+                except Crash:
+                    raise CrashInStatement from None
+
+        return hear
+
+    def written(work: Any, **more: Any) -> Any:
+        try:
+            found = write(work, **more)
+        except CrashInStatement:
+            raise Crash from None
+        storm.point("after a commit")
+        return found
+
+    def looked(work: Any) -> Any:
+        try:
+            return read(work)
+        except CrashInStatement:
+            raise Crash from None
+
+    before, after = see("before"), see("after")
+    sa.event.listen(engine, "before_cursor_execute", before)
+    sa.event.listen(engine, "after_cursor_execute", after)
+    with (
+        patch.object(attempts, "DBOS", _Engine(storm)),
+        patch.object(reconcile, "mark_process", _mark_attempt),
+        patch.object(reconcile, "has_ended", storm.dead.__contains__),
+        patch.object(database, "write", written),
+        patch.object(database, "read", looked),
+        patch.object(storm.store, "add_events_of", lambda batch: {}),  # nothing depends on events
+    ):
+        yield
+    sa.event.remove(engine, "before_cursor_execute", before)
+    sa.event.remove(engine, "after_cursor_execute", after)
+
+
+def _mark_attempt() -> str:
+    running = current.get()
+    assert running is not None
+    return running.token
+
+
+class Injected(NamedTuple):
+    """The outcome of the storm."""
+
+    crashes: int
+    score: Score
+    points: Counter[str]
+
+
+async def inject(points: int, *, seed: int = 0, reconciles: bool = True, seconds: float = float("inf")) -> Injected:
+    """Runs until this many crashes were injected: first at each point once, then at random ones, up to three a run."""
+    ends = time.monotonic() + seconds
+    logging.getLogger("forge").setLevel(logging.CRITICAL)
+    chance = random.Random(seed)
+    total = Score()
+    with (
+        tempfile.TemporaryDirectory() as place,
+        RunStore(f"sqlite:///{place}/storm.db") as store,
+    ):
+        store.prepare()
+        storm = Storm(store, chance, reconciles=reconciles)
+        with _simulated(storm):
+            number, last = 0, 1_000
+            while storm.crashes < points and time.monotonic() < ends:
+                number += 1
+                first = number if number <= last else chance.randrange(1, last + 1)
+                more = [chance.randrange(1, last + 1) for _ in range(chance.randrange(MOST_CRASHES))]
+                name = f"r{number}"
+                if not await storm.run(name, [first, *more] if number > last else [first]) and number <= last:
+                    last = max(1, number - 1)  # no attempt has that many points
+                total = total.plus(storm.score(name))
+                store.delete(name)
+                storm.steps.pop((name, 1), None)
+        return Injected(storm.crashes, total, storm.points)

@@ -1,0 +1,58 @@
+"""A storm of crashes around the calls of a tool that counts its effects; the long one is `python -m chaos.crashes`."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from chaos.crashes.injected import inject
+from chaos.crashes.killed import Plan, kill_workers
+from chaos.crashes.score import Score
+from chaos.crashes.systems import SYSTEMS
+from chaos.crashes.table import Results, Row
+
+FORGE = SYSTEMS[0]
+
+
+async def test_no_crash_around_a_call_repeats_it_or_loses_it() -> None:
+    found = await inject(25, seed=3)
+    assert found.crashes >= 25
+    assert (found.score.duplicates, found.score.lost, found.score.unknown) == (0, 0, 0)
+    assert found.score.calls
+
+
+@pytest.mark.slow
+async def test_without_reconcile_a_crash_repeats_nothing_and_some_calls_are_unknown() -> None:
+    found = await inject(200, reconciles=False)
+    assert (found.score.duplicates, found.score.lost) == (0, 0)
+    assert found.score.unknown > 0
+
+
+@pytest.mark.slow
+async def test_a_longer_storm_reaches_every_point() -> None:
+    found = await inject(1_500)
+    assert (found.score.duplicates, found.score.lost, found.score.unknown) == (0, 0, 0)
+    wanted = ("before the effect", "after the effect", "after a commit", "before a step is recorded")
+    assert set(wanted) <= set(found.points)
+    assert "while the tool is asked" in found.points
+
+
+@pytest.mark.slow
+def test_killed_workers_repeat_nothing_and_lose_nothing(postgres: str) -> None:
+    found = kill_workers(FORGE, sys.executable, postgres, Plan(6), lambda words: None)
+    assert (found.score.duplicates, found.score.lost) == (0, 0)
+    assert found.score.unknown <= 0.01 * found.score.calls
+
+
+def test_the_table_has_a_row_for_each_storm_and_says_what_was_not_run() -> None:
+    results = Results({})
+    results.put(Row("DBOS", "3.3.0", "killed", 300, Score(1_000, 7, 0, 0), "it repeats"))
+    results.put(Row("Other", "", "killed", 0, Score(), "no such\npackage | here"))
+    results.put(Row("Forge", "this version", "injected", 10_000, Score(9_000, 0, 0, 9)))
+    lines = [line for line in results.render().splitlines() if line.startswith("|")]
+    assert lines[2:] == [
+        "| Forge | this version | 10,000 injected | 9,000 | 0 | 0 | 9 (0.1 %) |  |",
+        "| DBOS | 3.3.0 | 300 `kill -9` | 1,000 | 7 | 0 | 0 | it repeats |",
+        "| Other | | | | | | | not run: no such package / here |",
+    ]
