@@ -1,18 +1,17 @@
-"""Crashes an attempt at every point around a call, in this process: before and after each statement, step and effect.
+"""Crashes an attempt at every point around a call, in this process: before and after each statement and the effect.
 
-Only the engine's record of steps is simulated, and that a process ends. All else is Forge, with a SQLite database.
+Only the end of a process is simulated. All else is Forge, with a SQLite database.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,11 +26,11 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.reconcile import Reconciled
 from forge.core.tool import tool
-from forge.durable.engine import attempt as attempts
 from forge.durable.engine import reconcile
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
 from forge.durable.engine.attempt import current
-from forge.durable.engine.segment import Earlier, perform
+from forge.durable.engine.segment import perform
+from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.counters import Counters
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.rows import RunInfo
@@ -60,7 +59,7 @@ class Storm:
         self.dead: set[str] = set()  # attempts that crashed
         self.crashes = 0
         self.points: Counter[str] = Counter()  # by name: where attempts crashed
-        self.steps: dict[tuple[str, int], dict[int, tuple[str, str]]] = {}  # recorded, by run and segment
+        self._starter = Starter(store)  # it makes the engine's tables
         self._passed: dict[str, int] = {}  # points of an attempt so far
         self._at: dict[str, int] = {}  # the point at which it crashes
         self.planned = 0  # for the next attempt; 0: none
@@ -116,36 +115,17 @@ class Storm:
 
     async def run(self, name: str, crashes: list[int]) -> int:
         """Runs to the end, with a crash at these points of its attempts, one each; returns how many happened."""
-        self.store.create(NewRun(id=name, version="0", prompt="go", messages=(Message("user", "go"),)))
+        new = NewRun(id=name, version="0", prompt="go", messages=(Message("user", "go"),))
+        self._starter.start(self.store.create(new))
         before = self.crashes
         for planned in [*crashes, 0]:
             self.planned = planned
             try:
-                await asyncio.create_task(perform(Process(self, self._agent), name, 1, lambda: self._earlier(name)))
+                await asyncio.create_task(perform(Process(self, self._agent), name, 1))
                 break
             except Crash:
                 continue
         return self.crashes - before
-
-    async def _earlier(self, name: str) -> Earlier:
-        found = self.steps.get((name, 1), {})
-        return Earlier(None, {number: step for number, (step, _) in found.items()})
-
-    async def record(self, name: str, function: Callable[[], Awaitable[Any]]) -> Any:
-        """Plays the engine: a step that is recorded is not run again."""
-        running = current.get()
-        assert running is not None
-        found, number = (
-            self.steps.setdefault((running.run.id, running.run.segment), {}),
-            running.steps,
-        )
-        if number in found:
-            return json.loads(found[number][1])
-        value = await function()
-        self.point("before a step is recorded")
-        found[number] = (name, json.dumps(value))
-        self.point("after a step was recorded")
-        return value
 
     def score(self, name: str) -> Score:
         """Counts what came of a run that is over."""
@@ -178,19 +158,11 @@ class Process:
         raise AssertionError(f"{run.id} has one segment")
 
 
-class _Engine:
-    def __init__(self, storm: Storm) -> None:
-        self.storm = storm
-
-    async def run_step_async(self, options: Mapping[str, Any], function: Callable[[], Awaitable[Any]]) -> Any:
-        return await self.storm.record(str(options["name"]), function)
-
-
 @contextmanager
 def _simulated(storm: Storm) -> Iterator[None]:
-    """Puts the storm in the place of the engine, of the processes, and around each statement."""
+    """Puts the storm in the place of the processes, and around each statement."""
     database = storm.store.database
-    engine, write, read = database.engine, database.write, database.read
+    engine = database.engine
 
     def see(when: str) -> Callable[..., None]:
         def hear(connection: Any, cursor: Any, statement: str, *rest: Any) -> None:
@@ -202,29 +174,27 @@ def _simulated(storm: Storm) -> Iterator[None]:
 
         return hear
 
-    def written(work: Any, **more: Any) -> Any:
-        try:
-            found = write(work, **more)
-        except CrashInStatement:
-            raise Crash from None
-        storm.point("after a commit")
-        return found
+    def guard(run: Callable[..., Any], after: str = "") -> Callable[..., Any]:
+        def guarded(work: Any, **more: Any) -> Any:
+            try:
+                found = run(work, **more)
+            except CrashInStatement:
+                raise Crash from None
+            if after:
+                storm.point(after)
+            return found
 
-    def looked(work: Any) -> Any:
-        try:
-            return read(work)
-        except CrashInStatement:
-            raise Crash from None
+        return guarded
 
     before, after = see("before"), see("after")
     sa.event.listen(engine, "before_cursor_execute", before)
     sa.event.listen(engine, "after_cursor_execute", after)
     with (
-        patch.object(attempts, "DBOS", _Engine(storm)),
         patch.object(reconcile, "mark_process", _mark_attempt),
         patch.object(reconcile, "has_ended", storm.dead.__contains__),
-        patch.object(database, "write", written),
-        patch.object(database, "read", looked),
+        patch.object(database, "write", guard(database.write, "after a commit")),
+        patch.object(database, "write_once", guard(database.write_once, "after a step was recorded")),
+        patch.object(database, "read", guard(database.read)),
         patch.object(storm.store, "add_events_of", lambda batch: {}),  # nothing depends on events
     ):
         yield
@@ -269,5 +239,4 @@ async def inject(points: int, *, seed: int = 0, reconciles: bool = True, seconds
                     last = max(1, number - 1)  # no attempt has that many points
                 total = total.plus(storm.score(name))
                 store.delete(name)
-                storm.steps.pop((name, 1), None)
         return Injected(storm.crashes, total, storm.points)

@@ -33,7 +33,7 @@ async def test_without_reconcile_a_crash_repeats_nothing_and_some_calls_are_unkn
 async def test_a_longer_storm_reaches_every_point() -> None:
     found = await inject(1_500)
     assert (found.score.duplicates, found.score.lost, found.score.unknown) == (0, 0, 0)
-    wanted = ("before the effect", "after the effect", "after a commit", "before a step is recorded")
+    wanted = ("before the effect", "after the effect", "after a commit", "while the model answers")
     assert set(wanted) <= set(found.points)
     assert "while the tool is asked" in found.points
 
