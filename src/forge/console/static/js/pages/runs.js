@@ -42,7 +42,8 @@ function listRuns(place, { query }, scope) {
     );
     const search = h("input", {
         type: "search",
-        placeholder: "Search prompts and answers",
+        placeholder: "Search runs",
+        title: "Search prompts and answers",
         "aria-label": "Search runs",
         value: wanted.text,
     });
