@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from forge.agent.token_weights import DENSE_CAPITAL, GENERAL, LONG_WORD, UNBROKEN, Weights
+from forge.agent.token_weights import DENSE_CAPITAL, GENERAL, LONG_WORD, SCRIPTS, UNBROKEN, Weights
 from forge.core.messages import Message
 from forge.core.plain_values import plain
 from forge.core.spec import ToolSpec
@@ -49,8 +49,6 @@ def _class_of(byte: int) -> str:
     return next(name for below, name in _SCRIPTS if byte < below)
 
 
-_OTHERS = (b"L", b"G", b"C", b"R", b"I", b"S", b"H", b"K", b"E")  # as `Weights` has them, from `accented` on
-_FIRST_OTHER = Weights._fields.index("accented")
 _CLASSES = "".join(map(_class_of, range(256))).encode()
 _IN_WORDS, _IN_NUMBERS, _IN_MARKS = (
     bytes(b"x"[0] if kind in members else b" "[0] for kind in range(256)) for members in (b"aA", b"0", b"!")
@@ -79,7 +77,7 @@ def _tokens(text: str, weights: Weights) -> float:
     total += weights.line * lines + weights.blank * blanks
     if len(classes) != len(text):
         letters -= classes.count(b".")  # the further bytes of a character
-        for kind, weight in zip(_OTHERS, weights[_FIRST_OTHER:], strict=False):
+        for kind, weight in zip(SCRIPTS, weights.scripts, strict=True):
             count = classes.count(kind)
             total += weight * count
             letters -= count
