@@ -128,7 +128,8 @@ def _blow(fleet: Fleet, runs: Runs, report: Report, say: Callable[[str], None]) 
     taken = Takeovers(fleet.store.database)
     ends = time.monotonic() + plan.seconds
     next_blow = time.monotonic() + plan.blow
-    while time.monotonic() < ends:
+    # on a busy machine the workers may need all the time to start: there is one blow at least
+    while time.monotonic() < ends or (not report.kills + report.pauses and time.monotonic() < ends + PATIENCE):
         time.sleep(LOOK)
         fleet.go_on()
         report.problems += fleet.mend()
