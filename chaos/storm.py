@@ -152,7 +152,7 @@ def _blow(fleet: Fleet, runs: Runs, report: Report, say: Callable[[str], None]) 
         report.lost += sum(taken.lost(worker) for worker in ids)
         counts = runs.store.counts()
         say(f"{ends - time.monotonic():3.0f} s left: {counts}, {report.kills} kills, {report.pauses} pauses")
-    report.takeovers, report.queued = taken.seconds, taken.queued
+    report.takeovers, report.queued, ends = taken.seconds, taken.queued, time.monotonic()
     while taken.open and time.monotonic() < ends + 3 * plan.silent:
         time.sleep(LOOK)
         fleet.go_on()

@@ -208,6 +208,17 @@ def _mark_attempt() -> str:
     return running.token
 
 
+@contextmanager
+def _without_log() -> Iterator[None]:
+    log = logging.getLogger("forge")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
+
+
 class Injected(NamedTuple):
     """The outcome of the storm."""
 
@@ -219,10 +230,10 @@ class Injected(NamedTuple):
 async def inject(points: int, *, seed: int = 0, reconciles: bool = True, seconds: float = float("inf")) -> Injected:
     """Runs until this many crashes were injected: first at each point once, then at random ones, up to three a run."""
     ends = time.monotonic() + seconds
-    logging.getLogger("forge").setLevel(logging.CRITICAL)
     chance = random.Random(seed)
     total = Score()
     with (
+        _without_log(),
         tempfile.TemporaryDirectory() as place,
         RunStore(f"sqlite:///{place}/storm.db") as store,
     ):

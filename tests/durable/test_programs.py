@@ -53,7 +53,7 @@ async def test_they_end_with_a_run_that_is_over_and_not_before(
         await background_programs.end_finished(
             worker.store
         )  # a round of the worker, in which a run that waits keeps its programs
-        assert found(word)
+        assert await seen(lambda: found(word))
         await asyncio.to_thread(lambda: Runs(sqlite).answer("r", "the first"))
         assert (await ended(worker)).status == "finished"
         if leave is start:
@@ -67,7 +67,7 @@ async def waiting(sqlite: str, tmp_path: Path, word: str) -> AsyncIterator[None]
     async with working(sqlite, agent(start(word), ASKING), tmp_path) as worker:
         await begun(worker)
         await rested(worker)
-        assert found(word)
+        assert await seen(lambda: found(word))
         yield
 
 

@@ -28,6 +28,7 @@ from forge.permissions.gate import nobody
 from forge.permissions.request import PermissionRequest
 from tests.durable.working import ended, rested, script, working
 
+THIS = "this"  # the process of the test
 LATER = "0/1/1"  # the mark of a process on another machine
 
 
@@ -89,7 +90,8 @@ async def take_over(database: str, place: Path, cases: Mapping[str, Case], appro
         for name, case in cases.items():
             ctx = ToolContext(calls[name], tools[name], tools[name].parse(case.given or {"to": "ada"}))
             noted = dict(await describe_intent(ctx) or {})
-            noted["process"] = _ended_mark() if case.mark is None else case.mark
+            mark = mark_process() if case.mark == THIS else case.mark
+            noted["process"] = _ended_mark() if mark is None else mark
             if case.detail == "other":
                 noted["arguments"] = "others"
             store.record_intent("r", 1, "first", name, noted if case.detail != "none" else None)
@@ -162,7 +164,7 @@ UNSURE = {
     "signature": (Case(lambda key: Reconciled.done()), "reconcile failed"),
     "elsewhere": (Case(_not_done, mark=LATER), "may still be running it"),
     "no_mark": (Case(_not_done, mark=""), "may still be running it"),
-    "this_process": (Case(_not_done, mark=mark_process(), options={"isolate": False}), "sent to ada"),
+    "this_process": (Case(_not_done, mark=THIS, options={"isolate": False}), "sent to ada"),
     "older": (Case(_not_done, detail="none"), "may still be running it"),
     "other": (Case(_find, detail="other"), "in another way now"),
     "cannot": (Case(None, detail="none"), "may have taken effect"),

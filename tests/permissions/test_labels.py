@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from forge import (
     Secrets,
     Tool,
     ToolCall,
+    ToolContext,
     ToolError,
     ToolResult,
     ToolSpec,
@@ -310,6 +312,24 @@ def test_a_tool_that_refuses_to_name_its_target_keeps_its_declared_label(path, o
         trust="untrusted",
     )
     assert label_call(LabelSettings(), spec, Page(), {"path": path}, Scope()) == (Label("untrusted", origin),)
+
+
+def test_invalid_arguments_keep_their_own_error_and_a_defect_withholds_the_result():
+    class Page(Tool, trust="untrusted"):
+        """Read a page."""
+
+        def targets(self, arguments: Mapping[str, Any]) -> list[str]:
+            return [{"a": "page a"}[arguments["path"]]]
+
+        async def run(self, ctx: ToolContext, path: str) -> str:
+            return "text"
+
+    missing, wrong, fine = (
+        run("Go.", ToolCall("page", arguments), tools=[Page()])[0] for arguments in ({}, {"path": "b"}, {"path": "a"})
+    )
+    assert "path: required, but missing" in missing
+    assert "withheld" in wrong
+    assert fine == "text"
 
 
 def test_settings_that_match_nothing_are_refused():

@@ -119,7 +119,7 @@ async def test_a_flood_of_notifications_is_dammed() -> None:
     async with opened(by_hand("Flood"), heard) as server:
         began = time.monotonic()
         assert said(await server.call_tool("any", {}, "key")) == "done"
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 60
         assert said(await server.call_tool("any", {}, "key")) == "done"
     assert 0 < len(heard.events) < 1_500
     assert sum(event == ("changed",) for event in heard.events) < 20

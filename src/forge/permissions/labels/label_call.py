@@ -43,8 +43,10 @@ def label_call(
         return ()
     try:
         targets = [str(one) for one in targets_of(spec, arguments, tool)]
-    except ToolError:  # arguments that the tool refuses: the result says so, and has the labels that are declared
-        targets = []
+    except Exception as error:
+        if not isinstance(error, ToolError) and _are_valid(tool, arguments):
+            raise  # a defect of the tool: its result is withheld
+        targets = []  # arguments that the tool refuses: the result says so, and has the labels that are declared
     is_network = Permission.NETWORK in spec.permissions | spec.optional_permissions
     hosts = [name for target in targets for name in read_host(target).names] if is_network else []
     paths = [] if hosts or not spec.permissions & {Permission.READ, Permission.WRITE} else _relative(targets, scope)
@@ -56,6 +58,16 @@ def label_call(
     if spec.private or _matches(settings.private, spec, hosts, paths):
         found.append(Label(PRIVATE, origin))
     return tuple(found)
+
+
+def _are_valid(tool: object, arguments: Mapping[str, Any]) -> bool:
+    if not isinstance(tool, Tool):
+        return True
+    try:
+        tool.parse(arguments)
+    except ToolError:
+        return False
+    return True
 
 
 def _is_plain(settings: LabelSettings, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
