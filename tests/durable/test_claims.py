@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from forge.durable.engine.claims import _query, find_next
+from forge.durable.engine.claims import LOST, Claims, _query, find_next
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -125,6 +125,45 @@ def test_a_worker_of_several_queues_has_no_more_at_work_than_it_may(sqlite: str,
         fleet.worker(queues=queues, concurrency=2)
         fleet.over(*names)
         assert most_at_work(fleet) == 2
+
+
+# the process is held up between the start of DBOS's threads and what follows in the engine
+_HELD_UP = """
+import asyncio, json, sys, time
+from dbos import DBOS
+from tests.durable import _worker_process
+launch = DBOS.launch
+DBOS.launch = lambda: (launch(), time.sleep(1))
+asyncio.run(_worker_process.main(sys.argv[1], json.loads(sys.argv[2])))
+"""
+
+
+def test_no_thread_claims_before_the_limit_of_the_worker_holds(sqlite: str, tmp_path: Path) -> None:
+    with fleet_of(sqlite, tmp_path) as fleet:
+        names = [fleet.submit(f"r{n}", calls=1, seconds=0.3) for n in range(4)]
+        fleet.worker(program=("-c", _HELD_UP), concurrency=2)
+        fleet.over(*names)
+        assert most_at_work(fleet) == 2
+
+
+def test_a_run_that_begins_while_the_free_slots_are_counted_is_counted() -> None:
+    claims = Claims(None, ["default"], lambda: 2)  # type: ignore[arg-type]
+
+    class Active:
+        def activeList(self) -> list[str]:
+            before = sorted(running)
+            claims._note_active("coming")
+            return before
+
+    running: set[str] = set()
+    claims._active, claims._add = Active(), running.add  # type: ignore[assignment]
+    claims._coming = {"coming": time.monotonic()}
+    assert claims._free_slots() == 1
+    assert running == {"coming"}
+    claims._coming = {"lost": time.monotonic() - LOST}
+    running.clear()
+    assert claims._free_slots() == 2
+    assert not claims._coming
 
 
 def _most_begun_within(fleet: Fleet, names: list[str], seconds: float) -> int:

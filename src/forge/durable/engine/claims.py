@@ -36,6 +36,7 @@ class Claims:
         self._thread = 0  # the thread that claims from a queue with limits
 
     def install(self, dbos: DBOS) -> None:
+        """Must be called before DBOS's threads poll the queues: what they claim before it has no limit."""
         # private: there is no other way to limit how many runs this worker claims, or from whom
         self._system, self._active = dbos._sys_db, dbos._active_workflows_set
         self._claim, self._add = self._system.start_queued_workflows, self._active.add
@@ -81,8 +82,11 @@ class Claims:
 
     def _free_slots(self) -> int:
         moment = time.monotonic()
-        self._coming = {one: taken for one, taken in self._coming.copy().items() if moment - taken < LOST}
-        return self._capacity() - len({*self._active.activeList(), *self._coming})
+        coming = self._coming.copy()  # before the active ones: a run that begins meanwhile is in both, never in none
+        for lost in [one for one, taken in coming.items() if moment - taken >= LOST]:
+            self._coming.pop(lost, None)
+            del coming[lost]
+        return self._capacity() - len({*coming, *self._active.activeList()})
 
     def _note_active(self, workflow: str, *where: Any) -> Any:
         entry = self._add(workflow, *where)

@@ -180,10 +180,33 @@ class Engine:
         refuse_pickles()
         self._dbos = DBOS(config=config)
         DBOS.listen_queues(self.takes if self.listen else [])
-        DBOS.launch()
-        database = self._dbos._sys_db
+        self._launch_with_claims(self._dbos)
+        if self.listen:
+            self._listener = Notices(self.store.database, self.takes, self._hear, note_messages)
+            self._listener.start()
+
+    def _launch_with_claims(self, dbos: DBOS) -> None:
+        # private: DBOS asks for its own queue when its database is there and before its threads poll the first queue.
+        # After launch() it would be too late: on a busy machine they have claimed runs by then
+        registry = vars(dbos._registry)
+
+        def get_internal_queue() -> Any:
+            del registry["get_internal_queue"]
+            self._install_claims(dbos)
+            return dbos._registry.get_internal_queue()
+
+        registry["get_internal_queue"] = get_internal_queue
+        try:
+            DBOS.launch()
+        finally:
+            is_late = registry.pop("get_internal_queue", None)
+        if is_late:
+            raise RuntimeError("this version of DBOS starts in another order: Forge cannot limit what a worker claims")
+
+    def _install_claims(self, dbos: DBOS) -> None:
+        database = dbos._sys_db
         claims = Claims(self.store.database, self.takes, lambda: self.concurrency if self.taking else 0)
-        claims.install(self._dbos)
+        claims.install(dbos)
         ask = database.get_queue
 
         def get_queue(name: str) -> Any:
@@ -197,9 +220,6 @@ class Engine:
         # private: DBOS's threads read the queue's row before each poll of the queue, and find there when to poll
         # again, the same for all workers. Ours wait here, and an idle one polls rarely
         database.get_queue = get_queue  # type: ignore[method-assign,assignment]
-        if self.listen:
-            self._listener = Notices(self.store.database, self.takes, self._hear, note_messages)
-            self._listener.start()
 
     def _wait_for_poll(self, queue: str) -> None:
         """Waits until the next poll of a queue: shortly while there is work, not at all when something was queued."""
