@@ -30,7 +30,7 @@ _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
 # Differences from the suite that are decided. Each reason holds for every case it names.
 FORMATS = "formats are checked, as `optional/format` wants; the main part of the suite takes them for comments"
-REMOTE = "a schema that refers to another document, or to a part by its $id, is refused when the tool is defined"
+REMOTE = "a schema that refers to another document, or dynamically beside an $id, is refused when the tool is defined"
 VOCABULARY = "a schema of its own meta-schema is refused as a root; as a parameter all its keywords count"
 OTHER_NAME = "a key that is close to a known name, which was not sent, is refused: the other name was probably meant"
 

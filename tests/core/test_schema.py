@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from forge.core.arguments.schema import take_schema
 from forge.core.errors import DefinitionError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import ToolSpec
@@ -77,6 +78,15 @@ REFUSED = {
         {"type": "object", "properties": {"own": {"$id": "https://example.com/own", **doubling()}}},
         "so often",
     ),
+    "parts that double, named by their $id": (doubling(at="S", anchor="$id"), "so often"),
+    "anchors that double, behind an example with the same names": (
+        {"examples": [{"$anchor": f"S{n}"} for n in range(40)], **doubling(at="#S", anchor="$anchor")},
+        "so often",
+    ),
+    "an example's $id": (
+        {"properties": {"a": {"$ref": "https://example.com/x"}}, "examples": [{"$id": "https://example.com/x"}]},
+        "is remote",
+    ),
     "what JSON cannot hold": ({"type": "object", "properties": {"a": {"enum": [{1, 2}]}}}, "invalid schema"),
 }
 
@@ -140,6 +150,47 @@ def test_these_schemas_are_fine(schema):
     arguments = {} if schema in (FINE["an empty one"], FINE["a wide one"]) else {"a": value}
     result = call(made_of(schema), arguments)
     assert result.success, result.for_llm
+
+
+NAMED = {
+    "$id": "https://example.com/order",
+    "type": "object",
+    "properties": {
+        "to": {"$ref": "parts/address"},
+        "items": {"type": "array", "items": {"$ref": "https://example.com/parts/item#price"}},
+        "note": {"const": {"$id": "parts/address"}},
+    },
+    "$defs": {
+        "a/b ~c": {
+            "$id": "parts/address",
+            "type": "object",
+            "properties": {"city": {"$ref": "#/$defs/city"}, "next": {"$ref": "#"}},
+            "$defs": {"city": {"$anchor": "price", "type": "string"}},
+        },
+        "item": {"$id": "parts/item", "$defs": {"p": {"$anchor": "price", "type": "number"}}},
+    },
+}
+
+
+def test_parts_are_found_by_their_id_and_sent_as_local_pointers():
+    made = made_of(NAMED)
+    address, price = "#/$defs/a~1b%20~0c", "#/$defs/item/$defs/p"
+    properties = made.spec.parameters["properties"]
+    assert properties["to"] == {"$ref": address}
+    assert properties["items"]["items"] == {"$ref": price}
+    assert properties["note"] == NAMED["properties"]["note"]  # a value, not a schema
+    part = made.spec.parameters["$defs"]["a/b ~c"]
+    assert part["properties"] == {"city": {"$ref": f"{address}/$defs/city"}, "next": {"$ref": address}}
+    assert "$id" not in part
+    right = {"to": {"city": "Rome", "next": {"city": "Bari"}}, "items": [1.5]}
+    assert call(made, right).success
+    for wrong in ({"to": {"city": {}}}, {"to": {"next": {"city": []}}}, {"items": ["much"]}, {"note": {}}):
+        assert not call(made, wrong).success, wrong
+
+
+def test_a_schema_without_names_stays_the_object_that_it_is():
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {}}}
+    assert take_schema("same", schema) is schema
 
 
 def test_registration_refuses_a_tool_that_brings_a_bad_schema_of_its_own():

@@ -284,9 +284,11 @@ class SchemaTool(Tool):
 
     def __init__(self, spec: ToolSpec, function: Callable[..., Any], model: Any = None) -> None:
         """`model`: the pydantic model that the schema was made of."""
-        from forge.core.arguments.schema import check_schema
+        from forge.core.arguments.schema import take_schema
 
-        check_schema(spec.name, spec.parameters)
+        taken = take_schema(spec.name, spec.parameters)
+        if taken is not spec.parameters:
+            spec = spec.changed(parameters=taken)
         _check_target(spec)
         self.spec = spec
         self.checked = True

@@ -6,7 +6,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from forge.core.arguments.schema import check_schema
+from forge.core.arguments.schema import take_schema
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -45,9 +45,9 @@ def make_borrowed_tool(
 ) -> BorrowedTool:
     """Makes a tool of unknown code: it may run programs and use the network unless `traits` declare less."""
     called = safe_name(name)
-    check_schema(called, parameters)
+    schema = take_schema(called, parameters)
     try:
-        schema = clean_schema(parameters)
+        schema = clean_schema(schema)
     except ValueError as error:
         raise DefinitionError(f"tool {called!r}: {error}") from None
     schema = {key: value for key, value in schema.items() if key not in ("title", "description")}  # the spec has them

@@ -12,7 +12,7 @@ from forge.core.arguments.almost_json import is_written, read_written
 from forge.core.arguments.checks import LONGEST_CHOICES, MOST_REPAIRED, Problem, as_text, explain, make_help
 from forge.core.arguments.example import example
 from forge.core.arguments.repair import Repairing, resolve_aliases
-from forge.core.arguments.schema_drafts import modernise_schema
+from forge.core.arguments.schema_drafts import localise_references, modernise_schema
 from forge.core.arguments.schema_outline import flatten_schema, is_flat, outline
 from forge.core.arguments.schema_references import REFERENCES, References
 from forge.core.arguments.sent_text import read_sent
@@ -28,6 +28,15 @@ MOST_COMPARED = 50_000  # pairs of a key and a name: beyond that, only other spe
 MOST_UNKNOWN = 50  # keys that are looked at once one was refused
 
 Parse = Callable[[Mapping[str, Any] | str], dict[str, Any]]
+
+
+def take_schema(name: str, schema: Any) -> JsonSchema:
+    """Returns the schema with all references as pointers, if `check_schema` accepts that."""
+    if isinstance(schema, Mapping) and _find_references(name, schema):
+        schema = localise_references(schema)
+    check_schema(name, schema)
+    found: JsonSchema = schema
+    return found
 
 
 def check_schema(name: str, schema: Any) -> None:
@@ -206,8 +215,22 @@ def _problems(error: Any) -> list[Problem]:
 
 
 def check_size(name: str, schema: Mapping[str, Any]) -> None:
+    """Raises `DefinitionError` for a schema that is too large, remote, or too expensive to check."""
+    found = _find_references(name, schema)
+    for keyword, target in found:
+        if isinstance(target, str) and not target.startswith("#"):
+            raise DefinitionError(
+                f"tool {name!r}: {keyword} {target[:100]!r} is remote; only parts of the same schema are supported"
+            )
+    if found and References(schema).exceeds(MOST_CHECKS):
+        raise DefinitionError(
+            f"tool {name!r}: its schema refers to the same parts so often that checks might never end; simplify it"
+        )
+
+
+def _find_references(name: str, schema: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Walks without recursion: a schema may be as deep as it is hostile."""
-    nodes, refers = 0, False
+    nodes, found = 0, []
     waiting: list[tuple[Any, int]] = [(schema, 1)]
     while waiting:
         node, depth = waiting.pop()
@@ -217,17 +240,8 @@ def check_size(name: str, schema: Mapping[str, Any]) -> None:
         if nodes > MOST_NODES:
             raise DefinitionError(f"tool {name!r}: its schema has more than {MOST_NODES} nodes; split the tool")
         if isinstance(node, Mapping):
-            for keyword in REFERENCES:
-                target = node.get(keyword)
-                refers |= target is not None
-                if isinstance(target, str) and not target.startswith("#"):
-                    raise DefinitionError(
-                        f"tool {name!r}: {keyword} {target[:100]!r} is remote; only local ones (#/…) are supported"
-                    )
+            found += [(keyword, node[keyword]) for keyword in REFERENCES if node.get(keyword) is not None]
             waiting.extend((item, depth + 1) for item in node.values())
         elif isinstance(node, list | tuple):
             waiting.extend((item, depth + 1) for item in node)
-    if refers and References(schema).exceeds(MOST_CHECKS):
-        raise DefinitionError(
-            f"tool {name!r}: its schema refers to the same parts so often that checks might never end; simplify it"
-        )
+    return found

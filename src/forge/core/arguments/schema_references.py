@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -20,12 +20,13 @@ class References:
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._nodes: dict[int, Mapping[str, Any]] = {}
         self._bases: dict[int, Mapping[str, Any]] = {}  # what a node's pointers begin at
-        self._anchors: dict[str, Mapping[str, Any]] = {}
+        # several: an example may hold the same name, to hide the part that the validator finds
+        self._anchors: dict[str, list[Mapping[str, Any]]] = {}
         self._look(schema)
 
     def targets(self, node: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """Returns the schemas that this one refers to."""
-        found = [self._at(node, node[key]) for key in REFERENCES if key in node]
+        found = [one for key in REFERENCES if key in node for one in self._at(node, node[key])]
         return [one for one in found if isinstance(one, Mapping)]
 
     def same_place(self, nodes: Iterable[Any], most: int) -> list[Mapping[str, Any]]:
@@ -74,13 +75,13 @@ class References:
             if isinstance(node, Mapping):
                 named = node.get("$id")
                 if isinstance(named, str) and named.startswith("#"):  # how drafts 6 and 7 spell an anchor
-                    self._anchors.setdefault(named[1:], node)
+                    self._anchors.setdefault(named[1:], []).append(node)
                 elif isinstance(named, str):
                     base = node
                 self._nodes[id(node)], self._bases[id(node)] = node, base
                 for key in _ANCHORS:
                     if isinstance(node.get(key), str):
-                        self._anchors.setdefault(node[key], node)
+                        self._anchors.setdefault(node[key], []).append(node)
                 waiting.extend((item, base) for item in node.values())
             elif isinstance(node, list | tuple):
                 waiting.extend((item, base) for item in node)
@@ -93,17 +94,17 @@ class References:
         found += [one for key in _NAMED if isinstance(node.get(key), Mapping) for one in node[key].values()]
         return (one for one in found if isinstance(one, Mapping))
 
-    def _at(self, node: Mapping[str, Any], reference: Any) -> Any:
+    def _at(self, node: Mapping[str, Any], reference: Any) -> Sequence[Any]:
         if not isinstance(reference, str):
-            return None
+            return ()
         pointer = unquote(reference.removeprefix("#"))
         if pointer and not pointer.startswith("/"):
-            return self._anchors.get(pointer)
+            return self._anchors.get(pointer, ())
         found: Any = self._bases[id(node)]
         for part in pointer.split("/")[1:]:
             part = part.replace("~1", "/").replace("~0", "~")
             try:
                 found = found[int(part)] if isinstance(found, list | tuple) else found[part]
             except (KeyError, IndexError, ValueError, TypeError):
-                return None  # the validator reports it
-        return found
+                return ()  # the validator reports it
+        return (found,)

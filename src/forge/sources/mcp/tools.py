@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from forge.core.arguments.schema import check_schema, compile_parser
+from forge.core.arguments.schema import compile_parser, take_schema
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.executor import render_call
@@ -219,5 +219,4 @@ def _parameters(name: str, schema: Any) -> Mapping[str, Any]:
     except ValueError as error:
         raise DefinitionError(f"tool {name!r}: {error}") from None
     whole = {"type": "object", "properties": {}, **cleaned}
-    check_schema(name, whole)
-    return whole
+    return take_schema(name, whole)
