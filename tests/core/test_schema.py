@@ -152,7 +152,7 @@ def test_these_schemas_are_fine(schema):
     assert result.success, result.for_llm
 
 
-NAMED = {
+NAMED: dict[str, Any] = {
     "$id": "https://example.com/order",
     "type": "object",
     "properties": {
@@ -184,7 +184,13 @@ def test_parts_are_found_by_their_id_and_sent_as_local_pointers():
     assert "$id" not in part
     right = {"to": {"city": "Rome", "next": {"city": "Bari"}}, "items": [1.5]}
     assert call(made, right).success
-    for wrong in ({"to": {"city": {}}}, {"to": {"next": {"city": []}}}, {"items": ["much"]}, {"note": {}}):
+    wrongs: list[dict[str, Any]] = [
+        {"to": {"city": {}}},
+        {"to": {"next": {"city": []}}},
+        {"items": ["much"]},
+        {"note": {}},
+    ]
+    for wrong in wrongs:
         assert not call(made, wrong).success, wrong
 
 
