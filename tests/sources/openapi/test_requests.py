@@ -259,3 +259,14 @@ async def test_a_server_fills_in_its_own_defaults():
     tool = (await open_tools(document([limit, page])))["pets__it"]
     assert tool.parse({"page": 2}) == {"page": 2}
     assert tool.parse({"page": 2, "limit": 10}) == {"page": 2, "limit": 10}
+
+
+async def test_a_body_may_be_left_out_but_only_as_a_whole():
+    fields = {"type": "object", "properties": {"id": {"type": "string"}, "as": {}}, "required": ["id"]}
+    spec = document(method="post", requestBody={"content": {"application/json": {"schema": fields}}})
+    tool = (await open_tools(spec))["pets__it"]
+    for fine in ({}, {"id": "7"}, {"id": "7", "as": "csv"}):
+        assert tool.parse(fine) == fine
+    with pytest.raises(ToolError, match="id: required, but missing") as refused:
+        tool.parse({"as": "csv"})
+    assert 'id="text"' in refused.value.suggestion

@@ -37,10 +37,13 @@ def example(name: str, schema: JsonSchema) -> str:
 
 
 def example_arguments(schema: JsonSchema) -> dict[str, Any]:
+    needed_by = schema.get("dependentRequired")
     schema = flatten_schema(modernise_schema(schema), "first")
     properties = schema.get("properties") or {}
     shown = [key for key, one in properties.items() if isinstance(one, Mapping) and one.get("examples")]
     wanted = dict.fromkeys([*(schema.get("required") or ()), *shown]) or list(properties)[:1]
+    if isinstance(needed_by, Mapping):
+        wanted = dict.fromkeys([*wanted, *(need for key in wanted for need in needed_by.get(key) or ())])
     return {key: _value(properties.get(key, {}), schema, 0) for key in wanted}
 
 

@@ -98,6 +98,7 @@ class _PlanBuilder:
         self.schemas = schemas
         self.properties: dict[str, Any] = {}
         self.required: list[str] = []
+        self.needed_by: dict[str, list[str]] = {}  # the arguments that another one needs beside it
 
     def plan(self) -> Plan:
         parameters = tuple(self._parameter(raw) for raw in self._raw_parameters())
@@ -105,6 +106,8 @@ class _PlanBuilder:
         schema: dict[str, Any] = {"type": "object", "properties": self.properties}
         if self.required:
             schema["required"] = self.required
+        if self.needed_by:
+            schema["dependentRequired"] = self.needed_by
         if definitions := self.schemas.collect_definitions():
             schema["$defs"] = definitions
         return Plan(parameters, body, clean_schema(schema))
@@ -207,6 +210,10 @@ class _PlanBuilder:
                 made = {"type": "string", "description": f"{made.get('description', '')} {BYTES}".strip()}
             required = body.required and name in whole["required"]
             arguments[self._add_argument(name, "body", made, required=required)] = name
+        if not body.required:  # it may be left out, but only as a whole
+            needed = [argument for argument, name in arguments.items() if name in whole["required"]]
+            others = {one: [need for need in needed if need != one] for one in arguments}
+            self.needed_by = {one: needs for one, needs in others.items() if needs}
         return Body(body.media, body.kind, body.required, arguments, "", binary, body.encoding)
 
     def _binary(self, properties: Mapping[str, Any]) -> frozenset[str]:
