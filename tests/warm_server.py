@@ -47,9 +47,9 @@ def _try_to_import(name: str) -> None:
 
 def serve(requests: socket.socket) -> dict[str, Any] | None:
     """Forks for each request. Returns the request in the program's own process, and None at the end."""
+    signal.signal(signal.SIGCHLD, _reap)
     while True:
         said, ancillary, _, _ = requests.recvmsg(MOST, socket.CMSG_SPACE(4 * 8))
-        _reap()
         if not said:
             return None
         given = array.array("i")
@@ -57,12 +57,13 @@ def serve(requests: socket.socket) -> dict[str, Any] | None:
             given.frombytes(data)
         if os.fork() == 0:
             requests.close()
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             return _wait_for_the_program(json.loads(said), *given)
         for one in given:
             os.close(one)
 
 
-def _reap() -> None:
+def _reap(*_: object) -> None:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

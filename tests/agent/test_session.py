@@ -443,7 +443,7 @@ while True:
             if last >= 40:
                 break
         victim.send_signal(signal.SIGKILL)
-        rest, _ = victim.communicate(timeout=20)
+        rest, _ = victim.communicate(timeout=60)
         last = max([last, *map(int, rest.split("\n")[:-1])])
         told += last + 1
         saved = again(path)

@@ -56,7 +56,7 @@ class Meeting:
         self._missing -= 1
         if self._missing <= 0:
             self._complete.set()
-        async with asyncio.timeout(20):  # `wait_for` would swallow a cancellation in Python 3.11
+        async with asyncio.timeout(60):  # `wait_for` would swallow a cancellation in Python 3.11
             await self._complete.wait()
 
 
@@ -131,7 +131,7 @@ async def test_what_one_user_read_another_may_not_overwrite(tmp_path):
         return "done"
 
     async def bob_waits(_):
-        await asyncio.wait_for(has_read.wait(), 20)
+        await asyncio.wait_for(has_read.wait(), 60)
         return ToolCall("file_edit", edit)
 
     model = ByUser(ada=Scripted(read, ada_is_ready), bob=Scripted(bob_waits, "done"))
@@ -263,7 +263,7 @@ async def test_background_work_of_a_run_that_is_over_comes_to_its_end():
     activity.subscribe(lambda _: done.set(), ToolCompleted)
     await agent.run("go", activity=activity)
     release.set()
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 60)
     assert heard == ["uploaded"], "what was begun for a person is not dropped"
     await work_of(agent).settled(5)
     assert not work_of(agent)._completed
@@ -390,7 +390,7 @@ async def test_a_run_waits_for_a_callback(callbacks):
         return "waiting"
 
     agent = Agent(Scripted(ToolCall("remote"), report, "heard"), tools=[Remote()], wait_for_background=True)
-    result = await asyncio.wait_for(agent.run("go"), 10)
+    result = await asyncio.wait_for(agent.run("go"), 60)
     assert result.text == "heard"
     assert any("the remote result" in message.text for message in result.messages)
 
@@ -410,13 +410,13 @@ async def test_a_callback_that_nobody_can_call_any_more_is_a_failure_and_no_wait
     agent = Agent(
         Scripted(ToolCall("remote", {"keep": False}), "waiting", "heard"), tools=[Remote()], wait_for_background=True
     )
-    result = await asyncio.wait_for(agent.run("go"), 10)
+    result = await asyncio.wait_for(agent.run("go"), 60)
     assert any("was dropped" in message.text for message in result.messages)
 
 
 async def test_a_callback_is_not_waited_for_where_the_result_is_whole(callbacks):
     agent = Agent(Scripted(ToolCall("remote", {"pending": False}), "done"), tools=[Remote()], wait_for_background=True)
-    assert (await asyncio.wait_for(agent.run("go"), 10)).text == "done"
+    assert (await asyncio.wait_for(agent.run("go"), 60)).text == "done"
     assert len(callbacks) == 1, "the tool still holds it"
 
 

@@ -63,7 +63,7 @@ class Stage:
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(5)
+        self.thread.join(60)
         self.loop.close()
 
 
@@ -139,7 +139,7 @@ class Console:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            _, errors = self.process.communicate(timeout=15)
+            _, errors = self.process.communicate(timeout=60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, errors = self.process.communicate()

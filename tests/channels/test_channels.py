@@ -67,7 +67,7 @@ async def test_a_link_in_the_files_place_is_not_followed(tmp_path):
 async def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path):
     os.mkfifo(tmp_path / "out.md")
     with pytest.raises(ToolError, match="writing to "):
-        await asyncio.wait_for(FileChannel(tmp_path / "out.md").send("hello"), 5)
+        await asyncio.wait_for(FileChannel(tmp_path / "out.md").send("hello"), 60)
     reading = os.open(tmp_path / "out.md", os.O_RDONLY | os.O_NONBLOCK)
     try:
         with pytest.raises(ToolError, match="not a regular file"):

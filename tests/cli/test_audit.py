@@ -329,7 +329,7 @@ def test_following_goes_on_until_it_is_interrupted(workspace, log):
             appended(log, said("while it follows"))()
             assert json.loads(process.stdout.readline())["prompt"] == "while it follows"
             process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 130
+            assert process.wait(60) == 130
         finally:
             process.kill()
 
@@ -341,7 +341,7 @@ def test_following_ends_when_nobody_reads_any_more(workspace, log):
         try:
             assert process.stdout.readline()
             process.stdout.close()
-            assert process.wait(30) in (0, 1)
+            assert process.wait(60) in (0, 1)
         finally:
             process.kill()
 

@@ -104,7 +104,7 @@ def test_at_a_terminal_every_stage_is_seen(workspace: Path) -> None:
     ) as process:  # fmt: skip
         os.close(theirs)
         seen = _all_of(ours)
-        assert process.wait(50) == 0
+        assert process.wait(60) == 0
     for stage in ("load", "resolve", "filter", "schemas", "compile", "manifest", "validate"):
         assert f"✓ {stage}" in re.sub(r"\x1b\[\d*m", "", seen)
 

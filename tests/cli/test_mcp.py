@@ -211,7 +211,7 @@ def oauth_site():
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(60)
         yield found[0]
     finally:
         ended.set()

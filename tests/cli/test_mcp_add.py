@@ -237,12 +237,12 @@ def registry():
 
     thread = threading.Thread(target=lambda: loop.run_until_complete(work()))
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     try:
         yield found["server"]
     finally:
         loop.call_soon_threadsafe(ended.set)
-        thread.join(20)
+        thread.join(60)
         loop.close()
 
 

@@ -141,7 +141,7 @@ def test_work_goes_on_between_two_calls():
 
     with LoopThread() as loop:
         task = loop.do(start())
-        assert loop.do(asyncio.wait_for(task, 10)) == "went on"
+        assert loop.do(asyncio.wait_for(task, 60)) == "went on"
 
 
 def press_ctrl_c() -> None:

@@ -144,10 +144,10 @@ async def test_secrets_are_masked_in_results_and_events(bench):
 async def test_time_is_bounded(bench):
     async with bench("allow *", timeout=0.4) as made:
         started = asyncio.get_running_loop().time()
-        late = await made.say("hello", seconds=30)
+        late = await made.say("hello", seconds=100)
         assert late.failure.kind is ErrorKind.TIMEOUT
-        assert asyncio.get_running_loop().time() - started < 10
-    async with bench("allow *", timeout=20.0) as made:
+        assert asyncio.get_running_loop().time() - started < 80
+    async with bench("allow *", timeout=60.0) as made:
         assert (await made.say("hello", seconds=0.01)).success
 
 

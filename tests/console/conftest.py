@@ -21,7 +21,7 @@ from forge.project.project import RunOptions
 from forge.workspace.state import state_directory
 from tests.durable.tables import copy_tables
 
-PATIENCE = 15.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def script(folder: Path, *turns: Any) -> str:

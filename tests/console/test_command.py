@@ -62,7 +62,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
         with httpx2.Client() as browser:
             assert browser.get(other.stdout.strip()).status_code == 303
         console.send_signal(signal.SIGTERM)
-        assert console.wait(20) == 0
+        assert console.wait(60) == 0
     finally:
         console.kill()
         _, errors = console.communicate()

@@ -98,7 +98,7 @@ async def test_a_plain_tool_may_hand_its_completion_to_another_thread():
     runs.activity.subscribe(lambda _: done.set(), ToolCompleted)
     begun = await runs.execute(ToolCall("goes_on"), SCOPE)
     assert begun.pending, begun.for_llm
-    await asyncio.wait_for(done.wait(), 5)
+    await asyncio.wait_for(done.wait(), 60)
     assert [event.result.for_llm for event in heard.of(ToolCompleted)] == ["finished"]
 
 
@@ -147,7 +147,7 @@ async def told(tell: Any) -> list[ToolResult]:
     first = asyncio.Event()
     runs.activity.subscribe(lambda _: first.set(), ToolCompleted)
     await runs.execute(ToolCall("tells"), SCOPE)
-    await asyncio.wait_for(first.wait(), 10)
+    await asyncio.wait_for(first.wait(), 60)
     assert await runs.background.settled(5)
     assert heard.balanced
     return [event.result for event in heard.of(ToolCompleted)]
@@ -168,7 +168,7 @@ async def test_a_hundred_threads_complete_it_once():
 
     def tell(callback: Any) -> None:
         def say(number: int) -> None:
-            together.wait(20)
+            together.wait(60)
             callback(f"thread {number}")
 
         threads.extend(threading.Thread(target=say, args=(n,)) for n in range(100))
@@ -234,7 +234,7 @@ async def test_a_listener_may_call_the_tool_again_when_it_completes():
 
     runs.activity.subscribe(again, ToolCompleted)
     await runs.execute(ToolCall("goes_on"), SCOPE)
-    await asyncio.wait_for(done.wait(), 10)
+    await asyncio.wait_for(done.wait(), 60)
     assert await runs.background.settled(5)
     assert len(heard.of(ToolCompleted)) == 5
 
@@ -320,7 +320,7 @@ def test_a_word_after_the_loop_is_gone_does_no_harm():
     callbacks[0]("too late")
     thread = threading.Thread(target=callbacks[0], args=("much too late",))
     thread.start()
-    thread.join(5)
+    thread.join(60)
 
 
 async def test_a_tool_may_use_its_completion_from_any_task_or_thread():

@@ -338,7 +338,7 @@ def test_threads_may_change_and_read_a_registry_at_once():
 
     def guarded(work: Any) -> Any:
         def run() -> None:
-            together.wait(10)
+            together.wait(60)
             try:
                 for turn in range(100):
                     work(turn)
@@ -369,7 +369,7 @@ def test_threads_may_change_and_read_a_registry_at_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(60)
     assert failures == []
     assert tools.count == 1 + 3 * 50
     assert set(shown(tools)) == set(tools) == {"stays", *(f"{p}{n}" for p in "abc" for n in range(0, 100, 2))}

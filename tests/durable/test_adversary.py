@@ -295,7 +295,7 @@ async def test_steps_that_do_not_fit_any_more_end_the_run_in_words_and_lose_noth
     ]
     async with working(sqlite, Agent(script("done"), tools=[add, pay]), tmp_path) as worker:
         await replayed(worker, steps)
-        run = await asyncio.wait_for(ended(worker), 20)
+        run = await asyncio.wait_for(ended(worker), 60)
         assert run.status == "failed"
         assert is_whole(worker.store.messages("r"))
         assert any(message.tool_calls for message in worker.store.messages("r"))
@@ -316,7 +316,7 @@ async def test_cancelled_in_the_middle_of_a_replay_what_was_done_stays_in_the_hi
     monkeypatch.setattr(attempts.Attempt, "step", step)
     async with working(sqlite, Agent(script("done"), tools=[add]), tmp_path) as worker:
         await replayed(worker, steps)
-        run = await asyncio.wait_for(ended(worker), 20)
+        run = await asyncio.wait_for(ended(worker), 60)
         assert run.status == "cancelled"
         assert told(worker) == ["done"] * 8
         assert is_whole(worker.store.messages("r"))

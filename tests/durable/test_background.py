@@ -116,7 +116,7 @@ async def test_background_work_of_a_run_that_is_cancelled_is_stopped(sqlite: str
         await rested(worker)
         assert not stopped.is_set()
         worker.store.request_cancel("r")
-        await asyncio.wait_for(stopped.wait(), 20)
+        await asyncio.wait_for(stopped.wait(), 60)
         assert worker.store.get("r").status == "cancelled"
 
 

@@ -77,7 +77,7 @@ async def test_one_that_cannot_go_on_says_so_and_ends(
         assert not broken.done()
         worker.beats.lost.set()
         with pytest.raises(ToolError, match="cannot continue: RuntimeError: no more threads"):
-            await asyncio.wait_for(broken, 20)
+            await asyncio.wait_for(broken, 60)
     (record,) = [record for record in caplog.records if record.levelno == logging.CRITICAL]
     assert "cannot continue" in record.message
 

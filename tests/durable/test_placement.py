@@ -32,7 +32,7 @@ def another_worker(database: str, place: Path, *offers: str) -> Iterator[int]:
         finally:
             assert process.stdin is not None
             process.stdin.close()
-            process.wait(30)
+            process.wait(60)
 
 
 async def test_a_call_runs_where_its_tool_wants_to_and_its_result_comes_back(local_first: str, tmp_path: Path) -> None:

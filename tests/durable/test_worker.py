@@ -49,13 +49,13 @@ def test_told_to_leave_it_ends_the_turn_and_another_goes_on(local_first: str, tm
 def test_what_does_not_end_in_time_is_left_to_others_at_once(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         first, second = fleet.worker(grace=0.2, concurrency=1), fleet.worker(concurrency=1)
-        names = [fleet.submit(f"r{number}", tool="look", calls=1, seconds=20) for number in range(2)]
+        names = [fleet.submit(f"r{number}", tool="look", calls=1, seconds=60) for number in range(2)]
         until(lambda: all(fleet.begun(name) for name in names), "both to begin")
         first.signal(signal.SIGTERM)
         started = time.monotonic()
         assert first.last_word() == "left"
         second.signal(signal.SIGTERM)
-        assert time.monotonic() - started < 15  # it did not wait for the call
+        assert time.monotonic() - started < 50  # it did not wait for the call
         left = next(name for name in names if fleet.begun(name)[0][1] == first.pid)
         assert fleet.starter.client.retrieve_workflow(f"{left}.1").get_status().status == "ENQUEUED"
 

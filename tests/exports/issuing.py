@@ -105,8 +105,8 @@ async def issuing(issuer: TestIssuer | None = None, port: int = 0):
         issuer.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         serving = asyncio.create_task(serve_app(issuer.app, listening, ready.set))
         try:
-            await asyncio.wait_for(ready.wait(), 10)
+            await asyncio.wait_for(ready.wait(), 60)
             yield issuer
         finally:
             serving.cancel()
-            await asyncio.wait({serving}, timeout=5)
+            await asyncio.wait({serving}, timeout=60)

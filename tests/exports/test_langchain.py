@@ -382,7 +382,7 @@ def test_what_a_plain_call_leaves_running_goes_on():
         return ctx.background(work, "started")
 
     assert to_langchain([index])[0].invoke({}) == "started"
-    assert done.wait(10)
+    assert done.wait(60)
 
 
 def test_a_program_that_only_calls_plainly_ends():

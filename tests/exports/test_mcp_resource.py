@@ -66,11 +66,11 @@ async def protected(issuer: TestIssuer, token: str = "", **settings):
             serve_http(executor, Scope(), listening=listening, token=token, auth=auth, ready=ready.set)
         )
         try:
-            await asyncio.wait_for(ready.wait(), 10)
+            await asyncio.wait_for(ready.wait(), 60)
             yield url
         finally:
             serving.cancel()
-            await asyncio.wait({serving}, timeout=5)
+            await asyncio.wait({serving}, timeout=60)
 
 
 async def status(url, token, content=INITIALIZE):

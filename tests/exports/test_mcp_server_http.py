@@ -81,18 +81,18 @@ async def served(*tools, hosts=(), policy=None):
             serve_http(executor, Scope(), listening=listening, token=TOKEN, hosts=hosts, ready=ready.set)
         )
         try:
-            await asyncio.wait_for(ready.wait(), 10)
+            await asyncio.wait_for(ready.wait(), 60)
             yield f"http://127.0.0.1:{listening.getsockname()[1]}/mcp"
         finally:
             serving.cancel()
-            await asyncio.wait({serving}, timeout=5)
+            await asyncio.wait({serving}, timeout=60)
             assert serving.done()
 
 
 @asynccontextmanager
 async def connected(url, era, token=TOKEN, **options):
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=20, trust_env=False) as http,
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False) as http,
         Client(streamable_http_client(url, http_client=http), mode=era, **options) as client,
     ):
         yield client
@@ -102,7 +102,7 @@ async def post(url, content=INITIALIZE, **headers):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     sent = {name: value for name, value in {**HEADERS, **given}.items() if value is not None}
-    async with httpx2.AsyncClient(trust_env=False, timeout=20) as http:
+    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         return await http.post(url, content=body, headers=sent)
 
 
@@ -134,17 +134,17 @@ async def test_a_cancelled_call_is_cancelled_here(era):
     waiting = Wait()
     async with served(waiting.tool()) as url, connected(url, era) as client:
         call = asyncio.create_task(client.call_tool("wait", {}))
-        await asyncio.wait_for(waiting.started.wait(), 10)
+        await asyncio.wait_for(waiting.started.wait(), 60)
         call.cancel()
         await asyncio.wait({call})
-        await asyncio.wait_for(waiting.ended.wait(), 10)
+        await asyncio.wait_for(waiting.ended.wait(), 60)
 
 
 async def test_the_end_of_the_server_ends_its_calls():
     waiting = Wait()
     async with served(waiting.tool()) as url:
         call = asyncio.create_task(_call_and_ignore(url))
-        await asyncio.wait_for(waiting.started.wait(), 10)
+        await asyncio.wait_for(waiting.started.wait(), 60)
     assert waiting.ended.is_set()
     call.cancel()
     await asyncio.wait({call})
@@ -266,10 +266,10 @@ async def test_a_client_that_leaves_in_the_middle_harms_nobody():
     waiting = Wait()
     async with served(add, waiting.tool()) as url:
         call = asyncio.create_task(_call_and_ignore(url))
-        await asyncio.wait_for(waiting.started.wait(), 10)
+        await asyncio.wait_for(waiting.started.wait(), 60)
         call.cancel()
         await asyncio.wait({call})
-        await asyncio.wait_for(waiting.ended.wait(), 10)
+        await asyncio.wait_for(waiting.ended.wait(), 60)
         async with connected(url, "legacy") as client:
             assert (await client.call_tool("add", {"a": 1})).structured_content == {"sum": 2}
 

@@ -166,7 +166,7 @@ async def test_a_list_does_not_wait_for_ever_and_the_client_hears_of_late_tools(
         assert [one.name for one in (await client.list_tools()).tools] == ["add"]
         offer.registry.add(late)
         loading.set_result(None)
-        await asyncio.wait_for(heard.wait(), 5)
+        await asyncio.wait_for(heard.wait(), 60)
         assert [one.name for one in (await client.list_tools()).tools] == ["add", "late"]
 
 
@@ -180,7 +180,7 @@ async def test_a_call_of_a_tool_that_is_still_loading_waits_for_it():
         assert not waiting.done()
         offer.registry.add(late)
         loading.set_result(None)
-        assert text(await asyncio.wait_for(waiting, 5)) == "5"
+        assert text(await asyncio.wait_for(waiting, 60)) == "5"
 
 
 async def test_an_error_while_sources_are_opened_ends_the_server(tmp_path):
@@ -196,7 +196,7 @@ async def test_an_error_while_sources_are_opened_ends_the_server(tmp_path):
             await asyncio.Event().wait()
 
     with pytest.raises(RuntimeError, match="broken source"):
-        await asyncio.wait_for(asyncio.create_task(serve()), 5)
+        await asyncio.wait_for(asyncio.create_task(serve()), 60)
 
 
 def test_the_first_message_may_come_in_pieces_and_with_others(tmp_path):

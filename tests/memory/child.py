@@ -39,7 +39,7 @@ def killed(process: subprocess.Popen[bytes], lines: int) -> None:
         assert process.stdout.readline()
     select.select([], [], [], random.random() * 0.01)
     process.send_signal(signal.SIGKILL)
-    process.wait(20)
+    process.wait(60)
     process.stdout.close()
 
 

@@ -187,7 +187,7 @@ async def test_closing_early_hangs_up() -> None:
     async with serving(Reply([body, hold.wait], headers=EVENTS)) as server:
         async with aclosing(model(server).stream(ASK)) as events:
             assert isinstance(await anext(events), TextDelta)
-        await asyncio.wait_for(server.left.wait(), 5)
+        await asyncio.wait_for(server.left.wait(), 60)
 
 
 async def test_a_missing_message_stop_is_forgiven_once_the_reason_is_known() -> None:

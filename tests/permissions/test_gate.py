@@ -439,7 +439,7 @@ async def test_questions_of_one_session_come_one_after_another_and_do_not_hold_u
 
     gate = PolicyGate(approve=approve)
     calls = [context(save, path=f"{n}", session=session) for n in range(3) for session in "ab"]
-    await asyncio.wait_for(asyncio.gather(*map(gate.authorize, calls)), 10)
+    await asyncio.wait_for(asyncio.gather(*map(gate.authorize, calls)), 60)
     assert most == {"a": 1, "b": 1}
 
 
@@ -455,16 +455,16 @@ def test_one_gate_serves_several_event_loops_at_once():
     gate = PolicyGate(approve=approve)
     thread = threading.Thread(target=lambda: asyncio.run(gate.authorize(context(save, path="first"))))
     thread.start()
-    assert first_asks.wait(10)
+    assert first_asks.wait(60)
 
     async def crowd() -> None:
         await asyncio.gather(*(gate.authorize(context(save, path=f"{n}")) for n in range(5)))
 
     try:
-        asyncio.run(asyncio.wait_for(crowd(), 10))
+        asyncio.run(asyncio.wait_for(crowd(), 60))
     finally:
         go_on.set()
-        thread.join(10)
+        thread.join(60)
     asyncio.run(crowd())
 
 
@@ -478,7 +478,7 @@ async def test_an_approver_whose_own_calls_would_ask_does_not_wait_for_itself():
         return Answer.ONCE
 
     gate = PolicyGate(approve=approve)
-    await asyncio.wait_for(gate.authorize(context(save, path="outer")), 10)
+    await asyncio.wait_for(gate.authorize(context(save, path="outer")), 60)
     await gate.authorize(context(save, path="inner"))
 
 

@@ -99,7 +99,7 @@ def test_clear_turn_lets_it_run_again(world):
 
 
 def test_the_same_call_on_two_loops_at_once_runs_on_both():
-    inside = threading.Barrier(2, timeout=10)
+    inside = threading.Barrier(2, timeout=60)
 
     @tool(permissions={"read"}, repeatable=False)
     async def meet(path: str) -> str:

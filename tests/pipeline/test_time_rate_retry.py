@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -24,10 +25,13 @@ from forge.pipeline.isolate import isolate
 from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.limit_time import limit_time
 from forge.pipeline.retry import retry
+from tests.patience import longer
 from tests.pipeline.calling import call_once, events_of, executor_of
 
+left_behind = threading.Event()
 
-@tool(timeout=0.05)
+
+@tool(timeout=1)
 async def sleeper(seconds: float) -> str:
     """Sleep."""
     await asyncio.sleep(seconds)
@@ -47,7 +51,7 @@ async def stubborn() -> str:
 @tool(timeout=0.05)
 def hung() -> str:
     """Hang in a thread."""
-    time.sleep(1.5)
+    left_behind.wait(60)
     return "too late"
 
 
@@ -92,12 +96,14 @@ async def keeps_time(timeout: float) -> str:
 
 @pytest.mark.parametrize("made", [stubborn, hung])
 def test_a_tool_that_does_not_stop_is_left_behind(made):
+    left_behind.clear()
     started = time.monotonic()
     result = call_once(made, limit_time())
     assert result.failure is not None
     assert result.failure.kind == "timeout"
     assert "timed out after 0.05 s" in result.for_llm
-    assert time.monotonic() - started < 1.4
+    assert time.monotonic() - started < 50
+    left_behind.set()
 
 
 def test_time_is_up_for_the_slow_and_not_for_the_quick():
@@ -122,11 +128,15 @@ def test_a_timeout_beyond_all_measure_is_a_day(timeout):
 
 def test_an_isolated_tool_is_really_killed_with_its_children(tmp_path):
     mark = tmp_path / "pid"
-    result = call_once(forked, limit_time(), isolate(), path=str(mark))
+    for seconds in longer(3):
+        forked.spec = forked.spec.changed(timeout=seconds)
+        result = call_once(forked, limit_time(), isolate(), path=str(mark))
+        if mark.exists():
+            break
     assert result.failure is not None
     assert result.failure.kind == "timeout"
     processes = mark.read_text().split()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while any(map(runs, processes)) and time.monotonic() < end:
         pass
     assert len(processes) == 2
@@ -228,14 +238,14 @@ def test_calls_of_a_run_are_counted_and_another_session_has_its_own():
 
 
 def test_waiting_for_a_person_is_not_the_tools_time():
-    @tool(timeout=0.1, optional_permissions={"write"})
+    @tool(timeout=1, optional_permissions={"write"})
     async def careful(ctx: ToolContext) -> str:
         """Ask in the middle."""
         await ctx.require("write", "a.txt")
         return "allowed"
 
     async def slow_person(request: PermissionRequest) -> Answer:
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(1.2)
         return Answer.ONCE
 
     executor = standard_executor([careful], approve=slow_person)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
-PATIENCE = 10.0  # seconds
+PATIENCE = 60.0  # seconds
 
 
 def mark() -> str:

@@ -31,11 +31,11 @@ def job(line: str, owner: str, **options) -> Job:
 
 async def test_it_returns_at_once_and_is_read_later(owner, tmp_path):
     made = job(f"echo one; until [ -e {tmp_path}/go ]; do sleep 0.01; done; echo two; exit 3", owner)
-    await made.wait(10)
+    await made.wait(60)
     assert made.new_output() == (b"one\n", 0)
     assert made.runs
     (tmp_path / "go").touch()
-    await made.wait(10, for_end=True)
+    await made.wait(60, for_end=True)
     assert made.new_output() == (b"two\n", 0)
     assert (made.runs, made.exit_code, made.signal, made.status) == (False, 3, "", "ended")
     assert made.new_output(since=0) == (b"one\ntwo\n", 0)
@@ -46,7 +46,7 @@ def test_event_loops_come_and_go_meanwhile(owner):
         return job("echo hi; sleep 0.05; echo ho", owner)
 
     made = asyncio.run(begin())
-    asyncio.run(made.wait(10, for_end=True))
+    asyncio.run(made.wait(60, for_end=True))
     assert made.new_output() == (b"hi\nho\n", 0)
 
 
@@ -69,7 +69,7 @@ async def test_the_newest_output_is_kept(owner):
 async def test_killed_it_is_gone_with_all_that_it_started(owner):
     word = mark()
     made = job(f"setsid sleep {word} & echo ready; sleep {word}", owner)
-    await made.wait(10)
+    await made.wait(60)
     assert await made.kill()
     assert not found(word)
     assert (made.status, made.signal) == ("killed", "SIGTERM")
@@ -78,7 +78,7 @@ async def test_killed_it_is_gone_with_all_that_it_started(owner):
 
 async def test_it_can_be_given_something_to_read(owner):
     made = job("wc -c", owner, stdin=b"x" * 300_000)
-    await made.wait(10, for_end=True)
+    await made.wait(60, for_end=True)
     assert made.new_output()[0] == b"300000\n"
 
 
@@ -93,7 +93,7 @@ async def test_a_session_sees_only_its_own(owner):
 
 async def test_there_are_only_so_many_at_once_and_finished_ones_make_room(owner):
     first = job("true", owner, most_jobs=2)
-    await first.wait(10, for_end=True)
+    await first.wait(60, for_end=True)
     job("sleep 60", owner, most_jobs=2)
     job("sleep 60", owner, most_jobs=2)
     assert [one.id for one in list_jobs(owner)] == ["job_2", "job_3"]
@@ -105,7 +105,7 @@ async def test_they_end_with_their_session(owner):
     word = mark()
     job(f"sleep {word}", owner)
     left = job(f"sleep {word} & true", owner)
-    await left.wait(10, for_end=True)
+    await left.wait(60, for_end=True)
     assert word in left.left[0]
     assert len(found(word)) == 2
     end_started(owner)

@@ -170,7 +170,7 @@ def test_processes_that_record_at_once_lose_nothing(path):
         one.start()
     record_many(path, "mine")
     for one in others:
-        one.join(30)
+        one.join(60)
     pins = Pins(path)
     assert {name: len(pins.of(name)) for name in pins.servers()} == {"mine": 10, "server_0": 10, "server_1": 10}
     assert not list(path.parent.glob(".forge-tmp-*"))

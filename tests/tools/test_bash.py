@@ -22,6 +22,7 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
 from forge.tools.bash import Bash, BashJobs, BashKill, BashOutput
+from tests.patience import longer
 from tests.process.attacks import needs
 from tests.process.planting import found, mark, until
 
@@ -131,21 +132,24 @@ def test_what_is_no_command_line_is_an_error(work, command):
 
 def test_a_command_that_takes_too_long_fails_with_what_it_wrote(work):
     word = mark()
-    result = work.bash(f"echo so far; setsid sleep {word} & sleep {word}", timeout=0.3)
+    for seconds in longer(0.3):
+        result = work.bash(f"echo so far; setsid sleep {word} & sleep {word}", timeout=seconds)
+        if "so far" in result.for_llm:
+            break
     assert result.failure is not None
     assert result.failure.kind == "timeout"
-    assert "timed out after 0.3 s" in result.for_llm
+    assert f"timed out after {seconds:g} s" in result.for_llm
     assert "so far" in result.for_llm
     assert result.data["timed_out"] is True
     assert result.data["output"] == "so far\n"
-    assert not found(word)
+    assert until(lambda: not found(word))
 
 
 def test_a_project_sets_the_time_and_its_limit(work):
-    executor = work.executor(timeout=0.2, max_timeout=5.0)
+    executor = work.executor(timeout=0.2, max_timeout=60.0)
     assert "timed out after 0.2 s" in work.bash("sleep 60", executor=executor).for_llm
-    assert work.bash("sleep 0.3", executor=executor, timeout=5).success
-    refused = work.bash("true", executor=executor, timeout=6)
+    assert work.bash("sleep 0.3", executor=executor, timeout=60).success
+    refused = work.bash("true", executor=executor, timeout=61)
     assert refused.failure is not None
     assert refused.failure.kind == "validation_error"
 
@@ -154,7 +158,7 @@ def test_what_goes_on_in_the_background_is_told_and_left_running(work):
     word = mark()
     started = time.monotonic()
     result = work.bash(f"sleep {word} & echo hi", executor=work.executor(sandbox="off"))
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 60
     assert result.data["sandbox"] == "none"
     assert result.for_llm.startswith("hi\n[still running, until the session ends: ")
     assert word in result.data["still_running"][0]
@@ -165,8 +169,8 @@ def test_what_goes_on_in_the_background_is_told_and_left_running(work):
 
 def test_it_returns_at_once_however_it_is_confined(work):
     started = time.monotonic()
-    assert work.bash("sleep 60 & echo hi").for_llm.startswith("hi")
-    assert time.monotonic() - started < 10
+    assert work.bash("sleep 600 & echo hi").for_llm.startswith("hi")
+    assert time.monotonic() - started < 60
 
 
 def test_output_is_shown_while_it_runs(work, tmp_path):
@@ -180,7 +184,7 @@ def test_output_is_shown_while_it_runs(work, tmp_path):
 
     stream.subscribe(listen)
     executor = work.executor(activity=stream)
-    result = work.bash("echo 1; until [ -e seen ]; do sleep 0.01; done; echo 2", executor=executor, timeout=20)
+    result = work.bash("echo 1; until [ -e seen ]; do sleep 0.01; done; echo 2", executor=executor, timeout=60)
     assert result.for_llm == "1\n2"
     assert "".join(seen) == "1\n2\n"
 
@@ -395,13 +399,16 @@ def test_a_failure_for_want_of_a_network_says_whose_it_is(sandboxed):
 
 
 def test_it_is_said_also_when_time_is_up(sandboxed):
-    result = sandboxed.bash("echo Could not resolve host: example.com; sleep 60", timeout=0.3)
+    for seconds in longer(0.3):
+        result = sandboxed.bash("echo Could not resolve host: example.com; sleep 60", timeout=seconds)
+        if "resolve host" in result.for_llm:
+            break
     assert result.failure.kind == "timeout"
     assert "no network in this sandbox" in result.for_llm
 
 
 @pytest.mark.parametrize(
-    "line", ["sleep 60 & echo hi", "(sleep 60 &) ; echo hi", "nohup sleep 60 >/dev/null & echo hi"]
+    "line", ["sleep 600 & echo hi", "(sleep 60 &) ; echo hi", "nohup sleep 60 >/dev/null & echo hi"]
 )
 def test_that_nothing_outlives_its_line_in_a_sandbox_is_said(sandboxed, line):
     assert "[in this sandbox, processes end with the command that started them" in sandboxed.bash(line).for_llm

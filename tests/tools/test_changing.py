@@ -28,7 +28,7 @@ async def test_a_cancelled_call_changes_nothing_later_and_one_that_is_awaited_do
 
     def slow_commit(changes, workspace, ready):
         staged.set()
-        go_on.wait(10)
+        go_on.wait(60)
         try:
             commit(changes, workspace, ready)
         finally:

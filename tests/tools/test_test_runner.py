@@ -30,6 +30,7 @@ from forge.tools.test_runner.junit import read_junit
 from forge.tools.test_runner.report import MAX_FAILURES, MAX_MESSAGE
 from forge.tools.test_runner.tap import read_tap
 from forge.tools.test_runner.unittest_output import read_unittest
+from tests.patience import longer
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
@@ -246,7 +247,10 @@ def test_a_runner_that_breaks_off_is_no_failed_test(project):
 
 def test_time_that_runs_out_is_told_with_the_output_until_then(project):
     project.write({"test_a.py": "import unittest\nprint('begun', flush=True)\nimport time\ntime.sleep(60)\n"})
-    result = project.call(timeout=1.5)
+    for seconds in longer(1.5):
+        result = project.call(timeout=seconds)
+        if "begun" in result.for_llm:
+            break
     assert result.failure is not None
     assert result.failure.kind == "timeout"
     assert result.data["timed_out"] is True

@@ -109,6 +109,6 @@ class Desk:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that is about to happen."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is nothing to wait for but the thing itself
             await asyncio.sleep(0.01)

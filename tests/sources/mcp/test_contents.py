@@ -109,7 +109,7 @@ async def test_a_cancelled_call_cancels_its_task(server):
         executor = standard_executor(ToolRegistry(tools), approve=approve_all)
         executor.activity.subscribe(lambda event: begun.set(), ToolProgress)
         call = asyncio.create_task(executor.execute(ToolCall("docs__endless", {}), Scope()))
-        await asyncio.wait_for(begun.wait(), 10)
+        await asyncio.wait_for(begun.wait(), 60)
         call.cancel()
         await asyncio.wait({call})
         assert "task-endless" in (await server.read_resource("docs://cancelled")).for_llm

@@ -189,7 +189,7 @@ async def test_five_thousand_tools_are_mounted_soon_and_harm_nobody(remote):
     beating = asyncio.create_task(beat())
     began = time.perf_counter()
     assert len(await tools_of(mcp("x"))) == 5_000
-    assert time.perf_counter() - began < 20
+    assert time.perf_counter() - began < 90
     beating.cancel()
     assert longest < 5
 
