@@ -6,16 +6,12 @@ Exit code 1 where Forge repeats or loses a call, or more than one in a hundred i
 from __future__ import annotations
 
 import argparse
-import asyncio
+import os
 import sys
 
-from benchmarks.peer_environments import NotInstalledError
-from chaos.crashes.injected import inject
-from chaos.crashes.killed import Plan, StormError, find_python, kill_workers
-from chaos.crashes.score import Score
-from chaos.crashes.systems import SYSTEMS, System
+from chaos.crashes.storms import run_storms
+from chaos.crashes.systems import SYSTEMS
 from chaos.crashes.table import Results, Row
-from chaos.postgres import fresh
 
 MOST_UNKNOWN = 0.01  # of the calls
 
@@ -54,6 +50,7 @@ def main(arguments: list[str]) -> int:
         help="postgresql://… to make a database on; by default a server here",
     )
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="storms at once")
     parser.add_argument(
         "--write",
         action="store_true",
@@ -61,8 +58,7 @@ def main(arguments: list[str]) -> int:
     )
     given = parser.parse_args(arguments)
     results = Results.read()
-    rows = [*_inject(given.points, given.seed)]
-    rows += [_kill(one, given) for one in SYSTEMS if given.kills and one.module in given.systems]
+    rows = run_storms(given)
     for row in rows:
         print(row.render(), flush=True)
         results.put(row)
@@ -71,46 +67,12 @@ def main(arguments: list[str]) -> int:
     return 0 if all(_holds(row) for row in rows) else 1
 
 
-def _inject(points: int, seed: int) -> list[Row]:
-    if not points:
-        return []
-    rows = []
-    for name, reconciles in (
-        ("Forge, with `reconcile`", True),
-        ("Forge, without", False),
-    ):
-        found = asyncio.run(
-            inject(
-                points if reconciles else max(1, points // 10),
-                seed=seed,
-                reconciles=reconciles,
-            )
-        )
-        rows.append(Row(name, "this version", "injected", found.crashes, found.score))
-    return rows
-
-
-def _kill(system: System, given: argparse.Namespace) -> Row:
-    try:
-        python = find_python(system)
-        with fresh(given.database) as url:
-            plan = Plan(given.kills, 60 * given.minutes, seed=given.seed)
-            found = kill_workers(system, python, url, plan, _say)
-    except (NotInstalledError, StormError) as error:
-        return Row(system.name, "", "killed", 0, Score(), str(error)[:200])
-    return Row(system.name, found.version, "killed", found.kills, found.score, system.note)
-
-
 def _holds(row: Row) -> bool:
     if not row.name.startswith("Forge"):
         return True
     limit = MOST_UNKNOWN if "with `" in row.name else 1.0
     score = row.score
     return bool(score.calls) and not score.duplicates and not score.lost and score.unknown <= limit * score.calls
-
-
-def _say(words: str) -> None:
-    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

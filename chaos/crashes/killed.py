@@ -20,7 +20,7 @@ from chaos.crashes.systems import System
 from chaos.crashes.systems.order import Order
 
 NURSERY = Path(__file__).parent / "systems" / "nursery.py"
-PATIENCE = 120.0  # seconds for a worker to get anything done, or to finish what is left
+PATIENCE = 300.0  # seconds for a worker to get anything done, or to finish what is left
 EFFECTS = 10  # between two rounds of kills, at most
 
 
@@ -48,7 +48,8 @@ class Plan(NamedTuple):
 def kill_workers(system: System, python: str, database: str, plan: Plan, say: Callable[[str], None]) -> Killed:
     """Runs until the workers were killed this often, or no run is left; then lets the last workers finish."""
     with tempfile.TemporaryDirectory() as place:
-        runs = max(8, plan.kills * 4 // plan.calls)
+        rounds = -(-plan.kills // ((system.workers + 1) // 2))
+        runs = max(8, rounds * EFFECTS * 6 // (5 * plan.calls))
         order = Order(database, place, runs, plan.calls)
         command = [python, str(NURSERY), system.module, order.write()]
         with subprocess.Popen(
@@ -119,17 +120,18 @@ def _kill(nursery: Nursery, order: Order, plan: Plan, say: Callable[[str], None]
 
 def _wait(nursery: Nursery, order: Order, effects: int | None) -> bool:
     """Waits for this many effects, or for the end of all runs. Returns True at the end."""
-    first, since, seen = len(order.read_ledger()), time.monotonic(), -1
-    while len(order.read_finished()) < order.runs:
-        now = len(order.read_ledger()) + len(order.read_finished())
-        if effects is not None and len(order.read_ledger()) - first >= effects:
-            return False
+    first, since, seen = len(order.read_ledger()), time.monotonic(), (-1, -1)
+    while True:
+        now = order.measure()
         if now != seen:
             seen, since = now, time.monotonic()
+            if len(order.read_finished()) >= order.runs:
+                return True
+            if effects is not None and len(order.read_ledger()) - first >= effects:
+                return False
         if time.monotonic() - since > PATIENCE:
             raise StormError(f"{nursery.system.name}: nothing happened for {PATIENCE:g} s")
         time.sleep(0.01)
-    return True
 
 
 def _score(order: Order) -> Score:

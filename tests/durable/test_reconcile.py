@@ -7,7 +7,7 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
@@ -23,10 +23,14 @@ from forge.durable.store import NewRun, RunStore
 from forge.durable.store.processes import has_ended, mark_process
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import intents, versions
+from forge.network.egress import Egress
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.gate import nobody
 from forge.permissions.request import PermissionRequest
+from forge.pipeline import standard_steps
+from forge.sources.openapi import openapi
 from tests.durable.working import ended, rested, script, working
+from tests.network.serving import Reply, serving
 
 THIS = "this"  # the process of the test
 LATER = "0/1/1"  # the mark of a process on another machine
@@ -77,7 +81,9 @@ def make_tool(name: str, case: Case, ran: Counter[str]) -> Tool:
     return transfer
 
 
-async def take_over(database: str, place: Path, cases: Mapping[str, Case], approve: Any = approve_all) -> TakenOver:
+async def take_over(
+    database: str, place: Path, cases: Mapping[str, Case], approve: Any = approve_all, egress: Egress | None = None
+) -> TakenOver:
     """Runs a segment whose earlier attempt stored the intents of these calls and was lost."""
     ran: Counter[str] = Counter()
     tools = {name: make_tool(name, case, ran) for name, case in cases.items()}
@@ -96,7 +102,12 @@ async def take_over(database: str, place: Path, cases: Mapping[str, Case], appro
                 noted["arguments"] = "others"
             store.record_intent("r", 1, "first", name, noted if case.detail != "none" else None)
         starter.close()
-    agent = Agent(script([*calls.values()], "over"), tools=[*tools.values()], approve=approve)
+    agent = Agent(
+        script([*calls.values()], "over"),
+        tools=[*tools.values()],
+        approve=approve,
+        steps=partial(standard_steps, egress=egress),
+    )
     agent.secrets.add("bank-password-123")
     async with working(database, agent, place) as worker:
         run = await (rested(worker) if approve is nobody else ended(worker))
@@ -224,6 +235,26 @@ async def test_a_call_that_a_person_must_approve_is_not_run_without(sqlite: str,
     found = await take_over(sqlite, tmp_path, {"send": Case(_not_done)}, nobody)
     assert found.run.status == "waiting"
     assert not found.ran
+
+
+PAYMENTS = {
+    "openapi": "3.1.0",
+    "info": {"title": "Bank", "version": "1"},
+    "paths": {"/payments/{to}": {"get": {"operationId": "find"}, "delete": {"operationId": "cancel"}}},
+}
+
+
+@pytest.mark.parametrize("egress", [None, Egress("deny-all")])
+async def test_an_operation_of_an_api_is_found_again_through_the_projects_egress(
+    egress: Egress | None, sqlite: str, tmp_path: Path
+) -> None:
+    async with serving(Reply([b"{}"], 404)) as bank, openapi(PAYMENTS, name="bank", server=bank.url) as tools:
+        (cancel,) = (one for one in tools if one.spec.name == "bank__cancel")
+        found = await take_over(sqlite, tmp_path, {"bank__cancel": Case(cancel)}, egress=egress)
+        assert [(one.method, one.path) for one in bank.asked] == ([("GET", "/payments/ada")] if egress is None else [])
+        assert found.states == {"bank__cancel": "done" if egress is None else "unknown"}
+        words = "It is deleted" if egress is None else "its state is unknown"
+        assert words in found.told["bank__cancel"]
 
 
 def test_a_reconcile_that_is_no_function_is_refused() -> None:

@@ -85,7 +85,7 @@ async def work(order: Order, *, reconciles: bool) -> None:
     agent = make_agent(order, reconciles=reconciles)
     async with Worker(order.database, [agent], version="1", concurrency=AT_ONCE, every=0.5) as worker:
         while True:
-            await asyncio.sleep(0.3)
+            await asyncio.sleep(1)
             noted = order.read_finished()
             runs = await asyncio.to_thread(lambda: worker.store.list(limit=10_000))
             for run in runs:

@@ -46,6 +46,12 @@ class Order(NamedTuple):
     def read_finished(self) -> dict[str, int]:
         return {line.split()[0]: int(line.split()[1]) for line in self._read("finished")}
 
+    def measure(self) -> tuple[int, int]:
+        """Returns the sizes of both lists, which only grow."""
+        paths = [Path(self.place) / name for name in ("ledger", "finished")]
+        ledger, finished = (path.stat().st_size if path.exists() else 0 for path in paths)
+        return ledger, finished
+
     def _append(self, name: str, line: str) -> None:
         file = os.open(Path(self.place) / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:

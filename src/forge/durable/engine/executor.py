@@ -26,7 +26,7 @@ from forge.durable.engine.children import ONLY, run_call_remotely
 from forge.durable.engine.large_results import is_spilled
 from forge.durable.engine.reconcile import (
     LONGEST_REASON,
-    ask_tool,
+    ask_guarded,
     describe_intent,
     explain_unknown,
     has_same_arguments,
@@ -252,7 +252,7 @@ class RecordedExecutor(ToolExecutor):
         ctx = ToolContext(call, self.registry.find(call.name), {}, scope, self.activity, self.background)
         counters, reason = self.attempt.context.counters, ""
         if self.registry.find(call.name).reconciles:
-            answer = await ask_tool(self.attempt, ctx)
+            answer = await ask_guarded(self.attempt, ctx, self.steps)
             reason = self.secrets.mask_all(answer.reason)[:LONGEST_REASON]
             counters.reconciled[answer.state] += 1
             ctx.emit(ToolReconciled(call, answer.state, reason))

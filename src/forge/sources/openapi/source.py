@@ -115,7 +115,11 @@ class OpenApi:
             "hidden": len(selected) > SHOWN if self._hidden is None else self._hidden,
             "origin": f"openapi:{self.name}",
         }
-        return [OperationTool(api, one, **traits) for one in selected]
+        tools = [OperationTool(api, one, **traits) for one in selected]
+        readers = {tool.operation.path: tool for tool in tools if tool.operation.method == "GET"}
+        for tool in tools:
+            tool.lookup = readers.get(tool.operation.path)
+        return [*tools]
 
     def _document_egress(self) -> Egress:
         """Returns an egress that allows the document's own URL, which a person named."""

@@ -12,6 +12,7 @@ from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import JsonSchema, Permission, ToolSpec
 from forge.core.tool import Tool
@@ -31,6 +32,7 @@ from forge.sources.openapi.encoding import (
     encode_in_query,
     quote_text,
 )
+from forge.sources.openapi.found_again import can_find, find_effect
 from forge.sources.openapi.operations import Operation
 from forge.sources.openapi.plans import Body, Plan, argument_names, plan_of
 from forge.sources.openapi.servers import Servers
@@ -75,6 +77,7 @@ class OperationTool(Tool):
     def __init__(self, api: Api, operation: Operation, **traits: Any) -> None:
         self.operation = operation
         self._api = api
+        self.lookup: OperationTool | None = None  # reads what this operation changes, if the source has such a tool
         self.takes_key = api.takes_keys and operation.method not in SAFE
         self.spec = ToolSpec(
             name=operation.name,
@@ -147,6 +150,25 @@ class OperationTool(Tool):
             idempotent=bool(key),
         )
         return await api.answers.result(self.operation, answer)
+
+    @property
+    def reconciles(self) -> bool:
+        if self.lookup is None or isinstance(self._plan_or_problem, BrokenOperation):
+            return False
+        return can_find(self.operation, self._plan_or_problem.body)
+
+    async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
+        """Asks the server for what is at the same path."""
+        lookup = self.lookup
+        if lookup is None:
+            return Reconciled.unknown("no operation reads what this one changes")
+        return await find_effect(
+            self.operation,
+            self._plan,
+            lookup._plan,
+            lambda given: lookup.invoke(lookup.parse(given), ctx),
+            arguments,
+        )
 
     @property
     def parameter_names(self) -> list[str]:

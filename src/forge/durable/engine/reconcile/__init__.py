@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
@@ -13,6 +13,7 @@ from typing import Any, cast
 from forge.core.context import ToolContext
 from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.execution.threads import in_thread
+from forge.core.executor import Step
 from forge.core.plain_values import plain, text_of
 from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
@@ -52,6 +53,20 @@ async def describe_intent(ctx: ToolContext) -> Detail:
 
 def has_same_arguments(one: Detail, other: Detail) -> bool:
     return one is not None and other is not None and one.get("arguments") == other.get("arguments")
+
+
+async def ask_guarded(attempt: Attempt, ctx: ToolContext, steps: Iterable[Step]) -> Reconciled:
+    """Asks the tool as `ask_tool` does. The project's egress judges its requests, like those of a call."""
+    answers: list[Reconciled] = []
+
+    async def ask(ctx: ToolContext) -> ToolResult:
+        answers.append(await ask_tool(attempt, ctx))
+        return ToolResult.of("")
+
+    guards = (step for step in steps if str(getattr(step, "__module__", "")).endswith(".guard_egress"))
+    guard: Any = next((step for step in guards if step.applies(ctx.spec)), None)  # type: ignore[attr-defined]
+    await (ask(ctx) if guard is None else guard(ctx, ask))
+    return answers[0]
 
 
 async def ask_tool(attempt: Attempt, ctx: ToolContext) -> Reconciled:

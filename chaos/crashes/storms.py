@@ -1,0 +1,65 @@
+"""Runs storms beside each other, each in a process and with a database of its own."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+from benchmarks.peer_environments import NotInstalledError
+from chaos.crashes.injected import Injected, inject
+from chaos.crashes.killed import Plan, StormError, find_python, kill_workers
+from chaos.crashes.score import Score
+from chaos.crashes.systems import SYSTEMS, System
+from chaos.crashes.table import Row
+from chaos.postgres import fresh
+
+LARGEST_PART = 1_000  # crashes that one process injects; each part begins with every point once
+
+
+def run_storms(given: argparse.Namespace) -> list[Row]:
+    """Runs all storms, as many at once as there are jobs."""
+    systems = [one for one in SYSTEMS if given.kills and one.module in given.systems]
+    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
+        killed = [pool.submit(_kill, one, given) for one in systems]
+        injected = [
+            (name, [pool.submit(_inject, points, seed, reconciles) for points, seed in _divide(given, reconciles)])
+            for name, reconciles in (("Forge, with `reconcile`", True), ("Forge, without", False))
+        ]
+        rows = [_add_up(name, [one.result() for one in parts]) for name, parts in injected if parts]
+        return rows + [one.result() for one in killed]
+
+
+def _divide(given: argparse.Namespace, reconciles: bool) -> list[tuple[int, int]]:
+    """Returns the points and the seed of each part."""
+    points: int = given.points if reconciles else -(-given.points // 10)
+    parts = -(-points // LARGEST_PART)
+    return [(points // parts + (part < points % parts), given.seed * 1_000 + part) for part in range(parts)]
+
+
+def _inject(points: int, seed: int, reconciles: bool) -> Injected:
+    return asyncio.run(inject(points, seed=seed, reconciles=reconciles))
+
+
+def _add_up(name: str, parts: list[Injected]) -> Row:
+    total = Score()
+    for part in parts:
+        total = total.plus(part.score)
+    return Row(name, "this version", "injected", sum(part.crashes for part in parts), total)
+
+
+def _kill(system: System, given: argparse.Namespace) -> Row:
+    try:
+        python = find_python(system)
+        with fresh(given.database) as url:
+            plan = Plan(given.kills, 60 * given.minutes, seed=given.seed)
+            found = kill_workers(system, python, url, plan, _say)
+    except (NotInstalledError, StormError) as error:
+        return Row(system.name, "", "killed", 0, Score(), str(error)[:200])
+    return Row(system.name, found.version, "killed", found.kills, found.score, system.note)
+
+
+def _say(words: str) -> None:
+    print(words, file=sys.stderr, flush=True)
