@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -28,9 +29,13 @@ class Process:
     def __init__(self, database: str, settings: dict[str, Any], through: Sequence[str], program: Sequence[str]) -> None:
         command = [*through, sys.executable, *program, database, json.dumps({"version": "1", **settings})]
         self.process = programs.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        word, _, self.id = self.process.stdout.readline().strip().partition(" ")
-        assert word == "ready", "the worker did not start"
+        try:
+            assert self.process.stdout is not None
+            word, _, self.id = self.process.stdout.readline().strip().partition(" ")
+            assert word == "ready", "the worker did not start"
+        except BaseException:  # also a time limit of the test
+            self.end()
+            raise
 
     @property
     def pid(self) -> int:
@@ -38,6 +43,14 @@ class Process:
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
 
     def last_word(self) -> str:
         """What it says when it has drained; waits for its end."""
@@ -63,6 +76,27 @@ class Fleet:
         self.processes.append(process)
         return process
 
+    def pause(self, process: Process) -> None:
+        """Stops a worker, at a moment when it does not hold the lock of a SQLite file: others could do nothing then."""
+        for _ in range(1_000):
+            process.signal(signal.SIGSTOP)
+            if not self.database.startswith("sqlite") or self._can_write():
+                return
+            process.signal(signal.SIGCONT)
+            time.sleep(0.01)
+        raise AssertionError("the worker holds the lock of the database")
+
+    def _can_write(self) -> bool:
+        connection = sqlite3.connect(self.database.removeprefix("sqlite:///"), timeout=0.5, isolation_level=None)
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return False
+        finally:
+            connection.close()
+        return True
+
     def submit(self, name: str, *, tool: str = "note", calls: int = 3, seconds: float = 0.0, **new: Any) -> str:
         order = {"tool": tool, "calls": calls, "seconds": seconds, "file": str(self.file), "name": name}
         prompt = json.dumps(order)
@@ -84,12 +118,7 @@ class Fleet:
 
     def close(self) -> None:
         for one in self.processes:
-            if one.process.poll() is None:
-                one.process.send_signal(signal.SIGCONT)
-                one.process.kill()
-            one.process.wait()
-            if one.process.stdout is not None:
-                one.process.stdout.close()
+            one.end()
         self.starter.close()
         self.store.close()
 

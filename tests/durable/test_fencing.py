@@ -19,7 +19,7 @@ def test_a_paused_worker_that_comes_back_runs_nothing_of_what_was_taken_over(sha
         paused = fleet.worker(**QUICK)
         names = [fleet.submit(f"r{number}", tool="note", calls=4, seconds=0.4) for number in range(4)]
         until(lambda: all(len(fleet.begun(name)) >= 2 for name in names), "all runs to be under way")
-        paused.signal(signal.SIGSTOP)
+        fleet.pause(paused)
         other = fleet.worker(**QUICK)
         until(lambda: all(fleet.begun(name)[-1][1] == other.pid for name in names), "the other to go on")
         paused.signal(signal.SIGCONT)
@@ -38,7 +38,7 @@ def test_a_paused_worker_that_comes_back_runs_nothing_of_what_was_taken_over(sha
 def test_a_paused_worker_comes_back_under_another_id_and_works_again(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         paused, other = fleet.worker(**QUICK), fleet.worker(**QUICK)
-        paused.signal(signal.SIGSTOP)
+        fleet.pause(paused)
         until(lambda: _here(fleet.store) == [other.id], "the paused one to be given up")
         paused.signal(signal.SIGCONT)
         until(lambda: len(_here(fleet.store)) == 2, "the paused one to come back")
@@ -54,11 +54,12 @@ def test_a_paused_worker_comes_back_under_another_id_and_works_again(sqlite: str
 @pytest.mark.slow
 def test_a_worker_that_was_paused_for_a_moment_keeps_its_runs(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
-        paused = fleet.worker(**QUICK)
+        patient = {**QUICK, "silent": 20.0}
+        paused = fleet.worker(**patient)
         fleet.submit("r", tool="look", calls=3, seconds=0.3)
         until(lambda: fleet.begun("r"), "the first call")
-        paused.signal(signal.SIGSTOP)
-        fleet.worker(**QUICK)  # takes about a second to start, and may not judge for two
+        fleet.pause(paused)
+        fleet.worker(**patient)
         paused.signal(signal.SIGCONT)
         (run,) = fleet.over("r")
         assert run.worker == paused.id
