@@ -15,7 +15,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, Outcome, RunStore
-from forge.durable.store.tables import intents
+from forge.durable.store.tables import VERSION, intents, versions
 from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
 from tests.durable.test_killed import counted, run_of
@@ -112,10 +112,13 @@ def test_killed_at_each_point_a_call_is_unknown_only_once_it_began(
     assert counted(log)["pay a"] == (0 if death == "before-a" else 1)
 
 
-async def _after_older_steps(database: str, place: Path, **steps: Any) -> tuple[Any, list[str]]:
+async def _after_older_steps(
+    database: str, place: Path, *, prepare: bool = True, **steps: Any
+) -> tuple[Any, list[str]]:
     """Runs a segment that an older version had begun, with these recorded steps."""
     with RunStore(database) as store:
-        store.prepare()
+        if prepare:
+            store.prepare()
         starter = Starter(store)
         starter.start(store.create(_new()))
         table = "operation_outputs" if store.database.is_sqlite else "dbos.operation_outputs"
@@ -159,3 +162,22 @@ async def test_the_end_that_an_older_version_recorded_is_the_end(sqlite: str, tm
     end = {"status": "failed", "messages": [said], "spent": {"turns": 7}, "result": {"text": "", "reason": "error"}}
     run, _ = await _after_older_steps(sqlite, tmp_path, model=TURN, end=end)
     assert (run.status, run.spent) == ("failed", {"turns": 7})
+
+
+async def test_a_worker_opens_a_database_of_the_version_before_and_ends_its_run(database: str, tmp_path: Path) -> None:
+    def downgrade(connection: sa.Connection) -> None:
+        connection.exec_driver_sql(f"ALTER TABLE {intents.name} DROP COLUMN {intents.c.detail.name}")
+        connection.execute(sa.update(versions).values(version=VERSION - 1))
+
+    with RunStore(database) as store:
+        store.prepare()
+        store.database.write(downgrade)
+    run, heard = await _after_older_steps(database, tmp_path, prepare=False, model=TURN)
+    assert (run.status, heard) == ("finished", ["paid a"])
+    with RunStore(database) as store:
+        # a worker of the version before may still be there
+        old = f"INSERT INTO {intents.name} (run, segment, call, attempt) VALUES ('r', 1, 'q', 'older')"
+        store.database.write(lambda connection: connection.exec_driver_sql(old))
+        query = sa.select(intents.c.call, intents.c.detail)
+        found = store.database.read(lambda connection: connection.execute(query).all())
+        assert ("q", None) in [tuple(row) for row in found]
