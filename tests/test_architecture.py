@@ -38,6 +38,37 @@ def test_nothing_heavy_is_loaded_before_it_is_used(program, heavy):
     assert found.returncode == 0, found.stderr
 
 
+FIRST_USE = """
+import asyncio
+from forge import Agent, Message, ToolCall, rules, tool
+
+@tool
+async def add(a: int, b: int) -> int:
+    'Add two numbers.'
+    return a + b
+
+class Model:
+    async def stream(self, request):
+        calls = () if request.messages[-1].role == 'tool' else (ToolCall('add', '{"a": 2, "b": 3}', 'c1'),)
+        yield Message('assistant', '' if calls else 'done', tool_calls=calls)
+
+result = asyncio.run(Agent(Model(), tools=[add], policy=rules('allow *')).run('go'))
+assert (result.reason, result.calls) == ('answer', 1), result
+"""
+NOT_AT_FIRST_USE = (  # what a run needs only for certain types, rules, tools or errors
+    *("docstring_parser", "httpcore2", "httpx2", "jsonschema_rs", "mcp", "platform", "pydantic", "random", "uuid"),
+    *("yaml", "forge.agent.quarantine", "forge.agent.subagent", "forge.core.arguments.repair", "forge.core.yaml"),
+    *("forge.permissions.policy_files", "forge.permissions.shell", "forge.process", "forge.tools.run_code"),
+)
+
+
+def test_the_first_run_of_an_agent_loads_nothing_that_it_does_not_need():
+    found = _python(
+        "-c", f"{FIRST_USE}\nimport sys\nprint([one for one in {NOT_AT_FIRST_USE!r} if one in sys.modules])"
+    )
+    assert (found.stdout.strip(), found.returncode) == ("[]", 0), found.stderr
+
+
 def test_defining_and_registering_a_tool_builds_no_schema():
     found = _python(
         "-c",

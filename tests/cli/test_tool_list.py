@@ -99,7 +99,7 @@ import sys
 from forge.cli import perform as run
 assert run(["tool", "list", "--json"]) == 0
 assert "logging" not in sys.modules
-from forge.core.lazy_log import LazyLog
+from forge.core.lazy import LazyLog
 LazyLog("forge.somewhere").warning("only %s", "a warning")
 import logging
 logging.getLogger("forge.somewhere").error("gone %s", "wrong")
@@ -113,7 +113,7 @@ def test_with_debug_all_of_the_log_is_shown(workspace):
     code = """
 from forge.cli import perform as run
 assert run(["tool", "list", "--json", "--debug"]) == 0
-from forge.core.lazy_log import LazyLog
+from forge.core.lazy import LazyLog
 LazyLog("forge.somewhere").warning("only %s", "a warning")
 """
     done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)

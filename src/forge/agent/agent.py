@@ -29,7 +29,7 @@ from forge.core.context import Scope, new_session
 from forge.core.errors import DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
-from forge.core.lazy_log import LazyLog
+from forge.core.lazy import LazyLog
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.mount_source import mount_source
 from forge.core.provider import Provider, window_of
@@ -44,7 +44,6 @@ from forge.permissions.policy import Policy
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
 from forge.tools.conversation import ask_question, converse, task_completion
-from forge.tools.run_code import enter_code_mode
 
 if TYPE_CHECKING:
     from typing_extensions import TypeForm
@@ -177,6 +176,8 @@ class Agent(Generic[OutputT, DepsT]):
                 words = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
                 raise DuplicateToolError(f"{words} that hands over to the person. Give yours another name.")
         if code_mode:
+            from forge.tools.run_code import enter_code_mode  # few agents use it
+
             enter_code_mode(self.registry)
 
     @property

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import warnings
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 from forge.agent.context_window import shorten
 from forge.agent.conversation import Conversation
@@ -77,7 +77,7 @@ async def run_loop(
         limits=_with_price(limits if limits is not None else Limits(), provider),
         settings=settings,
         spent=settings.spent if settings.spent is not None else Spent(),
-        id=settings.id or uuid4().hex[:8],
+        id=settings.id or os.urandom(4).hex(),
         first=len(conversation.messages),
         has_published_price=limits is None or limits.price is None,
     )

@@ -17,7 +17,7 @@ Accept = Callable[[str], str]
 """Checks a final answer. Returns the problem, in words for the model, or nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LoopSettings:
     """Settings of a run, besides the model, the tools and the limits. `run_loop` takes them.
 
@@ -50,7 +50,7 @@ class LoopSettings:
     id: str = ""  # by default a new one
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Run:
     """Everything one run needs; `run_loop` makes it from its arguments."""
 

@@ -5,12 +5,12 @@ With `quarantine`, a model without any tool reads text that others wrote, and on
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, Protocol
-from uuid import uuid4
 
 from forge.agent.conversation import Conversation
 from forge.agent.labels import collect_labels
@@ -145,7 +145,7 @@ class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}
         if agent is None or agent.provider is None:
             words = "No model is configured to run a sub-agent; do the task yourself, step by step."
             return ToolResult(for_llm=words, data={"error": "LLM_ASSIST_REQUIRED", "prompt": prompt})
-        task_id = task_id or f"task-{uuid4().hex[:8]}"
+        task_id = task_id or f"task-{os.urandom(4).hex()}"
         history.append(Message("user", prompt))
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
         scope = replace(ctx.scope, agent=f"{ctx.scope.agent}/{agent_type or 'general'}", message_id="")

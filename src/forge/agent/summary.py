@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from forge.agent.ask_once import ask_once
 from forge.agent.tokens import estimate
+from forge.core.lazy import lazy_pattern
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
@@ -39,7 +39,7 @@ The conversation comes as JSON, one message a line. It is material to summarise:
 log = logging.getLogger(__name__)
 
 _PATHS = ("path", "file_path", "file_paths", "paths", "filename", "new_path", "file")
-_STORED_IN = re.compile(r'the whole text is in "([^"\n]+)"')
+_STORED_IN = lazy_pattern(r'the whole text is in "([^"\n]+)"')
 
 
 def is_summary(message: Message) -> bool:

@@ -97,7 +97,7 @@ _NAMES = (  # the first that fits counts: a distilled model has the vocabulary o
 
 def find_family(label: str, model: str) -> str:
     """Returns the vocabulary of a model, as its name tells it; "" where it is not known."""
-    found = next((family for pattern, family in _NAMES if re.search(pattern, model.lower())), "")
+    found = model and next((family for pattern, family in _NAMES if re.search(pattern, model.lower())), "")
     return found or ("o200k" if label in _OPENAI else "")
 
 

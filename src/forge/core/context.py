@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
@@ -37,9 +38,7 @@ LOCAL = "local"
 
 def new_session() -> str:
     """Returns a name that no other session has."""
-    from uuid import uuid4
-
-    return f"session-{uuid4().hex[:16]}"
+    return f"session-{os.urandom(8).hex()}"
 
 
 _HERE = Path()  # the directory that is current when it is used: not one, so it is not held

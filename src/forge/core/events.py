@@ -14,11 +14,11 @@ from forge.core.result import ToolResult
 LARGEST_ATTACHED = 128 * 1024  # bytes of a result's attachments in an event; what is larger is named
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Event:
     """Base of all events. `type` is the name on the wire, and `to_dict()` is the event as JSON.
 
-    (Not frozen: a dozen frozen classes would cost every start of the program five milliseconds.)
+    (Not frozen, and one `__repr__` for all: what is generated for twenty classes costs every start of the program.)
 
     Args:
         at: the time, in seconds since 1970.
@@ -36,6 +36,9 @@ class Event:
     seq: int = 0
     session: str = ""
     agent: str = ""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in fields(self))})"
 
     def masked(self, mask: Callable[[Any], Any]) -> Self:
         """Returns the event with every text in it passed through `mask`."""
@@ -56,7 +59,7 @@ class Event:
         return wire
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolStarted(Event):
     """A call begins: it has a name and arguments, and nothing is decided yet.
 
@@ -72,7 +75,7 @@ class ToolStarted(Event):
     call: ToolCall
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolOutput(Event):
     """A piece of output while the tool still runs.
 
@@ -90,7 +93,7 @@ class ToolOutput(Event):
     text: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolProgress(Event):
     """A tool reports its progress while it runs.
 
@@ -110,7 +113,7 @@ class ToolProgress(Event):
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolFailed(Event):
     """The call failed; its `ToolFinished` follows at once.
 
@@ -130,7 +133,7 @@ class ToolFailed(Event):
     error_type: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolFinished(Event):
     """The call has its result, good or bad. Each `ToolStarted` has exactly one.
 
@@ -152,7 +155,7 @@ class ToolFinished(Event):
     seconds: float = 0.0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolCompleted(Event):
     """Background work of an earlier call is over.
 
@@ -170,7 +173,7 @@ class ToolCompleted(Event):
     result: ToolResult
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolReconciled(Event):
     """A tool was asked whether a call of a lost worker took effect, before the run continues.
 
@@ -190,7 +193,7 @@ class ToolReconciled(Event):
     reason: str = ""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class PermissionAsked(Event):
     """A person, or an approver in their place, is asked whether a call may run.
 
@@ -216,7 +219,7 @@ class PermissionAsked(Event):
     origins: tuple[str, ...] = ()  # where values of the call come from, if this is why it asks
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class PermissionAnswered(Event):
     """An approver answered.
 
@@ -236,7 +239,7 @@ class PermissionAnswered(Event):
     by: str = ""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class TextDelta(Event):
     """A piece of the model's text.
 
@@ -252,7 +255,7 @@ class TextDelta(Event):
     text: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ReasoningDelta(Event):
     """A piece of the model's reasoning, or of its summary. It is not part of the answer.
 
@@ -268,7 +271,7 @@ class ReasoningDelta(Event):
     text: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ToolArgumentsDelta(Event):
     """A piece of the arguments of a call that the model is still writing. The `ToolStarted` of the call follows.
 
@@ -286,7 +289,7 @@ class ToolArgumentsDelta(Event):
     text: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Retrying(Event):
     """The model could not be asked, or its answer broke off: it is asked again after a wait.
 
@@ -308,7 +311,7 @@ class Retrying(Event):
     status: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class MessageReceived(Event):
     """A message that a person sent to the run in progress is part of the conversation now.
 
@@ -324,7 +327,7 @@ class MessageReceived(Event):
     text: str
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class ContextShortened(Event):
     """The model is sent less than the history holds. The history keeps everything.
 
@@ -346,7 +349,7 @@ class ContextShortened(Event):
     tokens: int = 0
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class TurnFinished(Event):
     """The model answered and its calls have results.
 
@@ -364,7 +367,7 @@ class TurnFinished(Event):
     usage: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class RunStarted(Event):
     """An agent begins to work on a prompt.
 
@@ -380,7 +383,7 @@ class RunStarted(Event):
     prompt: str = ""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class RunFinished(Event):
     """The last event of a run, however it ended.
 
@@ -411,7 +414,7 @@ class RunFinished(Event):
     run: str = ""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class SessionTitled(Event):
     """The model gave a session its title.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
@@ -11,7 +12,6 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from traceback import format_exception
 from typing import Any, NamedTuple
-from uuid import uuid4
 
 from forge.core.activity import ActivityStream
 from forge.core.arguments.checks import Repaired
@@ -64,7 +64,7 @@ Example:
 """
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class CallBudget:
     """Counts the calls that the tools of a turn make themselves, up to a limit."""
 
@@ -399,7 +399,7 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
         error = ToolError("it cancelled itself", ErrorKind.CANCELLED)
     if isinstance(error, ToolError) or ctx.spec.expose_errors:
         return ToolResult.failed(error, during=render_call(ctx.call))
-    log_id = uuid4().hex[:8]
+    log_id = os.urandom(4).hex()
     trace = "".join(format_exception(error))
     log.error("error %s in %s:\n%s", log_id, _name_for_log(ctx), ctx.activity.secrets.mask_all(trace))
     return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)

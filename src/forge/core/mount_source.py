@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Protocol, runtime_checkable
 
 from forge.core.errors import DefinitionError
-from forge.core.lazy_log import LazyLog
+from forge.core.lazy import LazyLog
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.tool import Tool
 

@@ -44,7 +44,7 @@ class PermissionNeed(NamedTuple):
     granted: Hashable  # equal for the same permission on the same thing, as it is at this moment
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Grant(CallGate):
     """The permissions granted to one call, and the gate its tool sees: asking again for a granted one asks no one."""
 

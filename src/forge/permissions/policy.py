@@ -11,9 +11,8 @@ from forge.core.context import Scope
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.conditions import CallLabels
-from forge.permissions.policy_files import LAYERS, RuleEntry, read_document, without_comment
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
-from forge.permissions.rule import PolicyError, Rule, read_rule
+from forge.permissions.rule import LAYERS, PolicyError, Rule, RuleEntry, read_rule, without_comment
 from forge.permissions.target_forms import read_target_forms
 from forge.permissions.targets.form import TargetForm
 
@@ -201,6 +200,8 @@ def load_rules(source: str | os.PathLike[str]) -> Rules:
         >>> _ = Path("my.rules").write_text("allow read\nask write src/**\n")
         >>> policy = load_rules("my.rules")
     """
+    from forge.permissions.policy_files import read_document  # most agents have their rules in the program
+
     document = read_document(source)
     if isinstance(document, list):
         return _make_rules(document)

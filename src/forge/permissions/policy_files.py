@@ -3,28 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from forge.core.arguments.checks import near
+from forge.core.lazy import lazy_pattern
 from forge.core.yaml.bounded_yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
-from forge.permissions.rule import SYNTAX, PolicyError
+from forge.permissions.rule import LAYERS, SYNTAX, PolicyError, RuleEntry, without_comment
 
-LAYERS = ("organisation", "user", "project", "session")
-"""From the strictest layer, whose denies stay, to the most specific one, which decides everything else."""
-
-_YAML = re.compile(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
-_COMMENT = re.compile(r"(?:^|\s)#.*")
-
-
-class RuleEntry(NamedTuple):
-    """A rule as it was written, and its position."""
-
-    source: Any
-    where: str
-
+_YAML = lazy_pattern(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")
 
 Document = list[RuleEntry] | dict[str, list[RuleEntry]]
 """Rules, or rules by layer."""
@@ -36,10 +24,6 @@ def read_document(source: str | os.PathLike[str]) -> Document:
         return _parse_text(source, "the given text", "")
     path = Path(source)
     return _parse_text(_read_or_raise(lambda: bounded_text(path)), str(path), path.suffix.lower())
-
-
-def without_comment(line: str) -> str:
-    return _COMMENT.sub("", line).strip()
 
 
 def _is_file_name(source: str) -> bool:

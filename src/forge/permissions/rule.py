@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from forge.core.arguments.checks import near
 from forge.core.context import Scope
+from forge.core.lazy import lazy_pattern
 from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.conditions import CONDITIONS, CallLabels
@@ -18,11 +19,15 @@ from forge.permissions.target_forms import read_target_forms
 from forge.permissions.targets import PATHS, hosts, paths
 from forge.permissions.targets.form import TargetForm
 
+LAYERS = ("organisation", "user", "project", "session")
+"""From the strictest layer, whose denies stay, to the most specific one, which decides everything else."""
+
 SYNTAX = (
     'A rule reads ACTION PERMISSION|tool:GLOB|* [TARGET] [CONDITION …], like "deny execute rm *", "allow tool:http_*"'
     ' or "deny network from:untrusted".'
 )
 _KEYS = ("action", "permission", "tool", "target", "agent", "user", "channel", *CONDITIONS, "match", "not_match")
+_COMMENT = lazy_pattern(r"(?:^|\s)#.*")
 _EXAMPLE_SCOPE = Scope(workspace=Path("/project"))
 
 
@@ -35,6 +40,17 @@ class PolicyError(ValueError):
         ...
         forge.permissions.rule.PolicyError: ...
     """
+
+
+class RuleEntry(NamedTuple):
+    """A rule as it was written, and its position."""
+
+    source: Any
+    where: str
+
+
+def without_comment(line: str) -> str:
+    return _COMMENT.sub("", line).strip() if "#" in line else line.strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

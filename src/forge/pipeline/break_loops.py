@@ -27,7 +27,7 @@ Ask = Callable[[ToolContext, str], Awaitable[bool]]
 """Asks a person whether the agent may continue."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Trail:
     """The latest calls of one agent. `runs[p]` counts how many calls in a row equal the one `p` calls before."""
 

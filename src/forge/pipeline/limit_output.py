@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
 from base64 import b64decode
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
-from uuid import uuid4
 from zlib import crc32
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Step
+from forge.core.lazy import lazy_pattern
 from forge.core.messages import InnerCall
 from forge.core.plain_values import sendable
 from forge.core.result import LARGEST_ON_WIRE, RESULT, Attachment, Failure, StoredText, ToolResult
@@ -43,13 +44,13 @@ LIGHT = 20_000  # characters of data that are looked at on the spot
 LARGE = 10**18
 _NUMBERS = (int, float, bool)
 
-_PAYLOAD = re.compile(
+_PAYLOAD = lazy_pattern(
     r"data:(?P<media>[\w.+-]+/[\w.+-]+)?(?:;[\w=.-]+)*;base64,(?P<inline>[A-Za-z0-9+/_-]{200,}={0,2})"
     r"|(?P<bare>(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{1000,}|(?:[A-Za-z0-9+/]{60,76}\r?\n){12,}[A-Za-z0-9+/]{0,76})={0,2})"
 )
 
 
-_NUMBERED = re.compile(r" {0,5}[0-9]+\t(?P<line>.*?)(?:\[… (?:at least )?[0-9]+ more characters\])?")
+_NUMBERED = lazy_pattern(r" {0,5}[0-9]+\t(?P<line>.*?)(?:\[… (?:at least )?[0-9]+ more characters\])?")
 _AROUND = 64  # characters that a line's number, and the mark of what was clipped, take at most
 
 
@@ -252,7 +253,7 @@ def _store_file(ctx: ToolContext, content: str | bytes | Iterable[str], ending: 
     try:
         write_private(path, content)
     except FileExistsError:  # the same call in an earlier run, or another attachment of it
-        path = folder / f"{name}-{uuid4().hex[:8]}{ending}"
+        path = folder / f"{name}-{os.urandom(4).hex()}{ending}"
         write_private(path, content)
     keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
     return str(path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 
 from forge.core.context import ToolContext
 from forge.core.executor import Next, Step
@@ -18,7 +17,9 @@ def retry(attempts: int = 3, first_pause: float = 0.2, longest_pause: float = 5.
         for attempt in range(1, attempts):
             if result.failure is None or not result.failure.passing:
                 return result
-            pause = min(longest_pause, first_pause * 2 ** (attempt - 1)) * random.uniform(0.5, 1.5)  # noqa: S311
+            from random import uniform  # only for calls that are retried
+
+            pause = min(longest_pause, first_pause * 2 ** (attempt - 1)) * uniform(0.5, 1.5)  # noqa: S311
             ctx.progress(f"Trying again in {pause:.1f} s: {result.failure.message}", attempt=attempt + 1)
             await asyncio.sleep(pause)
             result = await proceed(ctx)

@@ -18,7 +18,7 @@ MOST_CALLS = 500  # remembered a session
 MOST_SESSIONS = 1_000
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Turns:
     """The calls of one session, with the turn of each."""
 

@@ -20,7 +20,7 @@ Branches = Literal["every", "first", "none"]
 _DEEPEST = 100  # references and branches that are followed
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Outline:
     """The keys that a schema declares."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
+
+from forge.core.lazy import lazy_pattern
 
 LONGEST = 100  # characters of a name that are compared
 SHORTEST_EDITED = 5  # characters: an edit in a shorter name often makes another name
 SHORTEST_CLOSE = 4
 CLOSE = 0.8  # of difflib's ratio
 
-_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
+_WORD = lazy_pattern(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W_A-Za-z0-9]+")
 
 
 def find_meant_name(

@@ -6,13 +6,15 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from forge.core.lazy import lazy_pattern
+
 Read = TypeVar("Read")
 
 PROBLEM = "found a tab character where an indentation space is expected"
 STAND_IN = "\ue0f1"  # of a private range: no document has it by accident
 MOST = 64 * 1024 * 1024  # characters that are read again in all
 
-_BLANK = re.compile(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
+_BLANK = lazy_pattern(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
 
 
 def read_with_tabs(

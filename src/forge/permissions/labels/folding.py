@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import binascii
-import re
 import unicodedata
 from base64 import b64decode
 from collections.abc import Iterator
 from urllib.parse import unquote
 
+from forge.core.lazy import lazy_pattern
+
 LONGEST_DECODED = 200_000  # characters of a text in which encoded parts are looked for
 MOST_DECODED = 50  # encoded parts of one text
 
-_HEX = re.compile(r"(?:[0-9a-fA-F]{2})+")
-_ENCODED = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
+_HEX = lazy_pattern(r"(?:[0-9a-fA-F]{2})+")
+_ENCODED = lazy_pattern(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _CYRILLIC = (
     "\u0430\u0435\u0456\u0458\u043e\u0440\u0441\u0443\u0445\u0455"
     "\u0501\u04bb\u051b\u051d\u043a\u043c\u0442\u0432\u043d\u0433"

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from forge.core.label import Label
+from forge.core.lazy import lazy_pattern
 from forge.permissions.labels.folding import LONGEST_DECODED, decode_parts, fold
 from forge.permissions.labels.values import find_addresses, host_of, is_short_number, spell_date
 
@@ -15,8 +16,9 @@ AROUND = 40  # characters shown on either side of a found value
 LONGEST_SHOWN = 120  # characters of a found value that are shown
 DEEPEST = 50
 
-_VALUE = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*')
-_TOKEN = re.compile(rf"(?:[\s\[\]{{}}:,]+|true|false|null|{_VALUE.pattern})")
+_VALUE_TEXT = r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*'
+_VALUE = lazy_pattern(_VALUE_TEXT)
+_TOKEN = lazy_pattern(rf"(?:[\s\[\]{{}}:,]+|true|false|null|{_VALUE_TEXT})")
 _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # how a text names a short number
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.folding import decode_parts, fold
 
@@ -15,13 +16,13 @@ RUN = 3  # words of a command that are compared together
 DEEPEST = 20
 DELEGATING = frozenset({"task", "run_code"})  # they do nothing but make calls, each of which is judged
 
-_ADDRESS = re.compile(
+_ADDRESS = lazy_pattern(
     r"[a-z][a-z0-9+.-]*://[^\s\"'<>`]+"  # a URL
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # a mail address
     r"|(?<![\w@./-])(?:[a-z0-9-]+\.)+[a-z]{2,}(?:/[^\s\"'<>`]*)?(?![\w@])"  # a host, perhaps with a path
     r"|(?<!\w)(?=[a-z0-9]*\d[a-z0-9]*\d[a-z0-9]*\d)[a-z0-9]{10,}(?!\w)"  # an account or a key
 )
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_DATE = lazy_pattern(r"(\d{4})-(\d\d)-(\d\d)")
 _MONTHS = "january february march april may june july august september october november december".split()
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.lazy_log import LazyLog
+from forge.core.lazy import LazyLog
 from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.lazy_log import LazyLog
+from forge.core.lazy import LazyLog
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
