@@ -30,12 +30,9 @@ def test_a_folder_has_few_files_and_says_what_belongs_there(folder):
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
 
 
-def test_no_name_is_opaque():
+def test_no_name_is_opaque_and_no_docstring_is_a_riddle():  # one test: the files are read once
     opaque = [f"{file.relative_to(PACKAGE)}: {name}" for file in FILES for name in _opaque(file)]
     assert not set(opaque) - set(PUBLIC), "\n".join(opaque)
-
-
-def test_no_docstring_is_a_riddle():
     riddles = [
         f"{file.relative_to(PACKAGE)}: {text}" for file in FILES for text in _docstrings(file) if RIDDLE.match(text)
     ]

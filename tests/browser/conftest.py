@@ -95,7 +95,7 @@ class Console:
             shutil.copy(file, self.workspace)
         self.model = model
         self.port = 0
-        self.client = httpx2.Client(timeout=PATIENCE)
+        self.client = httpx2.Client(verify=False, timeout=PATIENCE)
         self.token = ""
         self.start()
 

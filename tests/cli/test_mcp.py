@@ -191,7 +191,7 @@ def test_a_login_is_shown_where_it_is_needed_stored_and_removed(here, there, wor
 
 def visit(url):
     """As a browser does: the page redirects to the listener."""
-    with httpx2.Client(trust_env=False, follow_redirects=True) as client:
+    with httpx2.Client(verify=False, trust_env=False, follow_redirects=True) as client:
         assert "You are logged in" in client.get(url).text
 
 

@@ -231,7 +231,9 @@ async def test_the_official_client_over_http_with_the_token_that_was_printed(tmp
         url = banner.split(" at ")[1].strip()
         assert url.startswith("http://127.0.0.1:")
         token = process.stderr.readline().decode().split("Bearer ")[1].strip()
-        async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, trust_env=False) as http:
+        async with httpx2.AsyncClient(
+            verify=False, headers={"Authorization": f"Bearer {token}"}, trust_env=False
+        ) as http:
             async with Client(streamable_http_client(url, http_client=http)) as client:
                 answer = await client.call_tool("math_calculate", {"expression": "6 * 7"})
                 assert answer.structured_content == {"result": 42}
@@ -252,7 +254,7 @@ async def test_an_issuer_in_the_configuration_protects_the_server(tmp_path):
         assert (
             "access token of http://127.0.0.1:9 for https://tools.example.com/mcp" in process.stderr.readline().decode()
         )
-        async with httpx2.AsyncClient(trust_env=False) as http:
+        async with httpx2.AsyncClient(verify=False, trust_env=False) as http:
             refused = await http.post(url, content=b"{}")
             assert refused.status_code == 401
             where = "https://tools.example.com/.well-known/oauth-protected-resource/mcp"

@@ -44,7 +44,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
         assert console.stdout is not None
         link = console.stdout.readline().strip()
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/enter\?token=[\w.-]+", link)
-        with httpx2.Client() as browser:
+        with httpx2.Client(verify=False) as browser:
             entered = browser.get(link)
             assert entered.status_code == 303
             assert browser.get(link).status_code == 401
@@ -59,7 +59,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
             text=True,
             check=True,
         )
-        with httpx2.Client() as browser:
+        with httpx2.Client(verify=False) as browser:
             assert browser.get(other.stdout.strip()).status_code == 303
         console.send_signal(signal.SIGTERM)
         assert console.wait(60) == 0

@@ -92,7 +92,9 @@ async def served(*tools, hosts=(), policy=None):
 @asynccontextmanager
 async def connected(url, era, token=TOKEN, **options):
     async with (
-        httpx2.AsyncClient(headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False) as http,
+        httpx2.AsyncClient(
+            verify=False, headers={"Authorization": f"Bearer {token}"}, timeout=60, trust_env=False
+        ) as http,
         Client(streamable_http_client(url, http_client=http), mode=era, **options) as client,
     ):
         yield client
@@ -102,7 +104,7 @@ async def post(url, content=INITIALIZE, **headers):
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     sent = {name: value for name, value in {**HEADERS, **given}.items() if value is not None}
-    async with httpx2.AsyncClient(trust_env=False, timeout=60) as http:
+    async with httpx2.AsyncClient(verify=False, trust_env=False, timeout=60) as http:
         return await http.post(url, content=body, headers=sent)
 
 
@@ -256,7 +258,7 @@ async def test_the_number_of_sessions_is_bounded(monkeypatch):
 
 
 async def test_other_paths_and_methods_lead_nowhere():
-    async with served() as url, httpx2.AsyncClient(trust_env=False, headers=HEADERS) as http:
+    async with served() as url, httpx2.AsyncClient(verify=False, trust_env=False, headers=HEADERS) as http:
         assert (await http.get(url.removesuffix("/mcp"))).status_code == 404
         assert (await http.request("OPTIONS", url)).status_code == 405
         assert (await http.request("OPTIONS", url, headers={"authorization": ""})).status_code == 401

@@ -235,7 +235,7 @@ async def test_a_server_that_asks_for_no_login_is_not_logged_in_at() -> None:
 
 async def test_the_listener_takes_the_redirect_and_nothing_else() -> None:
     async def show(url: str) -> None:
-        async with httpx2.AsyncClient(trust_env=False) as client:
+        async with httpx2.AsyncClient(verify=False, trust_env=False) as client:
             origin = url.rpartition("/")[0]
             assert (await client.get(f"{origin}/favicon.ico")).status_code == 404
             assert "You are logged in" in (await client.get(f"{url}?code=c&state=s&iss=i")).text
