@@ -57,14 +57,14 @@ def main(arguments: list[str]) -> int:
         help="write the rows into the table of docs/durable.md",
     )
     given = parser.parse_args(arguments)
-    results = Results.read()
-    rows = run_storms(given)
-    for row in rows:
+    results, holds = Results.read(), True
+    for row in run_storms(given):
         print(row.render(), flush=True)
         results.put(row)
-    if given.write:
-        results.write()
-    return 0 if all(_holds(row) for row in rows) else 1
+        holds = holds and _holds(row)
+        if given.write:
+            results.write()
+    return 0 if holds else 1
 
 
 def _holds(row: Row) -> bool:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from concurrent.futures import ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
+from typing import Any
 
 from benchmarks.peer_environments import NotInstalledError
 from chaos.crashes.injected import Injected, inject
@@ -19,17 +22,25 @@ from chaos.postgres import fresh
 LARGEST_PART = 1_000  # crashes that one process injects; each part begins with every point once
 
 
-def run_storms(given: argparse.Namespace) -> list[Row]:
-    """Runs all storms, as many at once as there are jobs."""
+def run_storms(given: argparse.Namespace) -> Iterator[Row]:
+    """Runs all storms, as many at once as there are jobs, and yields the row of each when it is over."""
     systems = [one for one in SYSTEMS if given.kills and one.module in given.systems]
     with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
-        killed = [pool.submit(_kill, one, given) for one in systems]
-        injected = [
-            (name, [pool.submit(_inject, points, seed, reconciles) for points, seed in _divide(given, reconciles)])
-            for name, reconciles in (("Forge, with `reconcile`", True), ("Forge, without", False))
-        ]
-        rows = [_add_up(name, [one.result() for one in parts]) for name, parts in injected if parts]
-        return rows + [one.result() for one in killed]
+        storms: dict[Future[Any], str] = {pool.submit(_kill, one, given): one.name for one in systems}
+        parts: dict[str, list[Injected]] = {}
+        wanted: Counter[str] = Counter()
+        for name, reconciles in (("Forge, with `reconcile`", True), ("Forge, without", False)):
+            for points, seed in _divide(given, reconciles):
+                storms[pool.submit(_inject, points, seed, reconciles)] = name
+                wanted[name] += 1
+        for ended in as_completed(storms):
+            found, name = ended.result(), storms[ended]
+            if isinstance(found, Row):
+                yield found
+                continue
+            parts.setdefault(name, []).append(found)
+            if len(parts[name]) == wanted[name]:
+                yield _add_up(name, parts[name])
 
 
 def _divide(given: argparse.Namespace, reconciles: bool) -> list[tuple[int, int]]:

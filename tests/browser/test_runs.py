@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.async_api import expect
 
+from forge.core.messages import Message
+from forge.durable.store import RunStore
+from forge.durable.store.rows import NewRun, Outcome
 from tests.browser.conftest import call
 
 pytestmark = pytest.mark.browser
@@ -162,3 +167,36 @@ async def test_changes_of_files_are_taken_back(console, tabs):
         await page.get_by_role("button", name="Allow once").click()
         console.run_is(taking, "finished")
     assert not (console.workspace / "notes" / "undo.txt").exists()
+
+
+async def test_a_call_of_a_lost_worker_says_what_its_tool_found_out(console, tabs):
+    events: list[dict[str, Any]] = [{"event": "run_started", "prompt": "pay"}]
+    for state, reason in (("done", "the bank has it"), ("not_done", ""), ("unknown", "two look like it")):
+        asked = {"id": state, "name": f"pay_{state}", "arguments": {}}
+        result = {"for_llm": "paid", "success": state != "unknown", "is_error": state == "unknown"}
+        end = {"success": result["success"], "seconds": 1.0, "result": result}
+        events += [
+            {"event": "tool_reconciled", "call": asked, "state": state, "reason": reason},
+            {"event": "tool_call_start", "call": asked},
+            {"event": "tool_call_end", "call": asked, **end},
+        ]
+    wire = {"ts": time.time(), "seq": 0, "session": "paid", "agent": "main"}
+    with RunStore(f"sqlite:///{console.workspace}/.forge/durable.db") as store:
+        store.prepare()
+        said = (Message("user", "pay"),)
+        store.create(NewRun(id="run-paid", session="paid", prompt="pay", messages=said, queue="none"))
+        store.begin("run-paid", 1, "worker")
+        store.add_events("run-paid", [(None, wire | one) for one in events])
+        ended = {"reason": "answer", "text": "done", "turns": 1, "calls": 3}
+        store.close_segment("run-paid", 1, Outcome(status="finished", messages=said, spent={}, result=ended))
+    page = await tabs.open("#/runs/run-paid")
+    for state, words in (
+        ("done", "Its worker was lost: the call took effect, and its result is used. the bank has it"),
+        ("not_done", "Its worker was lost: the call took no effect, so it runs now."),
+        ("unknown", "Its worker was lost: the tool cannot find out, so the call does not run again. two look like it"),
+    ):
+        head = page.get_by_role("button", name=re.compile(f"^pay_{state}"))
+        await expect(head).to_have_count(1)
+        if await head.get_attribute("aria-expanded") == "false":
+            await head.click()
+        await expect(page.get_by_text(words)).to_be_visible()
