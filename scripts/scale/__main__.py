@@ -12,7 +12,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import astuple, replace
 
+from scripts.scale.log_parts import log_table
 from scripts.scale.measured import Cost, Measured, measured, server
+from scripts.scale.processes import process_table
 from scripts.scale.simulated import DAY, Day, Load, simulated
 
 KNOWN = Measured(  # 2026-11-16, Postgres 16
@@ -32,6 +34,10 @@ SERVERS = 200  # connections that one Postgres should have at work; what is more
 
 def main() -> None:
     asked = _asked()
+    if asked.processes or asked.log:
+        for line in process_table(asked.processes) if asked.processes else log_table():
+            print(line, flush=True)
+        return
     costs = KNOWN
     if asked.database:
         costs = asyncio.run(measured(asked.database, RESULT))
@@ -47,6 +53,8 @@ def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--measure", action="store_true", help="measure the costs now, on a Postgres of its own")
     parser.add_argument("--database", default="", help="measure them on this fresh Postgres database")
+    parser.add_argument("--log", action="store_true", help="measure of what the write-ahead log of a step consists")
+    parser.add_argument("--processes", type=int, nargs="+", help="measure `forge worker --processes N` for each N")
     parser.add_argument("--runs", type=int, default=1_000_000, help="a day")
     parser.add_argument("--workers", type=int, default=10_000)
     parser.add_argument("--concurrency", type=int, default=10, help="runs at a time on one worker")
