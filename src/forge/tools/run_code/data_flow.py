@@ -2,8 +2,9 @@
 
 The analysis follows values, not paths: a variable has the sources of all values that are assigned to it, in any order
 and in any function. A change of an object counts for each name that may hold the object. A condition counts, too: a
-variable that is assigned under it depends on it. A script with anything else than the listed kinds of syntax is not
-understood, and then each value depends on everything.
+variable that is assigned under it depends on it, and so does a constant in a call that the condition chooses. A loop
+over a text chooses nothing for the constants in it, unless a condition ends or skips its rounds. A script with anything
+else than the listed kinds of syntax is not understood, and then each value depends on everything.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ class _Reader:
         self._is_repeated = len([node for node in nodes if isinstance(node, Function)]) > len(self._functions)
         self._names: dict[str, Sources] = {}
         self._shared: dict[str, set[str]] = {}  # the names that may hold the same object
-        self._control: Sources = _NOTHING  # what decides whether the current statement runs
+        self._control: Sources = _NOTHING  # what decides whether the current statement runs, and how often
+        self._choice: Sources = _NOTHING  # the conditions among it: they decide whether a constant is used
+        self._chosen: dict[str, Sources] = {}  # the conditions under which own functions are called
         self._arguments: dict[tuple[str, str | int], Sources] = {}
         self._has_changed = False
 
@@ -80,11 +83,15 @@ class _Reader:
                 return ScriptFlow(self._arguments)
         return None
 
-    def _read_body(self, body: Iterable[ast.stmt], control: Sources = _NOTHING) -> None:
-        before, self._control = self._control, self._control | control
+    def _read_body(self, body: Iterable[ast.stmt], control: Sources = _NOTHING, choice: Sources | None = None) -> None:
+        """Reads statements that run under conditions. `choice` are those that count for constants; by default all."""
+        before = self._control, self._choice
+        self._control |= control
+        self._choice |= control if choice is None else choice
         for statement in body:
             self._read_statement(statement)
-        self._control = before
+            self._choice |= self._find_ends(statement)
+        self._control, self._choice = before
 
     def _read_statement(self, node: ast.stmt) -> None:
         if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
@@ -98,9 +105,12 @@ class _Reader:
             self._read_body([*node.body, *node.orelse], self._read(node.test) | self._find_decisions(node.body))
         elif isinstance(node, ast.For):
             self._assign(node.target, node.iter)
-            self._read_body([*node.body, *node.orelse], self._read(node.iter) | self._find_decisions(node.body))
+            decisions = self._find_decisions(node.body)
+            self._read_body([*node.body, *node.orelse], self._read(node.iter) | decisions, decisions)
         elif isinstance(node, Function):
-            self._read_body(node.body, self._give(f"{node.name}()", _NOTHING) | self._find_decisions(node.body))
+            decisions = self._find_decisions(node.body)
+            control = self._give(f"{node.name}()", _NOTHING) | decisions
+            self._read_body(node.body, control, decisions | self._chosen.get(node.name, _NOTHING))
         elif isinstance(node, ast.Try):
             self._read_try(node)
         elif isinstance(node, ast.Return):
@@ -111,7 +121,7 @@ class _Reader:
     def _read_try(self, node: ast.Try) -> None:
         """Reads a statement whose parts run or do not, depending on everything that may fail in its body."""
         failing = self._find_all(node.body)
-        self._read_body([*node.body, *node.orelse, *node.finalbody], failing)
+        self._read_body([*node.body, *node.orelse, *node.finalbody], failing, _NOTHING)
         for handler in node.handlers:
             if handler.name:
                 self._give(handler.name, failing)
@@ -129,13 +139,25 @@ class _Reader:
             self._assign(node.target, node.value)
             return self._read(node.value) | self._read(node.target)
         if isinstance(node, Comprehension):
-            found = _NOTHING
+            found, chosen = _NOTHING, _NOTHING
             for one in node.generators:
                 self._assign(one.target, one.iter)
-                found |= self._read(one.iter).union(*map(self._read, one.ifs))
+                chosen = chosen.union(*map(self._read, one.ifs))
+                found |= self._read(one.iter) | chosen
             parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-            return found.union(*map(self._read, parts))
+            return found | self._read_chosen(parts, chosen)
+        if isinstance(node, ast.IfExp | ast.BoolOp):
+            first, *rest = (node.test, node.body, node.orelse) if isinstance(node, ast.IfExp) else node.values
+            found = self._read(first)
+            return found | self._read_chosen(rest, found)
         return _NOTHING.union(*(self._read(child) for child in ast.iter_child_nodes(node)))
+
+    def _read_chosen(self, nodes: Iterable[ast.AST], choice: Sources) -> Sources:
+        """Returns the sources of values that a condition chooses; a call among them is made only if it holds."""
+        before, self._choice = self._choice, self._choice | choice
+        found = _NOTHING.union(*map(self._read, nodes))
+        self._choice = before
+        return found
 
     def _read_call(self, node: ast.Call) -> Sources:
         given = _NOTHING.union(*(self._read(one) for one in arguments_of(node) if not isinstance(one, ast.Lambda)))
@@ -176,6 +198,10 @@ class _Reader:
             for default in (*function.args.defaults, *(one for one in function.args.kw_defaults if one is not None)):
                 self._bind(parameter, default)
         self._give(f"{function.name}()", self._control)  # its statements run where it is called
+        before = self._chosen.get(function.name, _NOTHING)
+        if not self._choice <= before:
+            self._chosen[function.name] = before | self._choice
+            self._has_changed = True
         returned = [one.value for one in ast.walk(function) if isinstance(one, ast.Return) and one.value is not None]
         for value in returned:
             self._share(f"{function.name}()", value)
@@ -187,9 +213,7 @@ class _Reader:
             places.append((_ALL if any(map(is_spread, node.args[: place + 1])) else place, value))
         places += [(keyword.arg or _ALL, keyword.value) for keyword in node.keywords]
         for key, value in places:
-            sources = self._read(value)
-            if not is_written(value):
-                sources |= self._control
+            sources = self._read(value) | (self._choice if is_written(value) else self._choice | self._control)
             before = self._arguments.get((tool, key))
             if before is None or not sources <= before:
                 self._arguments[tool, key] = (before or _NOTHING) | sources
@@ -241,6 +265,19 @@ class _Reader:
                 for one in group:
                     self._shared[one] = group
                 self._has_changed = True
+
+    def _find_ends(self, statement: ast.stmt) -> Sources:
+        """Returns the sources of the conditions under which a statement ends the script or the function early."""
+        if isinstance(statement, Function):
+            return _NOTHING
+        called = [node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and node.id in self._functions]
+        bodies = [[statement], *(self._functions[name].body for name in called)]
+        ending = [
+            body
+            for body in bodies
+            if any(isinstance(node, ast.Raise | ast.Assert) for one in body for node in ast.walk(one))
+        ]
+        return _NOTHING.union(*map(self._find_decisions, ending))
 
     def _find_decisions(self, body: Iterable[ast.stmt]) -> Sources:
         """Returns the sources of all conditions in a body that may end early: how often the rest runs depends on it."""

@@ -1,8 +1,9 @@
-"""Follows untrusted text through a script: a value that the script computed from such text is tainted.
+"""Follows untrusted text through a script: a value that the script computed from such text, or chose by it, is tainted.
 
 A value in a call of a script is either written in the script, or computed from results, the script's frozen clock and
-its seeded random numbers. Reading the script tells which results a value can be computed from (`data_flow`). Where a
-script is not understood, each computed value counts as untrusted once a result of an untrusted tool has reached it.
+its seeded random numbers. Reading the script tells which results a value can be computed from, and which results decide
+that a call is made (`data_flow`). Where a script is not understood, each value counts as untrusted once a result of an
+untrusted tool has reached the script.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from forge.permissions.labels.settings import current_provenance
 from forge.tools.run_code.data_flow import ScriptFlow, read_flow
 
 COMPUTED = "computed by the script: "
+CHOSEN = "chosen by a condition on this text: "
 LONGEST = 10_000  # characters of a computed value that are kept
 
 
@@ -43,7 +45,7 @@ class ScriptOrigins:
             provenance.note_inner(self._call, result.for_llm, result.labels)
 
     def note_arguments(self, function: str, names: Sequence[str], arguments: Mapping[str, Any]) -> None:
-        """Notes the values of a call that the script computed from untrusted text, before it makes the call."""
+        """Notes the values of a call that the script computed from untrusted text or chose by it, before the call."""
         provenance = current_provenance.get()
         if not self._labels or provenance is None:
             return
@@ -52,9 +54,10 @@ class ScriptOrigins:
             if not labels:
                 continue
             for leaf in _find_leaves(value):
-                if leaf not in self._constants and leaf not in self._noted:
+                if leaf not in self._noted:
                     self._noted.add(leaf)
-                    provenance.note(f"{COMPUTED}{leaf[:LONGEST]}", labels)
+                    how = CHOSEN if leaf in self._constants else COMPUTED
+                    provenance.note(f"{how}{leaf[:LONGEST]}", labels)
 
     def _find_labels(self, function: str, name: str, place: int) -> tuple[Label, ...]:
         """Returns the labels of the results that an argument can be computed from."""
