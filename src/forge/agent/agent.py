@@ -56,7 +56,7 @@ log = LazyLog(__name__)
 AnswerT = TypeVar("AnswerT")
 
 INTERRUPTED = "{}: interrupted while it was under way. Whether it happened is unknown; check before you repeat it."
-Prompt = str | list[Message] | Conversation
+Prompt = str | Message | list[Message] | Conversation
 """A question, or a history to resume from."""
 
 
@@ -286,7 +286,9 @@ class Agent(Generic[OutputT, DepsT]):
         executor = await self._prepare_executor(stream, structured)
         self._deps.check(self.registry, scope.deps)
         if stream.listening:
-            started = RunStarted(prompt if isinstance(prompt, str) else "")
+            started = RunStarted(
+                prompt if isinstance(prompt, str) else prompt.text if isinstance(prompt, Message) else ""
+            )
             started.session, started.agent = scope.session_id, scope.agent
             stream.emit(started)
         given = self.options if options is None else options
@@ -418,8 +420,9 @@ class Agent(Generic[OutputT, DepsT]):
             prompt, history = None, prompt
         history = [] if history is None else history
         conversation = history if isinstance(history, Conversation) else Conversation(history)
-        if prompt is not None and self.guard is not None:
-            check_prompt(self.guard, session, prompt)
+        message = Message("user", prompt) if isinstance(prompt, str) else prompt
+        if message is not None and self.guard is not None:
+            check_prompt(self.guard, session, message.text)
         if any(message.role == "system" for message in conversation.messages[:1]):
             if instructions is not None:
                 _replace_system(conversation, instructions)
@@ -429,12 +432,12 @@ class Agent(Generic[OutputT, DepsT]):
                 conversation.show([Message("system", text), *conversation.shown])
             elif text:
                 conversation.say(Message("system", text))
-        if prompt is not None:
+        if message is not None:
             left = unanswered_calls(conversation.messages)
             conversation.say(
                 *(Message("tool", INTERRUPTED.format(call.name), call_id=call.id, is_error=True) for call in left)
             )
-            conversation.say(Message("user", prompt))
+            conversation.say(message)
         return conversation
 
     def run_sync(

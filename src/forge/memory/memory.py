@@ -11,8 +11,10 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.label import Label
 from forge.memory.embedders import Embedder
 from forge.memory.embedding_client import EmbeddingClient
+from forge.memory.entry_labels import mark_entry
 from forge.memory.notes import EVERGREEN, Notes, day_of
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
@@ -163,12 +165,17 @@ class Memory:
         heading = f"## {self._clock():%H:%M}" + (f" {title}" if title else "")
         return f"{heading}\n\n{content}"
 
-    def write(self, content: str, target: Target = "today", title: str = "") -> WrittenEntry:
-        """Appends to today's note, or to `MEMORY.md`, which does not age. It blocks. Raises `ToolError`."""
+    def write(
+        self, content: str, target: Target = "today", title: str = "", labels: Sequence[Label] = ()
+    ) -> WrittenEntry:
+        """Appends to today's note, or to `MEMORY.md`, which does not age. It blocks. Raises `ToolError`.
+
+        The labels are written beside the entry, so that it is still untrusted or private when it is read again.
+        """
         if not content.strip():
             raise ToolError("there is nothing to remember", ErrorKind.VALIDATION, "Write the content to remember.")
         name = self.name_of(target)
-        first, last = self.notes.append(name, self.entry(content, target, title))
+        first, last = self.notes.append(name, self.entry(mark_entry(content, labels), target, title))
         return WrittenEntry(name, first, last)
 
     def read(self, path: str) -> str:

@@ -8,11 +8,14 @@ from typing import Annotated, Any, Literal
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.label import UNTRUSTED, Label, merge_labels
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import Category
 from forge.core.tool import Tool
+from forge.memory.entry_labels import find_entry_labels
 from forge.memory.memory import Hit, Memory
+from forge.permissions.labels.settings import current_provenance
 
 MAX_RESULTS = 50
 LONGEST_QUERY = 2_000  # characters
@@ -70,7 +73,32 @@ class MemorySearch(
             for_llm="\n\n".join([text, *(f"[{remark}]" for remark in found.remarks)]),
             title=f"{count} piece{'s' * (count != 1)} of notes for {' '.join(query.split())[:60]}",
             data=data,
+            labels=await self._find_labels(found.hits),
         )
+
+    async def _find_labels(self, hits: list[Hit]) -> tuple[Label, ...]:
+        """Returns the labels of the entries that were found."""
+        if not hits or current_provenance.get() is None:
+            return ()
+        from forge.core.execution.threads import in_thread
+
+        def read() -> dict[str, str | None]:
+            return {source: self._read_note(source) for source in dict.fromkeys(hit.source for hit in hits)}
+
+        texts: dict[str, str | None] = await in_thread(read)
+        found = (
+            (Label(UNTRUSTED, f"memory_search {hit.source}"),)
+            if (text := texts[hit.source]) is None
+            else find_entry_labels(text, hit.line_start, hit.line_end)
+            for hit in hits
+        )
+        return merge_labels(*found)
+
+    def _read_note(self, source: str) -> str | None:
+        try:
+            return self.memory.read(source)
+        except ToolError:  # it was removed meanwhile: nobody knows its labels
+            return None
 
 
 class MemoryGet(
@@ -95,7 +123,8 @@ class MemoryGet(
         name = self.memory.notes.name_of(self.memory.notes.resolve(path))
         lines = text.count("\n") + (not text.endswith("\n") and bool(text))
         data = {"path": name, "content": text, "lines": lines, "bytes": len(text.encode("utf-8", "replace"))}
-        return ToolResult(for_llm=text or "The note is empty.", title=f"{name}: {lines} lines", data=data)
+        title, labels = f"{name}: {lines} lines", find_entry_labels(text)
+        return ToolResult(for_llm=text or "The note is empty.", title=title, data=data, labels=labels)
 
 
 class MemoryWrite(
@@ -127,7 +156,9 @@ class MemoryWrite(
         self._check(content, ctx)
         if ctx.cancelled:
             raise ToolError("stopped before anything was written", ErrorKind.CANCELLED)
-        written = self.memory.write(content, target)
+        provenance = current_provenance.get()
+        labels = provenance.label_copy(content) if provenance is not None else ()
+        written = self.memory.write(content, target, labels=labels)
         where = f"{written.source}, lines {written.line_start} to {written.line_end}"
         data = {"source": written.source, "line_start": written.line_start, "line_end": written.line_end}
         return ToolResult(for_llm=f"Noted in {where}.", title=f"Noted in {written.source}", data=data)

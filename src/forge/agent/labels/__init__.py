@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from forge.core.executor import ToolExecutor
-from forge.core.label import Label, merge_labels, read_labels
+from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels, read_labels
 from forge.core.messages import Message, ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.labels.folding import fold
@@ -16,6 +16,7 @@ from forge.permissions.labels.settings import current_provenance
 
 LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
 FROM_FORGE = "from_forge"  # in `Message.extra`: Forge wrote it in the person's place, and may repeat a model's words
+SAID = "said"  # in `Message.extra` of a message in the person's place: the part that the person said
 NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
 MOST_FIELDS = 200  # addresses that a tool itself set apart
 DEEPEST = 6
@@ -38,6 +39,8 @@ class LabelHistory:
 
     def _note(self, message: Message) -> None:
         labels = read_labels(message.extra.get(LABELS))
+        if message.attachments and labels:
+            self.provenance.note_unread(labels)
         if message.role == "tool":
             call = self._calls.pop(message.call_id, None)
             fields = message.extra.get(FIELDS, ())
@@ -46,6 +49,7 @@ class LabelHistory:
             self._calls.update((call.id, call) for call in message.tool_calls)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
             self.provenance.note(message.text, labels)
+            self.provenance.hear(str(message.extra.get(SAID, "")))
         elif message.extra.get(FROM_FORGE):
             return
         elif message.role == "system" or self.provenance.parent is None:
@@ -73,6 +77,14 @@ def follow_labels(executor: ToolExecutor, messages: Sequence[Message]) -> Iterat
 def collect_labels(messages: Iterable[Message]) -> tuple[Label, ...]:
     """Returns the labels of everything in a history: an agent that read it may repeat it."""
     return merge_labels(*(read_labels(message.extra.get(LABELS)) for message in messages))
+
+
+def quote_text(text: str, origin: str, said: str) -> Message:
+    """Returns a message in the person's place whose text others wrote, such as a prompt of a server.
+
+    `said`: what the person said to get it.
+    """
+    return Message("user", text, extra={LABELS: [list(Label(UNTRUSTED, origin[:LONGEST_ORIGIN]))], SAID: said})
 
 
 def label_extra(result: ToolResult) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import click
 
+from forge.agent.labels import quote_text
 from forge.cli.options import Options
 from forge.cli.running.chat_prompts import ChatPrompts
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
@@ -133,7 +134,8 @@ class Chat:
             _print_note("\n".join(filter(None, (error.message, error.suggestion))))
         else:
             _print_note(harmless(text))
-            self.code = self.chat.ask(text, wait=not self.keyboard.is_terminal).exit_code
+            prompt = quote_text(text, f"prompt {word[1:]}", rest)
+            self.code = self.chat.ask(prompt, wait=not self.keyboard.is_terminal).exit_code
         return True
 
     def _greet(self) -> None:

@@ -32,6 +32,7 @@ from forge.cli.terminal.output import Output
 from forge.cli.terminal.render import ForPeople
 from forge.core.context import Scope
 from forge.core.errors import ToolError
+from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.permissions.gate import Answer, Approver, approve_all, nobody
@@ -118,7 +119,7 @@ class ChatSession:
         """Returns the next line that was typed during the run and came too late for it."""
         return self.typed.waiting.popleft() if self.typed is not None and self.typed.waiting else None
 
-    def ask(self, prompt: str | None, *, wait: bool = False) -> Ending:
+    def ask(self, prompt: str | Message | None, *, wait: bool = False) -> Ending:
         """Runs a prompt to the end and shows the run. Raises `OSError` if the output cannot be written,
         `KeyboardInterrupt` at the second Ctrl-C: even then the run has its last line.
         """

@@ -16,7 +16,8 @@ from forge.permissions.targets import targets_of
 from forge.permissions.targets.hosts import read_host
 
 STATE = ".forge"
-STORED_OUTPUTS = (f"{STATE}/spill/", f"{STATE}/files/")  # whole outputs of tools, which may be untrusted
+STORED_OUTPUTS = (f"{STATE}/spill/", f"{STATE}/files/", f"{STATE}/memory/")  # texts of tools, and of models
+READS_MARKS = frozenset({"memory_get"})  # they know the labels of each entry
 
 
 def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> tuple[Label, ...] | None:
@@ -86,7 +87,7 @@ def _is_untrusted(
 ) -> bool:
     if _matches(settings.untrusted, spec, hosts, paths):
         return True
-    declared = spec.trust == UNTRUSTED or any(map(_may_hold_outputs, paths))
+    declared = spec.trust == UNTRUSTED or (spec.name not in READS_MARKS and any(map(_may_hold_outputs, paths)))
     if not declared and _is_shell(spec):
         from forge.permissions.shell.commands import may_fetch  # it loads a parser of shell lines
 

@@ -10,7 +10,7 @@ from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.call_labels import RequestLabels
 from forge.permissions.labels.folding import fold
-from forge.permissions.labels.texts import ReadText
+from forge.permissions.labels.texts import LONGEST_SHOWN, ReadText
 from forge.permissions.labels.trace import Trace
 from forge.permissions.labels.values import (
     Value,
@@ -40,6 +40,7 @@ class Provenance:
         self.read: list[ReadText] = []  # results with labels
         self.trusted: list[ReadText] = []  # results without
         self._results: list[ReadText] = []  # both, in order
+        self.unread: list[Label] = []  # of images and files that only the model sees
         self.inner: set[Label] = set()  # of sub-agents
         self.has_inner = False  # whether running tools have made calls with labels, or run agents that read such text
         self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
@@ -61,6 +62,10 @@ class Provenance:
         noted = ReadText(text, labels, arguments, fields)
         self._results.append(noted)
         (self.read if labels else self.trusted).append(noted)
+
+    def note_unread(self, labels: tuple[Label, ...]) -> None:
+        """Notes images or files that the model sees and nobody can search."""
+        self.unread += [label for label in labels if label.kind == UNTRUSTED and label not in self.unread]
 
     def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
         """Notes a labelled result of a call that a tool makes while it runs."""
@@ -135,6 +140,13 @@ class Provenance:
         self._free_memory()
         return tuple(found)
 
+    def label_copy(self, text: str) -> tuple[Label, ...]:
+        """Returns the labels of a text that is stored for later: all that is in the context, unless the person said it.
+
+        A model wrote the text after it had read everything with these labels.
+        """
+        return () if self._is_spoken(fold(text)) else self.labels
+
     def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]:
         """Traces texts of the arguments that contain parts of private text, which the person did not give."""
         if not self.has(PRIVATE):
@@ -179,7 +191,26 @@ class Provenance:
             if self._is_host_of_field(value.text):
                 return None
             return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote, _returns(value.text, label))
-        return None
+        return self._trace_unread(value) if permission is not Permission.WRITE else None
+
+    def _trace_unread(self, value: Value) -> Trace | None:
+        """Traces an address that no text has, to an image or a file that the model saw."""
+        label = next(self._find_unread(), None)
+        if label is None or value.text not in find_addresses(value.text) or self._is_said(value.text):
+            return None
+        quote = f"an image or a file, perhaps with «{value.text[:LONGEST_SHOWN]}»"
+        return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote, _returns(value.text, label))
+
+    def _find_unread(self) -> Iterator[Label]:
+        yield from self.unread
+        if self.parent is not None:
+            yield from self.parent._find_unread()
+
+    def _is_said(self, value: str) -> bool:
+        """Says whether any result names it."""
+        return any(
+            text.says(value) or text.names_host(value) for name in ("read", "trusted") for text in self._texts(name)
+        )
 
     def _is_host_of_field(self, value: str) -> bool:
         """Says whether it is the host of an address that a tool itself set apart, such as a search result."""

@@ -15,6 +15,7 @@ MOST_VALUES = 2_000  # of one call
 RUN = 3  # words of a command that are compared together
 DEEPEST = 20
 DELEGATING = frozenset({"task", "run_code"})  # they do nothing but make calls, each of which is judged
+DEFERRING = frozenset({"schedule_set"})  # their texts are the orders of later runs, and count as a person's there
 
 _ADDRESS = lazy_pattern(
     r"[a-z][a-z0-9+.-]*://[^\s\"'<>`]+"  # a URL
@@ -49,7 +50,7 @@ def find_values(spec: ToolSpec, arguments: Mapping[str, Any], permission: Permis
     for argument, leaf in _find_leaves(arguments):
         if (only is not None and argument not in only) or argument in plain:
             continue
-        for text in _find_names(leaf, permission, is_command=argument in commands):
+        for text in _find_names(leaf, permission, is_command=argument in commands, is_order=spec.name in DEFERRING):
             value = Value(argument, fold(text), text)
             if value.text.isdigit() or (len(value.text) > 1 and any(map(str.isalnum, value.text))):
                 found.setdefault(value[:2], value)
@@ -96,7 +97,7 @@ def is_short_number(text: str) -> bool:
     return len(text) <= 3 and text.isdigit()
 
 
-def _find_names(leaf: Any, permission: Permission | None, *, is_command: bool) -> Iterator[str]:
+def _find_names(leaf: Any, permission: Permission | None, *, is_command: bool, is_order: bool) -> Iterator[str]:
     if isinstance(leaf, int | float):
         digits = f"{leaf:g}" if isinstance(leaf, float) else str(leaf)
         if len(digits) >= 4 and not 1900 <= leaf <= 2100:
@@ -105,7 +106,7 @@ def _find_names(leaf: Any, permission: Permission | None, *, is_command: bool) -
     is_name = len(leaf) <= LONGEST_NAME and "\n" not in leaf.strip()
     if is_name:
         yield leaf
-    if permission is Permission.WRITE:
+    if permission is Permission.WRITE and not is_order:
         return
     for text in (leaf, *decode_parts(leaf)):
         addresses = find_addresses(text)

@@ -33,6 +33,7 @@ async def remember(
 ) -> WrittenEntry | None:
     """Notes a model's summary of a session; returns None if there are no messages. Raises `ToolError`."""
     from forge.agent.conversation_note import recollect
+    from forge.agent.labels import collect_labels
     from forge.memory.sessions import remember_session
 
     configuration = load_configuration(flags.config)
@@ -52,6 +53,7 @@ async def remember(
             summarise,
             title=f"session {session}",
             secrets=project_secrets(configuration),
+            labels=collect_labels(messages) if configuration.labels.enabled else (),
         )
 
 
