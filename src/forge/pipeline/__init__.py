@@ -23,6 +23,7 @@ from forge.pipeline.label_results import label_results
 from forge.pipeline.limit_output import limit_output
 from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.limit_time import limit_time
+from forge.pipeline.mark_files import mark_files
 from forge.pipeline.redact import redact
 from forge.pipeline.retry import retry
 from forge.pipeline.skip_repeats import skip_repeats
@@ -70,6 +71,7 @@ def standard_steps(
         *([dry_run(gate)] if dry else []),  # outside the gate: no one is asked about a dry run
         authorize(gate),  # policy, then the person
         *([guard_edited(guarded)] if guarded is not None else []),  # what a person wrote instead is judged, too
+        *([mark_files(gate.labels)] if gate.labels is not None else []),  # inside authorize: people write files, too
         guard_egress(egress),  # where it may connect to
         limit_rate(),
         retry(),  # only failures that say they will pass

@@ -26,7 +26,7 @@ def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> 
     They do not, if neither the tool names targets nor any setting can apply.
     """
     names_targets = getattr(type(tool), "targets", Tool.targets) is not Tool.targets
-    if spec.target or names_targets or _is_shell(spec):
+    if spec.target or names_targets or is_shell(spec):
         return None
     return None if settings.untrusted or settings.trusted or settings.private else _declare_labels(spec)
 
@@ -50,13 +50,14 @@ def label_call(
         targets = []  # arguments that the tool refuses: the result says so, and has the labels that are declared
     is_network = Permission.NETWORK in spec.permissions | spec.optional_permissions
     hosts = [name for target in targets for name in read_host(target).names] if is_network else []
-    paths = [] if hosts or not spec.permissions & {Permission.READ, Permission.WRITE} else _relative(targets, scope)
+    has_paths = not hosts and spec.permissions & {Permission.READ, Permission.WRITE}
+    paths = relative_paths(targets, scope) if has_paths else []
     what = (hosts or paths or [""])[0]
     origin = f"{spec.name} {what}".strip()[:LONGEST_ORIGIN]
     found = []
     if _is_untrusted(settings, spec, targets, hosts, paths):
         found.append(Label(UNTRUSTED, origin))
-    if spec.private or _matches(settings.private, spec, hosts, paths):
+    if spec.private or matches_settings(settings.private, spec, hosts, paths):
         found.append(Label(PRIVATE, origin))
     return tuple(found)
 
@@ -73,26 +74,32 @@ def _are_valid(tool: object, arguments: Mapping[str, Any]) -> bool:
 
 def _is_plain(settings: LabelSettings, spec: ToolSpec, arguments: Mapping[str, Any]) -> bool:
     """Says at once that most calls have no labels: the tool declares none, no setting can apply, no output is read."""
-    if spec.trust == UNTRUSTED or spec.private or settings.untrusted or settings.private or _is_shell(spec):
+    if spec.trust == UNTRUSTED or spec.private or settings.untrusted or settings.private or is_shell(spec):
         return False
     return not any(type(value) is str and STATE in value for value in arguments.values())
 
 
-def _is_shell(spec: ToolSpec) -> bool:
+def is_shell(spec: ToolSpec) -> bool:
+    """Says whether a tool of Forge runs programs."""
     return spec.category is Category.BUILTIN and Permission.EXECUTE in spec.permissions | spec.optional_permissions
 
 
 def _is_untrusted(
     settings: LabelSettings, spec: ToolSpec, targets: list[str], hosts: list[str], paths: list[str]
 ) -> bool:
-    if _matches(settings.untrusted, spec, hosts, paths):
+    if matches_settings(settings.untrusted, spec, hosts, paths):
         return True
     declared = spec.trust == UNTRUSTED or (spec.name not in READS_MARKS and any(map(_may_hold_outputs, paths)))
-    if not declared and _is_shell(spec):
-        from forge.permissions.shell.commands import may_fetch  # it loads a parser of shell lines
+    if not declared and is_shell(spec):
+        declared = any(map(prints_untrusted, targets))
+    return declared and not matches_settings(settings.trusted, spec, hosts, paths)
 
-        declared = any(STATE in target or may_fetch(target) for target in targets)
-    return declared and not _matches(settings.trusted, spec, hosts, paths)
+
+def prints_untrusted(line: str) -> bool:
+    """Says whether a command line may print what a server sends, or a stored output of a tool."""
+    from forge.permissions.shell.commands import may_fetch  # it loads a parser of shell lines
+
+    return STATE in line or may_fetch(line)
 
 
 def _may_hold_outputs(path: str) -> bool:
@@ -101,7 +108,8 @@ def _may_hold_outputs(path: str) -> bool:
     return clean == STATE or f"{clean}/".startswith(STORED_OUTPUTS)
 
 
-def _matches(entries: Collection[str], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:
+def matches_settings(entries: Collection[str], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:
+    """Says whether an entry of the settings names the tool, a host or a path of a call."""
     if not entries:
         return False
     names = (spec.name, *spec.aliases)
@@ -112,7 +120,7 @@ def _matches(entries: Collection[str], spec: ToolSpec, hosts: list[str], paths: 
     )
 
 
-def _relative(targets: list[str], scope: Scope) -> list[str]:
+def relative_paths(targets: list[str], scope: Scope) -> list[str]:
     """Returns the paths as the settings write them: relative to the workspace, where they are inside."""
     start = f"{scope.workspace}/"
     return [target.removeprefix(start).removeprefix("./") for target in targets]

@@ -25,6 +25,8 @@ REGISTERED = "the registered secrets"
 MOST_TRACES = 5  # of one call
 MOST_FOLDED = 16_000_000  # characters kept ready for the search; more are folded again when needed
 SHORTEST_PRIVATE = 6  # characters
+SHORTEST_COPIED = 24  # characters of a line that is no copy by chance
+MOST_COPIED = 50  # lines of one text that are looked for, and as many addresses
 MOST_PRIVATE = 5_000  # parts of one private text
 
 
@@ -146,6 +148,19 @@ class Provenance:
         A model wrote the text after it had read everything with these labels.
         """
         return () if self._is_spoken(fold(text)) else self.labels
+
+    def find_copy(self, text: str) -> Label | None:
+        """Returns the label of untrusted text of which a text has a line or an address that the person did not give."""
+        if not self.has(UNTRUSTED):
+            return None
+        lines = [line for one in text.splitlines() if len(line := fold(one)) >= SHORTEST_COPIED]
+        lines = lines[:: len(lines) // MOST_COPIED + 1] + find_addresses(fold(text))[:MOST_COPIED]
+        for line in dict.fromkeys(lines):
+            for read in self._texts("read"):
+                label = next((label for label in read.labels if label.kind == UNTRUSTED), None)
+                if label is not None and any(line in leaf for leaf in read.leaves) and not self._is_spoken(line):
+                    return label
+        return None
 
     def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]:
         """Traces texts of the arguments that contain parts of private text, which the person did not give."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.label import UNTRUSTED, Label
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -225,7 +226,11 @@ def _show_output(job: Job, since: int | None) -> ToolResult:
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
     facts = {**_job_data(job), "output": text, "dropped": gone, "next": job.log.total, **size}
     said = f"{shown}\n[{job.id}: {_describe_state(job)}]"
-    return ToolResult(for_llm=said, title=f"{job.id}: {_describe_state(job)}", data=facts, whole=whole)
+    from forge.permissions.labels.label_call import prints_untrusted  # it loads a parser of shell lines
+
+    labels = (Label(UNTRUSTED, f"bash {job.id}"),) if prints_untrusted(job.command) else ()
+    title = f"{job.id}: {_describe_state(job)}"
+    return ToolResult(for_llm=said, title=title, data=facts, whole=whole, labels=labels)
 
 
 def _job_data(job: Job) -> dict[str, Any]:

@@ -1,0 +1,88 @@
+"""Keeps when files were written from untrusted text, so that they are still untrusted when they are read again.
+
+A mark is a span of time and an origin: all files of the workspace that were last changed in it are untrusted. So it
+does not matter how a program names the files that it writes. The kernel sets the time of the last change (ctime); a
+program cannot choose it. Whoever changes such a file later, with anything else than untrusted text, takes the mark off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from forge.workspace.state import NAME, append_whole, find_state, state_directory
+
+FILE = "untrusted.jsonl"
+MOST = 20_000  # marks that are kept; the oldest go first
+SLACK = 20_000_000  # nanoseconds: the kernel's clock for files may be a tick behind
+LONGEST_ORIGIN = 200
+
+
+class Mark(NamedTuple):
+    """A span of time, in nanoseconds, in which untrusted text was written, and where the text comes from."""
+
+    first: int
+    last: int
+    origin: str
+
+
+_read: dict[str, tuple[tuple[int, int], list[Mark]]] = {}  # by file: its stamp, and its marks
+_elsewhere: dict[str, str] = {}  # by workspace: the file, where `.forge` cannot be written
+
+
+def mark_span(workspace: Path, first: int, origin: str) -> None:
+    """Marks all files that were changed since `first`, a time of `time.time_ns`."""
+    line = json.dumps([first - SLACK, time.time_ns(), origin[:LONGEST_ORIGIN]]) + "\n"
+    path = state_directory(workspace) / FILE
+    if path.parent != workspace / NAME:
+        _elsewhere[str(workspace)] = str(path)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        append_whole(file, line.encode())
+    finally:
+        os.close(file)
+
+
+def find_origin(workspace: Path, path: str) -> str:
+    """Returns where the text of a file comes from; empty if no untrusted text was written to it."""
+    marks = _marks_of(workspace)
+    if not marks:
+        return ""
+    try:
+        changed = os.stat(os.path.join(workspace, path)).st_ctime_ns
+    except (OSError, ValueError):
+        return ""
+    return next((mark.origin for mark in reversed(marks) if mark.first <= changed <= mark.last), "")
+
+
+def _marks_of(workspace: Path) -> list[Mark]:
+    path = _elsewhere.get(str(workspace)) or os.path.join(find_state(workspace) or workspace / NAME, FILE)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return []
+    stamp = status.st_mtime_ns, status.st_size
+    known = _read.get(path)
+    if known is None or known[0] != stamp:
+        if len(_read) > 100:
+            _read.clear()
+        known = _read[path] = (stamp, list(_load(path))[-MOST:])
+    return known[1]
+
+
+def _load(path: str) -> Iterator[Mark]:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.readlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            first, last, origin = json.loads(line)
+            yield Mark(int(first), int(last), str(origin))
+        except (ValueError, TypeError):  # a line that was cut
+            continue
