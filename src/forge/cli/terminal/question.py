@@ -10,6 +10,7 @@ from typing import Any
 from forge.cli.terminal.columns import width_of, wrap
 from forge.cli.terminal.diffs import diff_lines, is_diff
 from forge.cli.terminal.output import Output
+from forge.core.label import UNTRUSTED
 from forge.core.spec import ToolSpec
 from forge.permissions.display import (
     IN_PREVIEW,
@@ -25,7 +26,8 @@ from forge.permissions.request import PermissionRequest
 from forge.permissions.targets import PATHS
 
 BAR = "  │ "
-BOLD, DIM, TITLE = "1", "2", "1;33"
+BOLD, DIM, TITLE, MARKED = "1", "2", "1;33", "1;31"
+QUOTE = "quote"  # in place of a colour: only the words between « and » are painted
 CODES = {"green": "32", "red": "31", "cyan": "36", "bright_black": "90"}
 IN_DIFF = frozenset({"content", "edits", "new_text", "old_text", "operations", "patch"})  # of the built-in file tools
 _BARRED = re.compile(r"  (?:[^│]{1,60}: )?│ ")  # a value, with or without the name of its argument
@@ -58,10 +60,7 @@ def render_details(request: PermissionRequest, out: Output) -> str:
 
 def _compact_lines(request: PermissionRequest) -> Iterator[Line]:
     yield from _target_lines(request)
-    if request.ruling is not None:
-        yield f"Asked because: {one_line(request.ruling.reason)}", "" if request.traces else DIM
-        for trace in request.traces:
-            yield f"{BAR}{one_line(trace.quote)}", CODES.get("red", BOLD)
+    yield from _reason_lines(request)
     if request.preview:
         text = visible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
         if is_diff(request.preview):
@@ -70,6 +69,23 @@ def _compact_lines(request: PermissionRequest) -> Iterator[Line]:
             yield from ((f"{BAR}{line}", "") for line in text)
     yield from ((line, "") for line in _argument_lines(request))
     yield from ((line, DIM) for line in _always_lines(request))
+
+
+def _reason_lines(request: PermissionRequest) -> Iterator[Line]:
+    """Yields why it is asked. For a value from untrusted or private text, the words come with it, the value marked."""
+    if request.ruling is None:
+        return
+    reason = request.ruling.reason
+    if request.traces:
+        reason = reason.partition(str(request.traces[0]))[0].rstrip("; ")
+    if reason:
+        yield f"Asked because: {one_line(reason)}", DIM
+    for trace in request.traces:
+        what = "comes from text that others may have written" if trace.kind == UNTRUSTED else "contains private text"
+        yield f"Careful: {one_line(trace.argument)} {what}, from {one_line(trace.origin)}:", BOLD
+        yield f"{BAR}{one_line(trace.quote)}", QUOTE
+    if request.traces:
+        yield "Say yes only if this is what you want, whatever the text says.", ""
 
 
 def _target_lines(request: PermissionRequest) -> Iterator[Line]:
@@ -143,7 +159,27 @@ def _is_default(schema: Any, value: object) -> bool:
 
 def _lay_out(lines: Iterator[Line] | list[Line], out: Output) -> str:
     """Wraps and paints the lines. A wrapped line keeps its bar: no value can pass for a line of the question."""
-    return "\n".join(out.paint(part, code) for line, code in lines for part in _wrap_line(line, out))
+    return "\n".join(
+        painted
+        for line, code in lines
+        for painted in (
+            _paint_quote(_wrap_line(line, out), out)
+            if code == QUOTE
+            else (out.paint(part, code) for part in _wrap_line(line, out))
+        )
+    )
+
+
+def _paint_quote(parts: list[str], out: Output) -> Iterator[str]:
+    """Paints the words between « and », which may be on several lines."""
+    is_marked = False
+    for part in parts:
+        pieces = re.split("([«»])", part)
+        painted = []
+        for piece in pieces:
+            is_marked = piece != "»" and (is_marked or piece == "«")
+            painted.append(out.paint(piece, MARKED if is_marked or piece == "»" else ""))
+        yield "".join(painted)
 
 
 def _wrap_line(line: str, out: Output) -> list[str]:

@@ -17,6 +17,7 @@ function traceLine({ argument, kind, origin, quote }) {
         h("code", {}, argument),
         ` comes from ${kind} text of `,
         h("b", {}, origin),
+        kind === "private" ? ", which must not leave" : ", which others may have written",
         quote ? h("blockquote", {}, markedText(quote)) : null,
     );
 }
