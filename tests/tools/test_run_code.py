@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from forge import Agent, Limits, Scope, ToolCall, ToolContext, rules, tool
-from forge.core.errors import Waiting
+from forge.core.errors import ToolError, Waiting
 from forge.core.events import Event, ToolFinished, ToolStarted
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
@@ -21,6 +21,7 @@ from forge.permissions.request import PermissionRequest
 from forge.tools import register_all, tool_group
 from forge.tools.run_code import RunCode, enter_code_mode
 from forge.tools.run_code.interpreter import ScriptLimits
+from forge.tools.run_code.journal import Journal
 from forge.tools.signatures import write_signature
 
 made: list[Any] = []
@@ -158,6 +159,32 @@ def test_gathered_calls_run_beside_each_other() -> None:
         return await agent_of(meet).call("run_code", {"code": code})
 
     assert asyncio.run(main()).data["value"] == ["a", "b"]
+
+
+def test_a_tool_that_runs_alone_does_so_in_a_script() -> None:
+    inside: list[str] = []
+
+    @tool(permissions={"read"}, parallel=False)
+    async def change(name: str) -> list[str]:
+        """Change something; nothing else may run meanwhile."""
+        inside.append(name)
+        await asyncio.sleep(0)
+        found, _ = list(inside), inside.remove(name)
+        return found
+
+    code = "import asyncio\nawait asyncio.gather(change('a'), change('b'), change('c'))"
+    assert run(code, agent_of(change)).data["value"] == [["a"], ["b"], ["c"]]
+
+
+def test_long_arguments_of_many_calls_are_not_kept() -> None:
+    journal = Journal()
+    for number in range(1, 4):
+        journal.keep(number, "put", {"path": "a", "text": "x" * 1_000_000 + str(number)}, ToolResult.text("done"))
+        journal.keep(10 + number, "put", {"path": ["a"], "text": "x" * 1_000_000}, ToolResult.text("done"))
+    assert sum(len(text) for _, text, _ in journal.written()) < 100_000
+    assert journal.find(3, "put", {"path": "a", "text": "x" * 1_000_000 + "3"}) is not None
+    with pytest.raises(ToolError, match="was another one before"):
+        journal.find(3, "put", {"path": "a", "text": "x" * 1_000_000 + "4"})
 
 
 def test_every_inner_call_is_asked_with_its_own_arguments() -> None:

@@ -151,7 +151,8 @@ class _Script:
         self._journal = journal = await self._store.load(key)
         signatures = {name: write_signature(spec) for name, spec in self._tools.items()}
         bounds, seed = limits or ScriptLimits(), self._ctx.call.id
-        interpreter = Interpreter(self._answer, signatures, bounds, journal.started, seed)
+        alone = [name for name, spec in self._tools.items() if not spec.parallel]
+        interpreter = Interpreter(self._answer, signatures, bounds, journal.started, seed, alone)
         try:
             value = await interpreter.run(code)
         except Waiting:

@@ -15,10 +15,11 @@ import atexit
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
@@ -108,13 +109,22 @@ class Interpreter:
     """Runs one script."""
 
     def __init__(
-        self, answer: Answer, functions: Mapping[str, str], limits: ScriptLimits, started: datetime, seed: str
+        self,
+        answer: Answer,
+        functions: Mapping[str, str],
+        limits: ScriptLimits,
+        started: datetime,
+        seed: str,
+        alone: Collection[str] = (),
     ) -> None:
-        """Prepares a script. `functions`: the signatures of the functions that it calls, by their names."""
+        """Prepares a script. `functions`: the signatures of the functions that it calls, by their names.
+
+        `alone`: the functions that never run beside other calls.
+        """
         self.printed = Printed()
         self.made = 0
         self._answer, self._functions, self._limits = answer, functions, limits
-        self._started, self._seed = started, seed
+        self._started, self._seed, self._alone = started, seed, frozenset(alone)
         self._is_sequential = False
         self._open: dict[int, ScriptCall] = {}  # calls that the script made and that are not answered, by their id
 
@@ -205,18 +215,25 @@ class Interpreter:
         return ScriptCall(self.made, at.function_name.removeprefix(_AT_ONCE), at.args, at.kwargs)
 
     async def _answer_calls(self, at: FutureSnapshot) -> dict[int, Any]:
-        """Makes all calls that the script waits for, beside each other."""
-        pending = sorted(at.pending_call_ids)
-        if len(pending) == 1:
-            return {pending[0]: await self._settle(self._open.pop(pending[0]))}
-        tasks = [asyncio.ensure_future(self._settle(self._open.pop(one))) for one in pending]
+        """Makes all calls that the script waits for, in order; beside each other where the tools allow it."""
+        answers: dict[int, Any] = {}
+        calls = [(one, self._open.pop(one)) for one in sorted(at.pending_call_ids)]
+        for is_alone, group in groupby(calls, lambda one: one[1].function in self._alone):
+            together = list(group)
+            for batch in [[one] for one in together] if is_alone else [together]:
+                answers |= zip((key for key, _ in batch), await self._settle_together(batch), strict=True)
+        return answers
+
+    async def _settle_together(self, calls: list[tuple[int, ScriptCall]]) -> list[Any]:
+        if len(calls) == 1:
+            return [await self._settle(calls[0][1])]
+        tasks = [asyncio.ensure_future(self._settle(call)) for _, call in calls]
         try:
-            answers = await asyncio.gather(*tasks)
+            return await asyncio.gather(*tasks)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        return dict(zip(pending, answers, strict=True))
 
     async def _settle(self, call: ScriptCall) -> Any:
         if call.number > self._limits.calls:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
@@ -19,6 +20,7 @@ from forge.core.plain_values import is_flat
 from forge.core.result import ToolResult
 
 MOST_WAITING = 1_000  # scripts in memory, the oldest out
+LONGEST = 4_000  # characters of a call that are kept as they are
 
 
 KeptCall = str | tuple[str, dict[str, Any]]
@@ -37,7 +39,7 @@ class Journal:
         if number not in self.results:
             return None
         call, result = self.results[number]
-        if _write_call(call) != _describe(name, arguments):
+        if _shorten(_write_call(call)) != _shorten(_describe(name, arguments)):
             raise ToolError(
                 f"call {number} of the script is {name}, and was another one before the script waited",
                 ErrorKind.SYSTEM,
@@ -46,7 +48,9 @@ class Journal:
         return result
 
     def keep(self, number: int, name: str, arguments: Mapping[str, Any], result: ToolResult) -> None:
-        call = (name, dict(arguments)) if is_flat(arguments) else _describe(name, arguments)
+        """Keeps a call and its result. Of long arguments only a digest is kept: a script may make many such calls."""
+        is_short = is_flat(arguments) and sum(len(one) for one in arguments.values() if isinstance(one, str)) <= LONGEST
+        call = (name, dict(arguments)) if is_short else _shorten(_describe(name, arguments))
         self.results[number] = (call, result)
 
     def written(self) -> list[tuple[int, str, ToolResult]]:
@@ -78,6 +82,10 @@ class MemoryJournals:
 
 journal_store: ContextVar[JournalStore | None] = ContextVar("journal_store", default=None)
 """Keeps journals instead of this process's memory while it is set: in stored runs they are rows."""
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 2 * LONGEST else f"{text[:LONGEST]}… sha256:{sha256(text.encode()).hexdigest()}"
 
 
 def _write_call(call: KeptCall) -> str:

@@ -54,10 +54,11 @@ class ScriptOrigins:
             if not labels:
                 continue
             for leaf in _find_leaves(value):
-                if leaf not in self._noted:
-                    self._noted.add(leaf)
+                kept = leaf[:LONGEST]
+                if kept not in self._noted:
+                    self._noted.add(kept)
                     how = CHOSEN if leaf in self._constants else COMPUTED
-                    provenance.note(f"{how}{leaf[:LONGEST]}", labels)
+                    provenance.note(f"{how}{kept}", labels)
 
     def _find_labels(self, function: str, name: str, place: int) -> tuple[Label, ...]:
         """Returns the labels of the results that an argument can be computed from."""
