@@ -308,7 +308,7 @@ async def test_a_forked_and_a_resumed_session_have_the_labels(tmp_path):
         )
         first, clean = store.open("first"), store.open("clean")
         for session, prompt in ((first, "Read my mail."), (clean, "Hello.")):
-            await agent.run(prompt, history=Conversation(session.messages, lambda said, s=session: s.append(*said)))
+            session.append(*(await agent.run(prompt)).messages)
         for name, is_asked in (("first", True), ("clean", False)):
             for session in (store.open(name), store.fork(name, f"{name}-2"), _copy(store, name)):
                 after = Agent(Scripted(TO_EVE, "done"), tools=[read_mail, send], policy=rules("allow *"))
