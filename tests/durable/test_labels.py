@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
 from forge.core.label import Label
@@ -85,3 +87,30 @@ async def test_without_untrusted_text_nobody_is_asked(sqlite: str, tmp_path: Pat
         await begun(worker)
         assert (await ended(worker)).status == "finished"
         assert told(worker) == [f"sent to {EVIL}"]
+
+
+@tool(runs_on="gpu", permissions={"network"}, target="to")
+def send_there(to: str) -> str:
+    """Send a mail from another machine."""
+    return f"sent to {to}"
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+async def test_a_call_on_another_worker_is_judged_with_the_labels_of_its_run(
+    sqlite: str, tmp_path: Path, is_read: bool
+) -> None:
+    def agent() -> Agent:
+        calls = [*([ToolCall("read_mail", {}, "r1")] if is_read else []), ToolCall("send_there", {"to": EVIL}, "s1")]
+        return Agent(script(*calls, "done"), tools=[read_mail, send_there], policy=rules("allow *"))
+
+    async with working(sqlite, agent(), tmp_path) as worker:
+        await begun(worker)
+        child = (await rested(worker)).waits[0].detail["run"]
+    async with working(sqlite, agent(), tmp_path, offers=["gpu"]) as worker:
+        run = await rested(worker, child)
+        if is_read:
+            assert run.waits[0].kind == "approval"
+            (asked,) = worker.store.questions(child)
+            assert EVIL in asked.request["traces"][0]["quote"]
+        else:
+            assert run.status == "finished"

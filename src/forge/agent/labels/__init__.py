@@ -74,6 +74,18 @@ def follow_labels(executor: ToolExecutor, messages: Sequence[Message]) -> Iterat
             parent.note_agent(history.provenance.own_labels)
 
 
+def export_context(provenance: Provenance | None) -> tuple[Message, ...]:
+    """Returns messages from which another process learns what a run has read, and what the person said.
+
+    Empty where nothing has a label.
+    """
+    if provenance is None or not provenance.labels:
+        return ()
+    said, read = provenance.list_texts()
+    words = (Message("system", one.text) for one in said)
+    return (*words, *(Message("system", one.text, extra={LABELS: [*map(list, one.labels)]}) for one in read))
+
+
 def collect_labels(messages: Iterable[Message]) -> tuple[Label, ...]:
     """Returns the labels of everything in a history: an agent that read it may repeat it."""
     return merge_labels(*(read_labels(message.extra.get(LABELS)) for message in messages))

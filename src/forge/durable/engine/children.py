@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import replace
 from hashlib import sha256
 
-from forge.agent.labels import LABELS, collect_labels
+from forge.agent.labels import LABELS, collect_labels, export_context
 from forge.agent.subagent import Order, make_report
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
@@ -53,7 +53,7 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
             new,
             queue=offer_queue(offer),
             prompt=f"{call.name} on {offer}",
-            messages=(Message("assistant", tool_calls=(call,)),),
+            messages=(*export_context(current_provenance.get()), Message("assistant", tool_calls=(call,))),
             scope={**new.scope, ONLY: True, "message_id": scope.message_id},
         )
         run = await _start_run(attempt, wanted)

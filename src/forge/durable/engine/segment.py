@@ -14,6 +14,7 @@ from uuid import uuid4
 from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
 from forge.agent.inbox import SENT
+from forge.agent.labels import follow_labels
 from forge.agent.limits import Limits, Spent
 from forge.agent.loop import find_waiting
 from forge.agent.output import Structured
@@ -258,7 +259,11 @@ class SegmentRun:
     async def _one_call(self, executor: RecordedExecutor) -> Outcome:
         """Runs only the delegated call; its result is the run's."""
         call = unanswered_calls(self.conversation.messages)[0]
-        (result,) = await executor.execute_all([call], self.scope.in_turn(str(self.run.scope.get("message_id", ""))))
+        scope = self.scope.in_turn(str(self.run.scope.get("message_id", "")))
+        with follow_labels(executor, self.conversation.messages) as labels:
+            if labels is not None:
+                labels.follow(self.conversation.messages)  # what the run has read that makes the call
+            (result,) = await executor.execute_all([call], scope)
         if find_waiting(result) is not None:
             return self.make_outcome("waiting", executor.waits)
         ended = RunResult(text=result.for_llm, reason="answer", turns=0, calls=1, messages=[])

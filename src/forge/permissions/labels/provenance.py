@@ -263,6 +263,10 @@ class Provenance:
         if self.parent is not None:
             yield from self.parent._texts(name)
 
+    def list_texts(self) -> tuple[list[ReadText], list[ReadText]]:
+        """Returns the words of the person and the results with labels, with those of the parent."""
+        return [*self._texts("words")], [*self._texts("read")]
+
     def _free_memory(self) -> None:
         left = MOST_FOLDED
         for text in (*reversed(self.words), *reversed(self.read), *reversed(self.trusted)):
