@@ -169,7 +169,8 @@ def test_a_tool_that_runs_alone_does_so_in_a_script() -> None:
         """Change something; nothing else may run meanwhile."""
         inside.append(name)
         await asyncio.sleep(0)
-        found, _ = list(inside), inside.remove(name)
+        found = list(inside)
+        inside.remove(name)
         return found
 
     code = "import asyncio\nawait asyncio.gather(change('a'), change('b'), change('c'))"
