@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 from forge.agent.agent import Agent
@@ -30,8 +31,18 @@ def _line(file: str, *words: object) -> None:
         stream.write(" ".join(map(str, words)) + "\n")
 
 
+def _is_held(file: str, number: int) -> bool:
+    """`Fleet.hold` says which calls wait."""
+    try:
+        return Path(f"{file}.held").read_text() in ("all", str(number))
+    except FileNotFoundError:
+        return False
+
+
 async def _work(name: str, number: int, seconds: float, file: str) -> str:
     _line(file, name, number, os.getpid())
+    while _is_held(file, number):  # noqa: ASYNC110 - another process releases it
+        await asyncio.sleep(0.02)
     await asyncio.sleep(seconds)
     _line(file, name, number, os.getpid(), "done")
     return f"{number} noted"

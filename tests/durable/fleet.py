@@ -105,6 +105,14 @@ class Fleet:
         self.starter.start(run)
         return run.id
 
+    def hold(self, number: int | None = None) -> None:
+        """From now on the calls with this number, or all calls, begin and then wait for `release`: what the test does
+        meanwhile happens in time, however slow the machine is."""
+        Path(f"{self.file}.held").write_text("all" if number is None else str(number))
+
+    def release(self) -> None:
+        Path(f"{self.file}.held").unlink()
+
     def lines(self) -> list[list[str]]:
         return [line.split() for line in self.file.read_text().splitlines()]
 

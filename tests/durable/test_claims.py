@@ -14,7 +14,7 @@ from forge.durable.engine.claims import LOST, Claims, _query, find_next
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
-from tests.durable.fleet import Fleet, fleet_of
+from tests.durable.fleet import Fleet, fleet_of, until
 from tests.durable.test_queues import most_at_work
 
 
@@ -121,8 +121,11 @@ def test_three_workers_never_give_one_tenant_more_while_its_urgent_runs_come(dat
 def test_a_worker_of_several_queues_has_no_more_at_work_than_it_may(sqlite: str, tmp_path: Path) -> None:
     queues = ["default", "night", "day"]
     with fleet_of(sqlite, tmp_path) as fleet:
-        names = [fleet.submit(f"{one}{n}", calls=1, seconds=0.3, queue=one) for one in queues for n in range(3)]
+        fleet.hold()
+        names = [fleet.submit(f"{one}{n}", calls=1, seconds=0.1, queue=one) for one in queues for n in range(3)]
         fleet.worker(queues=queues, concurrency=2)
+        until(lambda: len(fleet.lines()) >= 2, "two at once")
+        fleet.release()
         fleet.over(*names)
         assert most_at_work(fleet) == 2
 
@@ -140,8 +143,11 @@ asyncio.run(_worker_process.main(sys.argv[1], json.loads(sys.argv[2])))
 
 def test_no_thread_claims_before_the_limit_of_the_worker_holds(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
-        names = [fleet.submit(f"r{n}", calls=1, seconds=0.3) for n in range(4)]
+        fleet.hold()
+        names = [fleet.submit(f"r{n}", calls=1, seconds=0.1) for n in range(4)]
         fleet.worker(program=("-c", _HELD_UP), concurrency=2)
+        until(lambda: len(fleet.lines()) >= 2, "two at once")
+        fleet.release()
         fleet.over(*names)
         assert most_at_work(fleet) == 2
 

@@ -16,9 +16,11 @@ QUICK = {"every": 0.3, "silent": 3.0}  # seconds; ten times as fast as in earnes
 def test_a_run_goes_on_elsewhere_when_its_worker_is_killed(shared_first: str, tmp_path: Path) -> None:
     with fleet_of(shared_first, tmp_path) as fleet:
         workers = {one.pid: one for one in (fleet.worker(**QUICK), fleet.worker(**QUICK))}
-        fleet.submit("r", tool="look", calls=4, seconds=0.3)
+        fleet.hold(2)
+        fleet.submit("r", tool="look", calls=4)
         until(lambda: len(fleet.begun("r")) >= 2, "the second call")
         workers.pop(fleet.begun("r")[0][1]).signal(signal.SIGKILL)
+        fleet.release()
         (second,) = workers.values()
         (run,) = fleet.over("r")
         assert run.status == "finished"
@@ -34,9 +36,11 @@ def test_a_run_goes_on_elsewhere_when_its_worker_is_killed(shared_first: str, tm
 def test_a_call_that_must_not_be_repeated_is_not_and_the_model_is_told(database: str, tmp_path: Path) -> None:
     with fleet_of(database, tmp_path) as fleet:
         first = fleet.worker(**QUICK)
-        fleet.submit("r", tool="note", calls=3, seconds=0.5)
+        fleet.hold(2)
+        fleet.submit("r", tool="note", calls=3)
         until(lambda: len(fleet.begun("r")) >= 2, "the second call")
         first.signal(signal.SIGKILL)
+        fleet.release()
         fleet.worker(**QUICK)
         (run,) = fleet.over("r")
         assert run.status == "finished"

@@ -17,9 +17,11 @@ QUICK = {"every": 0.3, "silent": 2.0}
 def test_a_paused_worker_that_comes_back_runs_nothing_of_what_was_taken_over(shared_first: str, tmp_path: Path) -> None:
     with fleet_of(shared_first, tmp_path) as fleet:
         paused = fleet.worker(**QUICK)
-        names = [fleet.submit(f"r{number}", tool="note", calls=4, seconds=0.4) for number in range(4)]
+        fleet.hold(2)
+        names = [fleet.submit(f"r{number}", tool="note", calls=4, seconds=0.1) for number in range(4)]
         until(lambda: all(len(fleet.begun(name)) >= 2 for name in names), "all runs to be under way")
         fleet.pause(paused)
+        fleet.release()
         other = fleet.worker(**QUICK)
         until(lambda: all(fleet.begun(name)[-1][1] == other.pid for name in names), "the other to go on")
         paused.signal(signal.SIGCONT)

@@ -32,9 +32,11 @@ from tests.durable.working import begun, ended, script, working
 def test_told_to_leave_it_ends_the_turn_and_another_goes_on(local_first: str, tmp_path: Path) -> None:
     with fleet_of(local_first, tmp_path) as fleet:
         first = fleet.worker()
-        fleet.submit("r", calls=4, seconds=0.3)
+        fleet.hold()
+        fleet.submit("r", calls=4, seconds=0.1)
         until(lambda: len(fleet.begun("r")) >= 1, "the first call")
         first.signal(signal.SIGTERM)
+        fleet.release()
         assert first.last_word() == "drained"
         assert fleet.store.get("r").status == "queued"
         second = fleet.worker()
