@@ -391,7 +391,7 @@ def test_a_program_that_only_calls_plainly_ends():
         "@tool\ndef greet(name: str) -> str:\n    'Greet somebody.'\n    return f'Hello, {name}!'\n"
         "print(to_langchain([greet])[0].invoke({'name': 'Ada'}))\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr) == ("Hello, Ada!\n", "")
 
 
@@ -415,5 +415,5 @@ try:
 except KeyboardInterrupt:
     pass
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=100)
     assert (done.stdout, done.stderr, done.returncode) == ("cancelled\n", "", 0)

@@ -14,7 +14,7 @@ from forge.core.spec import ToolSpec
 from forge.pipeline._step import add_attributes
 
 LONGEST = 86_400.0  # seconds: a day, however much a model asks for
-SPARE = 10.0  # seconds that a tool with a `timeout` of its own has beyond it for cleaning up
+SPARE = 10.0  # seconds that a tool with a deadline of its own has beyond it for cleaning up
 
 
 def limit_time() -> Step:
@@ -34,6 +34,8 @@ async def _await_until_deadline(
 ) -> ToolResult:
     """Awaits a suspended call until its deadline."""
     seconds = ctx.spec.timeout
+    if seconds is not None and getattr(ctx.tool, "keeps_deadline", False):
+        seconds += SPARE
     requested: Any = ctx.arguments.get("timeout")
     if requested is not None and seconds is not None and isinstance(requested, int | float):
         seconds = max(

@@ -173,6 +173,19 @@ def test_time_is_limited_and_all_that_it_started_ends(project):
     assert until(lambda: not found(number))
 
 
+def test_a_script_that_ignores_the_request_to_end_is_killed_and_its_output_kept(project):
+    project.write(
+        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('begun', flush=True)\ntime.sleep(60)"
+    )
+    for seconds in longer(1.0):
+        result = project.call(settings={"sandbox": "off", "timeout": seconds})
+        if "begun" in result.for_llm:
+            break
+    assert result.failure.kind == "timeout"
+    assert f"timed out after {seconds:g} s and was killed" in result.for_llm
+    assert "begun" in result.for_llm
+
+
 async def test_a_cancelled_call_ends_the_program(project):
     number = mark()
     project.write(f"os.execvp('sleep', ['sleep', '{number}'])")

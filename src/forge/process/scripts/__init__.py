@@ -27,7 +27,6 @@ from forge.process.scripts.settings import ScriptSettings
 MOST_OF_ERRORS = 2_000  # characters, the last ones
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
 LONGEST_LINE = 2_000  # characters: JSON in longer lines is reformatted for the model
-SPARE = 0.2  # seconds before the pipeline's deadline, so that the output so far is not lost
 
 
 async def run_script(
@@ -87,7 +86,7 @@ async def _run(
             cwd=confinement.workspace,
             env=env,
             stdin=json.dumps(dict(arguments)).encode(),
-            timeout=None if timeout is None else timeout - min(SPARE, timeout / 10),
+            timeout=timeout,
             capture=Capture(settings.max_output_bytes * 4 // 5, settings.max_output_bytes // 5),
             wants_whole=True,
             on_errors=ctx.output if ctx.activity.listening else None,

@@ -29,6 +29,7 @@ class FileTool(Tool):
     """Asks to execute its file. The subclass runs the file and handles a file that changed."""
 
     checked = True  # Forge built the schema itself
+    keeps_deadline = True  # `run_script` ends the program when its time is up, and returns the output so far
 
     def __init__(
         self, name: str, path: str, described: ScriptDescription, settings: ScriptSettings, origin: str
