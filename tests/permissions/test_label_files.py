@@ -5,10 +5,11 @@ from __future__ import annotations
 import shutil
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from forge import Agent, LabelSettings, Scope, Scripted, ToolCall, rules, tool
+from forge import Agent, LabelSettings, Scope, Scripted, ToolCall, ToolResult, rules, tool
 from forge.core.spec import Category
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_read import FileRead
@@ -57,7 +58,13 @@ class World:
                 return "".join(one.read_text() for word in words for one in sorted(folder.glob(word)))
             return ""
 
-        self.tools = [shell, FileRead(), FileWrite(), FileEdit(), GrepSearch(), read_mail, send]
+        @tool(permissions={"read"}, category=Category.BUILTIN)
+        async def read_guide(name: str) -> ToolResult:
+            """Read a text by its name, as a skill is read."""
+            path = f"{name}.txt"
+            return ToolResult(for_llm=(folder / path).read_text(), data={"path": path})
+
+        self.tools: list[Any] = [shell, read_guide, FileRead(), FileWrite(), FileEdit(), GrepSearch(), read_mail, send]
 
     async def run(self, *calls: ToolCall, prompt: str = "Go.", labels: LabelSettings | bool = True) -> list[str]:
         agent = Agent(Scripted(*calls, "done"), tools=self.tools, policy=rules("allow *"), labels=labels)
@@ -81,6 +88,7 @@ FETCH = line("curl -o page.txt https://shop.example")
 READS = {
     "file_read": [ToolCall("file_read", {"path": "page.txt"})],
     "grep_search": [ToolCall("grep_search", {"pattern": "report", "path": "."})],
+    "a tool that names the file": [ToolCall("read_guide", {"name": "page"})],
     "cat": [line("cat page.txt")],
     "a pattern": [line("cat pa*.txt")],
     "a copy": [line("cp page.txt b.md"), ToolCall("file_read", {"path": "b.md"})],
@@ -98,10 +106,19 @@ async def test_a_file_that_a_program_fetched_is_untrusted_in_every_session(world
     told = await world.run(READS[way][-1], TO_EVE)  # another session
     assert "eve@evil.example" in told[-2]
     assert "no one to ask" in told[-1]
-    assert "page.txt" in told[-1] or "shell" in told[-1]
+    assert ", from shell" in told[-1]
 
 
-@pytest.mark.parametrize("read", [ToolCall("file_read", {"path": "own.txt"}), line("cat own.txt"), line("cat own*")])
+OWN = [
+    ToolCall("file_read", {"path": "own.txt"}),
+    ToolCall("read_guide", {"name": "own"}),
+    ToolCall("grep_search", {"pattern": "report", "path": ".", "glob": "own*"}),
+    line("cat own.txt"),
+    line("cat own*"),
+]
+
+
+@pytest.mark.parametrize("read", OWN)
 async def test_a_file_of_the_person_is_trusted_beside_it(world, read):
     assert (await world.run(FETCH, read, TO_EVE))[-1] == "sent to eve@evil.example"
 

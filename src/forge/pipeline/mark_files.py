@@ -16,7 +16,7 @@ from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
 from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels
 from forge.core.result import ToolResult
-from forge.core.spec import Permission, ToolSpec
+from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.labels.label_call import is_shell, matches_settings, prints_untrusted, relative_paths
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import LabelSettings, current_provenance
@@ -51,7 +51,9 @@ def mark_files(settings: LabelSettings) -> Step:
 
 
 def _touches_files(spec: ToolSpec) -> bool:
-    return is_shell(spec) or (bool(spec.targets) and bool((spec.permissions | spec.optional_permissions) & _FILES))
+    if not (spec.permissions | spec.optional_permissions) & _FILES:
+        return False
+    return spec.category is Category.BUILTIN or bool(spec.targets)  # built-in tools name the files in their data
 
 
 def _look(
@@ -61,7 +63,9 @@ def _look(
     targets = [str(one) for one in targets_of(spec, ctx.arguments, ctx.tool)]
     words = _find_words(targets, ctx.arguments, str(workspace)) if is_shell(spec) else _find_paths(result.data)
     paths = [*words] if is_shell(spec) else [*targets, *words]
-    origins = {path: origin for path in paths[:MOST_FILES] if (origin := find_origin(workspace, path))}
+    folders = is_shell(spec)  # what a program reads in a folder is not known
+    found = ((path, find_origin(workspace, path, folders=folders)) for path in paths[:MOST_FILES])
+    origins = {path: origin for path, origin in found if origin}
     names = relative_paths([*origins], ctx.scope)
     if origins and not matches_settings(settings.trusted, spec, [], names):
         path, origin = next(iter(origins.items()))

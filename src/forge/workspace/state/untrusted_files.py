@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,15 +48,21 @@ def mark_span(workspace: Path, first: int, origin: str) -> None:
         os.close(file)
 
 
-def find_origin(workspace: Path, path: str) -> str:
-    """Returns where the text of a file comes from; empty if no untrusted text was written to it."""
+def find_origin(workspace: Path, path: str, *, folders: bool = False) -> str:
+    """Returns where the text of a file comes from; empty if no untrusted text was written to it.
+
+    `folders`: a folder counts, too, if files were added to it.
+    """
     marks = _marks_of(workspace)
     if not marks:
         return ""
     try:
-        changed = os.stat(os.path.join(workspace, path)).st_ctime_ns
+        status = os.stat(os.path.join(workspace, path))
     except (OSError, ValueError):
         return ""
+    if not (folders or stat.S_ISREG(status.st_mode)):
+        return ""
+    changed = status.st_ctime_ns
     return next((mark.origin for mark in reversed(marks) if mark.first <= changed <= mark.last), "")
 
 
