@@ -117,6 +117,8 @@ class Usage(NamedTuple):
 
     def minus(self, other: Usage) -> Usage:
         """Returns the tokens without those of an earlier count."""
+        if other == _NOTHING_PAID:
+            return self
         return Usage(*(now - before for now, before in zip(self, other, strict=True)))
 
     @property

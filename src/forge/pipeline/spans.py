@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from forge.core.errors import ToolError, Waiting
@@ -74,6 +74,8 @@ class Operation:
 
     def add_reply(self, reply: Message) -> None:
         """Notes the model's answer: its tokens, why it ended, which model answered."""
+        if self._span is None:
+            return
         self.add_usage(reply.usage)
         if reply.finish:
             self.set("gen_ai.response.finish_reasons", (str(reply.finish),))
@@ -121,18 +123,15 @@ def run_operation(
             _measure(operation, time.perf_counter() - began)
 
 
-@contextmanager
-def chat_span(provider: Any) -> Iterator[Operation]:
+def chat_span(provider: Any) -> AbstractContextManager[Operation]:
     """Makes a span around a request to a model, unless its provider does so itself."""
     if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
-        yield Operation()
-        return
+        return nullcontext(Operation())
     label, model = name_model(provider)
     shared = {"gen_ai.provider.name": _PROVIDERS.get(label, label or "forge")}
     if model:
         shared["gen_ai.request.model"] = model
-    with run_operation(CHAT, model, {}, shared=shared, is_request=True) as operation:
-        yield operation
+    return run_operation(CHAT, model, {}, shared=shared, is_request=True)
 
 
 @contextmanager

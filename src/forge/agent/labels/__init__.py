@@ -38,15 +38,17 @@ class LabelHistory:
         self.provenance.end_turn()
 
     def _note(self, message: Message) -> None:
-        labels = read_labels(message.extra.get(LABELS))
+        labels = read_labels(message.extra.get(LABELS)) if message.extra else ()
         if message.attachments and labels:
             self.provenance.note_unread(labels)
+        if message.role == "assistant":
+            for call in message.tool_calls:
+                self._calls[call.id] = call
+            return
         if message.role == "tool":
-            call = self._calls.pop(message.call_id, None)
-            fields = message.extra.get(FIELDS, ())
-            self.provenance.note(message.text, labels, call.arguments if call else "", frozenset(fields))
-        elif message.role == "assistant":
-            self._calls.update((call.id, call) for call in message.tool_calls)
+            answered = self._calls.pop(message.call_id, None)
+            fields = frozenset(message.extra.get(FIELDS, ()))
+            self.provenance.note(message.text, labels, answered.arguments if answered else "", fields)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
             self.provenance.note(message.text, labels)
             self.provenance.hear(str(message.extra.get(SAID, "")))

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from forge.core.arguments.schema_names import NamesByPath
 from forge.core.arguments.spelling import close_names
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.lazy import lazy_pattern
 from forge.core.plain_values import brief, clip_bytes, quote_json
 from forge.core.spec import JsonSchema
 
 MOST_PROBLEMS = 10  # listed in an error
 MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
-_STRING = re.compile(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
+_STRING = lazy_pattern(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
 LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
 _SHOWN_CHOICES = 120  # characters of them in an error

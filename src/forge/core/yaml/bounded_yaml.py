@@ -5,9 +5,8 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from forge.core.yaml import tabs as yaml_tabs
 
@@ -17,8 +16,7 @@ MOST_READ = 8 * 1024 * 1024  # characters that are read again because of tabs
 _PLAIN = (ValueError, RecursionError, OverflowError, UnicodeDecodeError)
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(NamedTuple):
     """The limits of a YAML document."""
 
     levels: int = 20

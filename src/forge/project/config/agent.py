@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from forge.core.lazy import lazy_pattern
 from forge.core.spec import REPAIR_NAMES, Permission
 from forge.project.config.kinds import NOTHING, AsWritten, Choice, Flag, ListOf, Number, Text, WholeNumber
 from forge.project.config.reader import Reader
 from forge.project.config.section import ExactlyOne, PlainSection, Section, key
 
-_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_REFERENCE = lazy_pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 _IDENTITY = Text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", "letters, digits, - _ and dots, at most 64")
 _NO_CONFIG = "a sub-agent's tools use the agent's settings; write the settings under the top-level `tools`"
 
