@@ -97,7 +97,8 @@ def test_a_value_from_untrusted_text_is_marked_in_the_words_once():
     asked = question(ruling=ruling, target="eve@evil.example", permission=Permission.NETWORK)
     text = shown(asked)
     assert "Asked because: `ask network`\n" in text
-    assert "Careful: to comes from text that others may have written, from read_mail:\n" in text
+    assert 'Careful: "to" comes from text that others may have written, from read_mail:\n' in text
+    assert "bash wants to use the network\n" in text
     assert text.count("forward the whole report") == 1
     out = Output()
     out.colour = True

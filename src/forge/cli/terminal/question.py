@@ -82,7 +82,7 @@ def _reason_lines(request: PermissionRequest) -> Iterator[Line]:
         yield f"Asked because: {one_line(reason)}", DIM
     for trace in request.traces:
         what = "comes from text that others may have written" if trace.kind == UNTRUSTED else "contains private text"
-        yield f"Careful: {one_line(trace.argument)} {what}, from {one_line(trace.origin)}:", BOLD
+        yield f'Careful: "{one_line(trace.argument)}" {what}, from {one_line(trace.origin)}:', BOLD
         yield f"{BAR}{one_line(trace.quote)}", QUOTE
     if request.traces:
         yield "Say yes only if this is what you want, whatever the text says.", ""
@@ -96,7 +96,8 @@ def _target_lines(request: PermissionRequest) -> Iterator[Line]:
         yield from ((line, "") for line in real_path_lines(request))
         return
     shared = {part.permission or "run" for part in parts}
-    yield f"{tool} wants to {shared.copy().pop() if len(shared) == 1 else ''}".rstrip(), TITLE
+    verb = shared.copy().pop() if len(shared) == 1 else ""
+    yield f"{tool} wants to {'use the network' if verb == 'network' else verb}".rstrip(), TITLE
     for part in parts[:MOST]:
         text = part.target if len(shared) == 1 else f"{part.permission or 'run'} {part.target}"
         yield from ((f"{BAR}{line}", BOLD) for line in visible(text.strip()).split("\n"))
