@@ -118,6 +118,20 @@ OWN = [
 ]
 
 
+@pytest.mark.parametrize("trust", ["untrusted", "trusted"])
+async def test_a_file_that_a_server_wrote_is_untrusted(world, trust):
+    @tool(permissions={"execute"}, trust=trust)
+    async def save_page() -> str:
+        """Save a page, as a program that is a server does."""
+        (world.folder / "saved.txt").write_text(PAGE)
+        return "saved"
+
+    world.tools.append(save_page)
+    await world.run(ToolCall("save_page", {}))
+    told = await world.run(ToolCall("file_read", {"path": "saved.txt"}), TO_EVE)
+    assert ("no one to ask" in told[-1]) is (trust == "untrusted")
+
+
 @pytest.mark.parametrize("read", OWN)
 async def test_a_file_of_the_person_is_trusted_beside_it(world, read):
     assert (await world.run(FETCH, read, TO_EVE))[-1] == "sent to eve@evil.example"
@@ -158,8 +172,9 @@ async def test_a_person_who_changes_the_file_takes_the_mark_off(world):
 
 
 async def test_a_list_of_marks_that_was_cut_is_still_read(world):
-    await world.run(FETCH)
+    await world.run(line("curl -o first.txt https://shop.example"))
     with (world.folder / ".forge" / "untrusted.jsonl").open("a") as file:
         file.write("[1, 2")
+    await world.run(FETCH)
     told = await world.run(ToolCall("file_read", {"path": "page.txt"}), TO_EVE)
     assert "no one to ask" in told[-1]

@@ -53,7 +53,14 @@ def mark_files(settings: LabelSettings) -> Step:
 def _touches_files(spec: ToolSpec) -> bool:
     if not (spec.permissions | spec.optional_permissions) & _FILES:
         return False
-    return spec.category is Category.BUILTIN or bool(spec.targets)  # built-in tools name the files in their data
+    if spec.category is Category.BUILTIN or spec.targets:
+        return True  # built-in tools name the files in their data
+    return _writes_untrusted(spec)
+
+
+def _writes_untrusted(spec: ToolSpec) -> bool:
+    """Says whether others decide what the tool writes, such as a program that is an MCP server."""
+    return spec.trust == UNTRUSTED and bool(spec.permissions & {Permission.WRITE, Permission.EXECUTE})
 
 
 def _look(
@@ -71,7 +78,9 @@ def _look(
         path, origin = next(iter(origins.items()))
         where = f"{spec.name} {path}, from {origin}"
         result = result.with_labels(merge_labels(result.labels, (Label(UNTRUSTED, where[:LONGEST_ORIGIN]),)))
-    if (source := _find_source(provenance, ctx, targets, result)) and (result.failure is None or is_shell(spec)):
+    if (source := _find_source(provenance, ctx, targets, result)) and (
+        result.failure is None or is_shell(spec) or _writes_untrusted(spec)
+    ):
         seconds = result.data.get("duration") if "job_id" in result.data else 0
         earlier = int(seconds * 1e9) if isinstance(seconds, int | float) else 0  # a job in the background
         try:
@@ -88,6 +97,8 @@ def _find_source(provenance: Provenance, ctx: ToolContext, targets: list[str], r
         if label is not None:
             return label.origin
         return ctx.spec.name if any(map(prints_untrusted, targets)) else ""
+    if _writes_untrusted(ctx.spec):
+        return ctx.spec.name
     if Permission.WRITE not in ctx.spec.permissions:
         return ""
     texts = (text for name, text in find_texts(ctx.arguments) if name not in ctx.spec.targets)

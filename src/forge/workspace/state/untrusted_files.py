@@ -31,13 +31,14 @@ class Mark(NamedTuple):
     origin: str
 
 
-_read: dict[str, tuple[tuple[int, int], list[Mark]]] = {}  # by file: its stamp, and its marks
+_read: dict[str, tuple[tuple[int, int], list[Mark]]] = {}  # by file: its number and size, and its marks
 _elsewhere: dict[str, str] = {}  # by workspace: the file, where `.forge` cannot be written
 
 
 def mark_span(workspace: Path, first: int, origin: str) -> None:
     """Marks all files that were changed since `first`, a time of `time.time_ns`."""
-    line = json.dumps([first - SLACK, time.time_ns(), origin[:LONGEST_ORIGIN]]) + "\n"
+    mark = json.dumps([first - SLACK, time.time_ns(), origin[:LONGEST_ORIGIN]])
+    line = f"\n{mark}\n"  # on a line of its own, also after one that was cut
     path = state_directory(workspace) / FILE
     if path.parent != workspace / NAME:
         _elsewhere[str(workspace)] = str(path)
@@ -72,19 +73,23 @@ def _marks_of(workspace: Path) -> list[Mark]:
         status = os.stat(path)
     except (OSError, ValueError):
         return []
-    stamp = status.st_mtime_ns, status.st_size
+    stamp = status.st_ino, status.st_size
     known = _read.get(path)
     if known is None or known[0] != stamp:
+        is_longer = known is not None and known[0][0] == stamp[0] and known[0][1] < stamp[1]
+        start, before = (known[0][1], known[1]) if known is not None and is_longer else (0, [])
         if len(_read) > 100:
             _read.clear()
-        known = _read[path] = (stamp, list(_load(path))[-MOST:])
+        known = _read[path] = (stamp, [*before, *_load(path, start, stamp[1])][-MOST:])
     return known[1]
 
 
-def _load(path: str) -> Iterator[Mark]:
+def _load(path: str, start: int, end: int) -> Iterator[Mark]:
+    """Reads the marks in a part of the file: it only grows, and by whole lines."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.readlines()
+        with open(path, "rb") as file:
+            file.seek(start)
+            lines = file.read(end - start).splitlines()
     except OSError:
         return
     for line in lines:
