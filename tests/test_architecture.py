@@ -88,5 +88,5 @@ def _python(*arguments: str) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1])},
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
     )

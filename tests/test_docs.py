@@ -62,7 +62,7 @@ def blocks(page: str | Path) -> list[Block]:
 def told(page: str) -> Any:
     """A page that starts programs takes seconds."""
     starts = any(block.language == "sh" for block in blocks(page))
-    return pytest.param(page, marks=[pytest.mark.slow, pytest.mark.timeout(180)]) if starts else page
+    return pytest.param(page, marks=[pytest.mark.slow, pytest.mark.timeout(400)]) if starts else page
 
 
 @pytest.mark.parametrize("page", [told(page) for page in TOLD])
@@ -127,7 +127,7 @@ class Telling:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=50,
+            timeout=150,
         )
         expected = re.search(r"# exit code (\d+)", text)
         assert done.returncode == (int(expected[1]) if expected else 0), done.stdout

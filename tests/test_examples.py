@@ -26,7 +26,7 @@ EXPECTED = {
 
 
 def run(*command: str) -> str:
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=150, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -70,7 +70,7 @@ def run_pytest(folder: Path, content: str, *options: str) -> tuple[int, str]:
         env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     return done.returncode, done.stdout
 
@@ -141,7 +141,7 @@ PROGRAMS = {
 def test_a_program_that_starts_at_once_does_the_same(monkeypatch, words, settings):
     monkeypatch.setattr(quick, "is_quick", True)
     usual, warm = (
-        run([sys.executable, *words], capture_output=True, text=True, timeout=60, **settings)
+        run([sys.executable, *words], capture_output=True, text=True, timeout=150, **settings)
         for run in (subprocess.run, programs.run)
     )
     assert warm.returncode == usual.returncode

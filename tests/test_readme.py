@@ -22,7 +22,7 @@ def blocks(language: str) -> list[str]:
 
 def run(*command: str, **environment: str) -> str:
     done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=60, cwd=ROOT, env=os.environ | environment
+        [sys.executable, *command], capture_output=True, text=True, timeout=150, cwd=ROOT, env=os.environ | environment
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -75,7 +75,7 @@ def test_the_commands_of_the_quick_start_work_in_this_order(tmp_path):
             continue
         assert words[0] == "forge"
         done = subprocess.run(
-            [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-m", *words], cwd=folder, env=environment, capture_output=True, text=True, timeout=150
         )
         outputs.append(done.stdout)
         assert done.returncode == 0 or words[1] == "doctor", f"{line}: {done.stdout}{done.stderr}"

@@ -383,7 +383,7 @@ for number in range(200):
 
 
 def finished(process):
-    output, errors = process.communicate(timeout=50)
+    output, errors = process.communicate(timeout=150)
     assert process.returncode == 0, errors
     return output
 
@@ -443,7 +443,7 @@ while True:
             if last >= 40:
                 break
         victim.send_signal(signal.SIGKILL)
-        rest, _ = victim.communicate(timeout=60)
+        rest, _ = victim.communicate(timeout=150)
         last = max([last, *map(int, rest.split("\n")[:-1])])
         told += last + 1
         saved = again(path)

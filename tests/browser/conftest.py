@@ -139,7 +139,7 @@ class Console:
     def stop(self) -> None:
         self.process.send_signal(signal.SIGTERM)
         try:
-            _, errors = self.process.communicate(timeout=60)
+            _, errors = self.process.communicate(timeout=150)
         except subprocess.TimeoutExpired:
             self.process.kill()
             _, errors = self.process.communicate()

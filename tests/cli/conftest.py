@@ -105,7 +105,7 @@ def there(workspace: Path) -> Any:
             capture_output=True,
             cwd=workspace,
             env=environment(**changes),
-            timeout=50,
+            timeout=150,
         )
         return Ended(done.returncode, done.stdout.decode(), done.stderr.decode())
 

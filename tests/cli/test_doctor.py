@@ -161,7 +161,7 @@ def test_it_works_where_the_current_directory_is_gone(tmp_path_factory):
     begin = "import os, sys; os.rmdir(os.getcwd()); from forge.cli import perform; "
     script = f"{begin}sys.exit(perform(['doctor', '--json']))"
     done = subprocess.run(
-        [sys.executable, "-P", "-c", script], cwd=gone, env=environment(), capture_output=True, text=True, timeout=50
+        [sys.executable, "-P", "-c", script], cwd=gone, env=environment(), capture_output=True, text=True, timeout=150
     )
     assert done.returncode == 1
     assert '"workspace", "status": "broken"' in done.stdout

@@ -22,7 +22,7 @@ def test_ctrl_c_ends_a_stream_without_a_traceback(workspace):
     process.stdin.flush()
     assert b'"for_llm": "1"' in process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=150)
     assert process.returncode == 130
     assert err.strip() == b""
 
@@ -35,7 +35,7 @@ def test_answers_are_there_before_the_next_line_is_sent(workspace):
         process.stdin.write(b'{"name": "math_calculate", "arguments": {"expression": "%d"}}\n' % number)
         process.stdin.flush()
         assert b'"for_llm": "%d"' % number in process.stdout.readline()
-    process.communicate(timeout=60)
+    process.communicate(timeout=150)
     assert process.returncode == 0
 
 
@@ -52,7 +52,7 @@ def test_a_reader_that_leaves_is_no_traceback(workspace):
         pass
     assert process.stderr is not None
     err = process.stderr.read()
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=150) == 1
     process.stderr.close()
     assert err == b""
 
@@ -164,7 +164,7 @@ def test_every_command_starts_in_a_process_of_its_own(workspace, name):
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith(f"Usage: forge {name}")

@@ -70,7 +70,7 @@ def test_the_tests_of_a_template_pass(here: Any, workspace: Path, template: str)
     assert "forge.testing" in (workspace / "tests" / "test_word_count.py").read_text()
     done = programs.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:randomly"],
-        cwd=workspace, env=environment(PYTEST_ADDOPTS=None), capture_output=True, text=True, timeout=50,
+        cwd=workspace, env=environment(PYTEST_ADDOPTS=None), capture_output=True, text=True, timeout=150,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout

@@ -39,7 +39,7 @@ def read_only(here: Any, workspace: Path, tmp_path_factory: pytest.TempPathFacto
         line = f"mount --bind {place} {place} && mount -o remount,ro,bind {place} && cd {place} && echo mounted >&2"
         line += f" && exec {shlex.quote(sys.executable)} -m forge {words}"
         done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", line], capture_output=True, env=environment(), timeout=50, text=True
+            ["unshare", "--mount", "sh", "-c", line], capture_output=True, env=environment(), timeout=150, text=True
         )
         if "mounted" not in done.stderr:
             pytest.skip("nothing can be mounted here")

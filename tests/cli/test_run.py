@@ -249,7 +249,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly(workspace, there):
         process = start(workspace, "run", "go", *flags, "--model", script(workspace, *many, "end " * 50_000))
         assert process.stdout is not None
         process.stdout.close()
-        _, err = process.communicate(timeout=30)
+        _, err = process.communicate(timeout=150)
         assert process.returncode == 1
         assert b"Traceback" not in err
         assert b"should not happen" not in err
@@ -322,7 +322,7 @@ async def interrupted(workspace: Path, *flags: str) -> tuple[int, str, str]:
             del os.environ["OPENAI_BASE_URL"]
         await reached.wait()
         process.send_signal(signal.SIGINT)
-        out, err = await asyncio.to_thread(process.communicate, timeout=30)
+        out, err = await asyncio.to_thread(process.communicate, timeout=150)
         return process.returncode, out.decode(), err.decode()
 
 
@@ -385,7 +385,7 @@ def test_ctrl_c_twice_ends_even_what_does_not_want_to_end(workspace, flags):
         while process.stderr.readline() != b"asked\n":
             pass
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=150)
     assert process.returncode == 130
     assert b"Traceback" not in err
     if flags:

@@ -24,9 +24,9 @@ from tests.cli.test_terminal import ASKED, talk
 pytest.importorskip("dbos")
 from forge.durable.store.heartbeats import SILENT
 
-pytestmark = pytest.mark.timeout(150)
+pytestmark = pytest.mark.timeout(400)
 
-PATIENCE = 60.0  # seconds; the machine may be busy
+PATIENCE = 120.0  # seconds; the machine may be busy
 SUM = call("math_calculate", "Let me see. ", expression="6 * 7")
 QUESTION = call("ask_question", question="Which one?", suggestions=["a", "b"])
 SECRET = "hunter2-hunter2"

@@ -220,7 +220,7 @@ def test_an_input_that_is_no_pipe_works_too(tmp_path):
         env=environment(),
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        timeout=20,
+        timeout=150,
     )
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
 
@@ -318,7 +318,7 @@ def test_the_official_inspector(tmp_path):
     inspector = [str(shutil.which("mcp-inspector")), "--cli", *serve("--workspace", str(tmp_path), "--no-audit")]
     environment_ = {**os.environ, "PYTHONPATH": SOURCES}
     question = ["--method", "tools/call", "--tool-name", "math_calculate", "--tool-arg", "expression=6*7"]
-    found = subprocess.run([*inspector, *question], env=environment_, capture_output=True, timeout=50, check=True)
+    found = subprocess.run([*inspector, *question], env=environment_, capture_output=True, timeout=150, check=True)
     assert json.loads(found.stdout)["structuredContent"] == {"result": 42}
 
 

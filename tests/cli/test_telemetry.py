@@ -17,7 +17,7 @@ from tests.cli.scripts import call, script
 def run(workspace: Path, **variables: Any) -> tuple[int, str, str]:
     model = script(workspace, call("math_calculate", expression="6*7"), "42")
     process = start(workspace, "run", "What is six times seven?", "--model", model, "--quiet", **variables)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=150)
     return process.returncode, out.decode(), err.decode()
 
 

@@ -89,7 +89,7 @@ from forge.cli import perform as run
 assert run(["tool", "list", "--json"]) == 0
 print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
 """
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=150)
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
 
 
@@ -105,7 +105,7 @@ import logging
 logging.getLogger("forge.somewhere").error("gone %s", "wrong")
 logging.getLogger("forge.somewhere").error("gone %s", "wrong")
 """
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=150)
     assert (done.returncode, done.stderr) == (0, "forge: gone wrong\n")
 
 
@@ -116,7 +116,7 @@ assert run(["tool", "list", "--json", "--debug"]) == 0
 from forge.core.lazy import LazyLog
 LazyLog("forge.somewhere").warning("only %s", "a warning")
 """
-    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=50)
+    done = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True, timeout=150)
     assert done.returncode == 0
     assert done.stderr.endswith("ms forge.somewhere: only a warning\n")
 

@@ -37,7 +37,7 @@ def test_it_writes_a_tool_and_a_test_that_passes(new, workspace, lang, script):
         env=environment(PYTEST_ADDOPTS=None),
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
     )
     assert run.returncode == 0, run.stdout + run.stderr
     assert "2 passed" in run.stdout or (lang == "ts" and "1 passed, 1 skipped" in run.stdout)

@@ -40,7 +40,7 @@ def processes(code: str, place: Path, number: int = 2) -> tuple[WorkerProcesses,
 
 
 async def until_here(place: Path, number: int) -> None:
-    async with asyncio.timeout(50):
+    async with asyncio.timeout(150):
         while len(list(place.glob("here-*"))) < number:  # noqa: ASYNC110 - other processes make them
             await asyncio.sleep(0.02)
 

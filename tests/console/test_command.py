@@ -68,7 +68,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
         _, errors = console.communicate()
     assert "Traceback" not in errors
     gone = start(tmp_path, environment, "--url")
-    _, errors = gone.communicate(timeout=30)
+    _, errors = gone.communicate(timeout=150)
     assert gone.returncode != 0
     assert "no console is running" in errors
 

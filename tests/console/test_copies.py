@@ -27,7 +27,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def said(command: list[str], folder: Path) -> str:
     ended = programs.run(
-        command, cwd=folder, env=environment(folder), text=True, capture_output=True, timeout=60, check=True
+        command, cwd=folder, env=environment(folder), text=True, capture_output=True, timeout=150, check=True
     )
     return ended.stdout
 

@@ -139,7 +139,7 @@ def python(program: str, *arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def ends(program: subprocess.Popen[str], seconds: float = 60.0) -> tuple[int, str, str]:
+def ends(program: subprocess.Popen[str], seconds: float = 150.0) -> tuple[int, str, str]:
     """Exit code, output and errors of a program that must end by itself."""
     try:
         output, errors = program.communicate(timeout=seconds)

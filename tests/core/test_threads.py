@@ -36,7 +36,7 @@ print(asyncio.run(threads.in_thread(lambda: "parent again")))
 
 
 def test_a_forked_child_does_not_wait_for_the_idle_threads_of_its_parent() -> None:
-    ran = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run([sys.executable, "-c", FORKING], capture_output=True, text=True, timeout=150, check=True)
     assert ran.stdout.splitlines() == ["parent 1", "['child', 'child again']", "parent again"]
 
 

@@ -20,7 +20,7 @@ from forge.durable.store.rows import NewRun, RunInfo
 from tests import programs
 
 PROCESS = Path(__file__).with_name("_worker_process.py")
-PATIENCE = 60.0  # seconds; the machine may be busy
+PATIENCE = 120.0  # seconds; the machine may be busy
 
 
 class Process:

@@ -24,7 +24,7 @@ from forge.permissions.policy import rules
 from forge.workspace.state import state_directory
 from forge.workspace.state.store import StoreError
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 REQUEST = {"tool": "write", "arguments": {"path": "a"}, "parts": [["write", "a"]], "editable": True, "remember": "r"}
 
 
@@ -440,7 +440,7 @@ def note(name: str) -> str:
 NOTED: list[str] = []
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 async def test_a_run_is_followed_to_its_question_answered_and_followed_to_its_end(database, tmp_path):
     NOTED.clear()
     calls: list[Any] = [[ToolCall("note", {"name": "a"}, "c1"), ToolCall("note", {"name": "b"}, "c2")], "All noted."]

@@ -24,7 +24,7 @@ WHERE, THERE = "10.231.77.1", "10.231.77.2"  # this machine, and the one in the 
 
 
 def _ip(*arguments: str) -> None:
-    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=20)
+    subprocess.run(["ip", *arguments], check=True, capture_output=True, timeout=150)
 
 
 @contextmanager
@@ -43,7 +43,7 @@ def machine() -> Iterator[tuple[str, str]]:
         yield name, near
     finally:
         for command in (["link", "delete", near], ["netns", "delete", name]):
-            subprocess.run(["ip", *command], check=False, capture_output=True, timeout=20)
+            subprocess.run(["ip", *command], check=False, capture_output=True, timeout=150)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ WORKER = Path(__file__).with_name("_killed.py")
 
 def worked(database: str, place: Path, *arguments: str) -> int:
     command = [sys.executable, str(WORKER), database, arguments[0], str(place), *arguments[1:]]
-    return programs.run(command, timeout=60, check=False).returncode
+    return programs.run(command, timeout=150, check=False).returncode
 
 
 def run_of(database: str, place: Path, *deaths: str, prompt: str = "go") -> tuple[RunInfo, list[str]]:

@@ -11,7 +11,7 @@ from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.notices import Notices
 
-LONGEST = 50.0  # seconds on a busy machine
+LONGEST = 120.0  # seconds on a busy machine
 
 
 @contextmanager

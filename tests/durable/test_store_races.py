@@ -70,7 +70,7 @@ def test_processes_that_do_the_same_do_it_once(database: str) -> None:
             assert process.stdin is not None
             process.stdin.write("go\n")
             process.stdin.flush()
-        ended = [process.communicate(timeout=50) for process in processes]
+        ended = [process.communicate(timeout=150) for process in processes]
     finally:
         for process in processes:
             process.kill()

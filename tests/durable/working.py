@@ -18,7 +18,7 @@ from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
 
-LONGEST = 50.0  # seconds that a run may take to come to rest on a busy machine
+LONGEST = 120.0  # seconds that a run may take to come to rest on a busy machine
 
 Turn = str | ToolCall | list[Any] | Callable[[ModelRequest], Any]
 

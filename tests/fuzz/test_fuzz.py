@@ -48,7 +48,7 @@ def test_600_right_calls_leave_memory_and_descriptors_flat():
         assert_nothing_found(campaign(ground, right_lines(1, right_calls(ground.site)), 600), 600)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_a_hundred_calls_of_both_kinds():
     with laid_out() as ground:
         wrong, right = mutations(3, ground), right_lines(3, right_calls(ground.site))
@@ -57,7 +57,7 @@ def test_a_hundred_calls_of_both_kinds():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(400)
 def test_every_tool_of_the_ground_is_called():
     with laid_out() as ground:
         command = ground.command("tool", "list", "--dev", "--json")

@@ -252,7 +252,7 @@ def test_killed_at_any_moment_the_index_is_right_or_becomes_right(tmp_path, roun
 def test_two_processes_write_and_find_side_by_side(tmp_path):
     children = [child("search", tmp_path, name) for name in ("alpha", "beta")]
     for one in children:
-        one.communicate(timeout=50)  # which closes its pipe
+        one.communicate(timeout=150)  # which closes its pipe
     assert [one.returncode for one in children] == [0, 0]
     memory = memory_in(tmp_path)
     assert memory.stats()["chunks"] == 40

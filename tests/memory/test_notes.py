@@ -112,7 +112,7 @@ def test_writing_can_be_switched_off(tmp_path, monkeypatch):
 def test_two_processes_that_write_lose_nothing(tmp_path):
     children = [child("write", tmp_path, name) for name in ("one", "two")]
     for one in children:
-        one.communicate(timeout=50)
+        one.communicate(timeout=150)
     assert [one.returncode for one in children] == [0, 0]
     lines = memory_in(tmp_path).read("MEMORY.md").split()
     assert sorted(lines) == sorted(f"{name}-{number}" for name in ("one", "two") for number in range(20))

@@ -52,5 +52,5 @@ def make_authority(directory: Path) -> Authority:
 
 
 def _openssl(*arguments: str) -> None:
-    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["openssl", *arguments], capture_output=True, text=True, timeout=150)
     assert done.returncode == 0, done.stderr

@@ -135,7 +135,7 @@ def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
 def engine() -> str:
     """A container engine that works here; empty if there is none."""
     for name in ("docker", "podman"):
-        if shutil.which(name) and not subprocess.run([name, "info"], capture_output=True, timeout=60).returncode:
+        if shutil.which(name) and not subprocess.run([name, "info"], capture_output=True, timeout=150).returncode:
             return name
     return ""
 
@@ -205,7 +205,7 @@ def can_confine() -> bool:
         return False
     tried = ["bwrap", "--ro-bind", "/", "/", "--proc", "/proc", "--unshare-user", "--uid", "10001", "--tmpfs", "/tmp"]
     probe = [*tried, "--", sys.executable, "-c", "import sys; sys.path.insert(0, sys.argv[1]); import forge"]
-    return not subprocess.run([*probe, str(ROOT / "src")], capture_output=True, timeout=60).returncode
+    return not subprocess.run([*probe, str(ROOT / "src")], capture_output=True, timeout=150).returncode
 
 
 def child_of(pid: int) -> int:

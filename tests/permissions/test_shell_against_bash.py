@@ -103,5 +103,5 @@ def run(script, folder, path="/usr/bin:/bin") -> bytes:
         cwd=folder / "here",
         env={"PATH": path, "LC_ALL": "C.UTF-8"},
         capture_output=True,
-        timeout=60,
+        timeout=150,
     ).stdout

@@ -258,7 +258,7 @@ def run(
         capture_output=True,
         text=True,
         errors="replace",
-        timeout=30,
+        timeout=150,
         start_new_session=True,
         check=False,
     )

@@ -87,7 +87,7 @@ def test_every_filter_fits_into_the_kernel():
 def in_launcher(code: str, workspace: Path) -> subprocess.CompletedProcess[str]:
     """Run the launcher's own functions in a process that is thrown away."""
     words = [sys.executable, "-c", f"from forge.process.sandbox import landlock_program as _confine\n{code}"]
-    return subprocess.run(words, cwd=workspace, capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(words, cwd=workspace, capture_output=True, text=True, timeout=150, check=False)
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])

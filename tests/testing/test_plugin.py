@@ -102,7 +102,7 @@ def test_an_entry_point_and_the_option_go_together(tmp_path):
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr
 

@@ -35,7 +35,7 @@ def waiting() -> _Spare:
     return spare_program._spares[asyncio.get_running_loop()]
 
 
-def is_gone(pid: int, seconds: float = 10.0) -> bool:
+def is_gone(pid: int, seconds: float = 60.0) -> bool:
     """Whether a process ends in time."""
     try:
         process = os.pidfd_open(pid)

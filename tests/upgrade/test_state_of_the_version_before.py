@@ -27,7 +27,7 @@ from tests.cli.conftest import here, start
 __all__ = ["here"]  # a fixture
 
 ARCHIVES = sorted(Path(__file__).parent.glob("made_by_*.tar.gz"))
-PATIENCE = 50.0  # seconds; the machine may be busy
+PATIENCE = 120.0  # seconds; the machine may be busy
 
 
 @pytest.fixture(params=ARCHIVES, ids=lambda path: path.name.removesuffix(".tar.gz"))

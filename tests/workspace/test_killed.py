@@ -35,7 +35,7 @@ ROUNDS = 30
 
 def run(what: str, *arguments: object) -> Any:
     command = [sys.executable, __file__, what, *map(str, arguments)]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=150)
     assert ended.returncode == 0, ended.stderr[-3_000:]
     return json.loads(ended.stdout)
 
@@ -69,7 +69,7 @@ def test_two_processes_that_edit_one_file_lose_nothing(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"")
     code = [sys.executable, __file__, "append", str(tmp_path)]
     others = [subprocess.Popen([*code, name], stdout=subprocess.PIPE) for name in ("one", "two")]
-    told = [json.loads(other.communicate(timeout=50)[0]) for other in others]
+    told = [json.loads(other.communicate(timeout=150)[0]) for other in others]
     lines = (tmp_path / "a.txt").read_text().split()
     assert sorted(lines) == sorted(f"{name}-{number}" for name in ("one", "two") for number in range(25))
     assert told == [25, 25]

@@ -83,7 +83,7 @@ def test_small_prices_are_built(project: Any) -> None:
 def work(project: Any, umask: str, changes: dict[str, str]) -> str:
     environment = {**os.environ, "PYTHONPATH": str(Path(forge.__file__).parents[1]), **changes}
     done = programs.run(
-        [sys.executable, "-c", WORK, str(project.root), umask], env=environment, capture_output=True, timeout=50
+        [sys.executable, "-c", WORK, str(project.root), umask], env=environment, capture_output=True, timeout=150
     )
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode().strip()
