@@ -9,7 +9,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
@@ -18,12 +18,13 @@ from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.labels.label_call import is_shell, matches_settings, prints_untrusted, relative_paths
-from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import LabelSettings, current_provenance
-from forge.permissions.labels.values import find_texts
 from forge.permissions.targets import targets_of
 from forge.pipeline._step import add_attributes
 from forge.workspace.state.untrusted_files import find_origin, mark_span
+
+if TYPE_CHECKING:  # without a run, nothing is traced
+    from forge.permissions.labels.provenance import Provenance
 
 MOST_FILES = 200  # of one call that are looked at
 _FILES = {Permission.READ, Permission.WRITE, Permission.EXECUTE}
@@ -101,6 +102,8 @@ def _find_source(provenance: Provenance, ctx: ToolContext, targets: list[str], r
         return ctx.spec.name
     if Permission.WRITE not in ctx.spec.permissions:
         return ""
+    from forge.permissions.labels.values import find_texts  # a run has loaded it
+
     texts = (text for name, text in find_texts(ctx.arguments) if name not in ctx.spec.targets)
     label = next(filter(None, map(provenance.find_copy, texts)), None)
     return label.origin if label is not None else ""
