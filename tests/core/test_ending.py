@@ -13,7 +13,7 @@ from tests.core.calling import ends, python
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals are those of POSIX")
 
 PREPARE = """
-import asyncio, signal, sys, threading, time
+import asyncio, os, signal, sys, threading, time
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.execution.deadline import DeadlinePassed, Until
@@ -29,7 +29,7 @@ async def limit(ctx, proceed):
         return ToolResult.error("timed out", "timeout")
 
 def ready():
-    print("ready", flush=True)
+    os.write(1, b"ready\\n")  # not print: a thread that holds the lock of stdout when Python ends makes it abort
 
 async def sleeps() -> str:
     "Sleep."
@@ -112,7 +112,7 @@ asyncio.run(main())
 def test_work_in_the_background_does_not_keep_the_program_from_ending():
     program = f"""{PREPARE}
 async def main():
-    print((await call("goes_on")).for_llm)
+    print((await call("goes_on")).for_llm, flush=True)
     await asyncio.sleep(0)
 
 asyncio.run(main())
