@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 from uuid import uuid4
@@ -11,7 +12,7 @@ from playwright.async_api import expect
 
 from forge.agent.session import SessionStore
 from forge.core.messages import Message
-from tests.browser.conftest import call
+from tests.browser.conftest import PATIENCE, call
 
 pytestmark = pytest.mark.browser
 
@@ -59,10 +60,14 @@ async def test_bars_have_true_proportions_and_waits_are_apart(console, tabs):
     asked = next(one["ts"] for one in events if one["event"] == "permission_asked")
     answered = next(one["ts"] for one in events if one["event"] == "permission_answered")
     whole = events[-1]["ts"] - events[0]["ts"]
-    width = await page.locator(".bar.person").first.evaluate(
-        "(one) => one.getBoundingClientRect().width / one.parentElement.getBoundingClientRect().width"
-    )
-    assert abs(width - (answered - asked) / whole) < 0.1
+    async with asyncio.timeout(PATIENCE):
+        while True:  # until the page has heard of the end, the bars reach to the present moment
+            width = await page.locator(".bar.person").first.evaluate(
+                "(one) => one.getBoundingClientRect().width / one.parentElement.getBoundingClientRect().width"
+            )
+            if abs(width - (answered - asked) / whole) < 0.1:
+                break
+            await asyncio.sleep(0.1)
 
 
 async def test_a_step_that_is_not_there_is_said_so(console, tabs):
