@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forge.cli.running.loop_thread import LoopThread
+from forge.cli.running.loop_thread import LoopThread, run_interruptible
 from forge.cli.terminal.event_thread import BACKLOG, Screen
 from forge.cli.terminal.exit_codes import Ending
 from forge.core.events import Event, TextDelta, ToolOutput
@@ -187,3 +187,27 @@ def test_ctrl_c_twice_does_not_wait(keyboard):
 
     with pytest.raises(KeyboardInterrupt), LoopThread() as loop:
         loop.do(work())
+
+
+def test_a_loop_that_waits_looks_up_for_signals():
+    """A signal that arrives just before the loop begins to wait does not wake it."""
+    limits: list[float | None] = []
+
+    async def wait() -> str:
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+        selector = loop._selector  # type: ignore[attr-defined]  # private: how long it may wait
+        select = selector.select
+
+        def noted(limit: float | None = None) -> Any:
+            limits.append(limit)
+            return select(limit)
+
+        selector.select = noted
+        threading.Timer(0.05, loop.call_soon_threadsafe, [ended.set]).start()
+        await ended.wait()
+        selector.select = select
+        return "over"
+
+    assert run_interruptible(wait()) == "over"
+    assert limits
+    assert None not in limits

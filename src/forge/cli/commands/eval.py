@@ -97,8 +97,7 @@ def _pick(cases: Sequence[EvalCase], names: Sequence[str]) -> Sequence[EvalCase]
 
 def _run(report: EvalReport, options: Options, flags: dict[str, Any]) -> bool:
     """Runs everything; the report grows. Returns whether it was interrupted."""
-    import asyncio
-
+    from forge.cli.running.loop_thread import run_interruptible
     from forge.evaluation.run import evaluate
 
     first, second = _name_setups(options, flags)
@@ -129,7 +128,7 @@ def _run(report: EvalReport, options: Options, flags: dict[str, Any]) -> bool:
             )
 
     try:
-        asyncio.run(run_all())
+        run_interruptible(run_all())
     except KeyboardInterrupt:
         return True
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack
@@ -17,6 +16,7 @@ from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.running.call_arguments import are_pairs, parse_pairs
 from forge.cli.running.event_log import log_events
+from forge.cli.running.loop_thread import run_interruptible
 from forge.cli.running.tool_names import find_tool, print_note, why_left_out
 from forge.cli.terminal.answer_lines import MAX_LINE, answer_lines
 from forge.cli.terminal.approve import ask_on_terminal
@@ -64,7 +64,7 @@ def call_once(options: Options, flags: dict[str, Any], name: str, arguments: Seq
     with _log_events(agent, project, flags):
         is_there = name in agent.registry.names and name not in NEED_ALL
         sources = None if is_there else project.sources.of(name)
-        return asyncio.run(_run_to_end(agent, work(), sources))
+        return run_interruptible(_run_to_end(agent, work(), sources))
 
 
 def _read_text(project: Project, path: str) -> str:
@@ -93,7 +93,7 @@ def call_lines(options: Options, flags: dict[str, Any]) -> int:
         return 0
 
     with _log_events(agent, project, flags):
-        return asyncio.run(_run_to_end(agent, work(), project.sources))
+        return run_interruptible(_run_to_end(agent, work(), project.sources))
 
 
 async def _run_to_end(agent: Agent, work: Coroutine[Any, Any, int], sources: Sources | None) -> int:

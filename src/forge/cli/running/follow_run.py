@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from contextlib import closing
 
 import click
 
+from forge.cli.running.loop_thread import run_interruptible
 from forge.cli.running.next_commands import Commands
 from forge.cli.running.waiting_runs import result_so_far, waiting_lines
 from forge.cli.terminal.event_thread import Screen
@@ -40,7 +40,7 @@ def follow_run(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) ->
         screen.begin()
         if (run := runs.get(run_id)).status == "queued":  # no worker may be up for it, and then it waits forever
             _note(screen, waiting_lines(runs, run, commands), as_json=as_json)
-        asyncio.run(follow())
+        run_interruptible(follow())
         run = runs.get(run_id)
         result = result_so_far(run)
         ending = Ending.of(result, time.monotonic() - started)

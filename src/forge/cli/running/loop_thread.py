@@ -70,6 +70,24 @@ class LoopThread:
         asyncio.run(until_over())
 
 
+def run_interruptible(work: Coroutine[Any, Any, T]) -> T:
+    """Runs the work as `asyncio.run` does, but its loop wakes up regularly, so that no Ctrl-C is missed."""
+
+    async def look_up_meanwhile() -> T:
+        looking_up = asyncio.create_task(_look_up())
+        try:
+            return await work
+        finally:
+            looking_up.cancel()
+
+    return asyncio.run(look_up_meanwhile())
+
+
+async def _look_up() -> None:
+    while True:  # noqa: ASYNC110 - nothing is awaited here
+        await asyncio.sleep(LOOK_UP)
+
+
 def _wait_for(ended: Future[T]) -> T:
     """Wakes up regularly: a signal that arrives just before a thread begins to wait does not wake it."""
     while True:
