@@ -35,7 +35,7 @@ def main(arguments: list[str]) -> int:
         "--minutes",
         type=float,
         default=60.0,
-        help="for which each system's workers are killed at most",
+        help="that each storm takes at most; the rows say how many crashes there were",
     )
     parser.add_argument(
         "--systems",

@@ -19,8 +19,6 @@ from chaos.crashes.systems import SYSTEMS, System
 from chaos.crashes.table import Row
 from chaos.postgres import fresh
 
-LARGEST_PART = 1_000  # crashes that one process injects; each part begins with every point once
-
 
 def run_storms(given: argparse.Namespace) -> Iterator[Row]:
     """Runs all storms, as many at once as there are jobs, and yields the row of each when it is over."""
@@ -31,7 +29,7 @@ def run_storms(given: argparse.Namespace) -> Iterator[Row]:
         wanted: Counter[str] = Counter()
         for name, reconciles in (("Forge, with `reconcile`", True), ("Forge, without", False)):
             for points, seed in _divide(given, reconciles):
-                storms[pool.submit(_inject, points, seed, reconciles)] = name
+                storms[pool.submit(_inject, points, seed, reconciles, 60 * given.minutes)] = name
                 wanted[name] += 1
         for ended in as_completed(storms):
             found, name = ended.result(), storms[ended]
@@ -44,14 +42,14 @@ def run_storms(given: argparse.Namespace) -> Iterator[Row]:
 
 
 def _divide(given: argparse.Namespace, reconciles: bool) -> list[tuple[int, int]]:
-    """Returns the points and the seed of each part."""
+    """Returns the points and the seed of each part: one a job. Each begins with every point once."""
     points: int = given.points if reconciles else -(-given.points // 10)
-    parts = -(-points // LARGEST_PART)
+    parts = min(given.jobs if reconciles else 1, points)
     return [(points // parts + (part < points % parts), given.seed * 1_000 + part) for part in range(parts)]
 
 
-def _inject(points: int, seed: int, reconciles: bool) -> Injected:
-    return asyncio.run(inject(points, seed=seed, reconciles=reconciles))
+def _inject(points: int, seed: int, reconciles: bool, seconds: float) -> Injected:
+    return asyncio.run(inject(points, seed=seed, reconciles=reconciles, seconds=seconds))
 
 
 def _add_up(name: str, parts: list[Injected]) -> Row:
