@@ -250,7 +250,8 @@ def test_failed_lines_and_the_end_of_a_turn_do_not_change_the_exit_code(there):
 def test_going_in_circles_does_not_close_the_stream(there):
     ended = there("tool", "call", "-", given=line("math_calculate", expression="1") * 12)
     assert len(ended.lines) == 12
-    assert ended.lines[-1]["data"]["stop"] == "loop"
+    stops = [answer["data"].get("stop") for answer in ended.lines]
+    assert stops.count("loop") == 8  # all but the four that ended first; they run beside each other
     assert ended.code == 0
 
 
