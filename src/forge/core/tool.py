@@ -184,6 +184,7 @@ class Tool:
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
     takes_key = False  # True: its server does a call once, by the call's key, so a call may be made again after a crash
+    keeps_deadline = False  # True: it ends its own work when the time is up, so that the output so far is not lost
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
     async def ready(self) -> None:

@@ -10,7 +10,7 @@ from forge.core.result import ToolResult
 
 
 def add_attributes(step: Step, **attributes: Any) -> Step:
-    """Sets `applies`, `screens`, `clear_turn`, `clear_state` or `end_session` on a step."""
+    """Sets `applies`, `screens`, `egress`, `clear_turn`, `clear_state` or `end_session` on a step."""
     for name, value in attributes.items():
         setattr(step, name, value)
     return step

@@ -30,4 +30,4 @@ def guard_egress(egress: Egress | None = None) -> Step:
     def applies(spec: ToolSpec) -> bool:
         return egress is not None
 
-    return add_attributes(step, applies=applies)
+    return add_attributes(step, applies=applies, egress=egress)

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin
 
 from forge.core.spec import JsonSchema
 
-Path = tuple[str | int, ...]
+KeyPath = tuple[str | int, ...]
 
 _DYNAMIC = ("$dynamicRef", "$recursiveRef")  # their targets depend on the way that leads there
 _OLD = ("draft-03", "draft-04", "draft-06", "draft-07")  # here nothing beside a `$ref` counts, not even an `$id`
@@ -95,15 +95,15 @@ class _Names:
         self._schema = schema
         draft = schema.get("$schema")
         self._is_old = isinstance(draft, str) and any(old in draft for old in _OLD)
-        self._parts: dict[str, Path] = {}  # by address, and by address with anchor
-        self._bases: dict[Path, str] = {}  # the address against which a part's references are resolved
+        self._parts: dict[str, KeyPath] = {}  # by address, and by address with anchor
+        self._bases: dict[KeyPath, str] = {}  # the address against which a part's references are resolved
         self._find(schema, (), "")
 
     def rewrite(self) -> JsonSchema:
         made: JsonSchema = self._rewrite(self._schema, ())
         return made
 
-    def _find(self, node: Any, path: Path, base: str) -> None:
+    def _find(self, node: Any, path: KeyPath, base: str) -> None:
         if not isinstance(node, Mapping):
             return
         if not path:
@@ -122,7 +122,7 @@ class _Names:
         for part, inner in _parts_of(node):
             self._find(inner, (*path, *part), base)
 
-    def _rewrite(self, node: Any, path: Path) -> Any:
+    def _rewrite(self, node: Any, path: KeyPath) -> Any:
         if not isinstance(node, Mapping):
             return node
         made = {key: value for key, value in node.items() if key not in ("$id", "$anchor")}

@@ -15,12 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from forge.core.label import LONGEST_ORIGIN
 from forge.workspace.state import NAME, append_whole, find_state, state_directory
 
 FILE = "untrusted.jsonl"
 MOST = 20_000  # marks that are kept; the oldest go first
 SLACK = 20_000_000  # nanoseconds: the kernel's clock for files may be a tick behind
-LONGEST_ORIGIN = 200
 
 
 class Mark(NamedTuple):

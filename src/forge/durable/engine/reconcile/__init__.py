@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any, cast
@@ -22,6 +23,7 @@ from forge.durable.engine.attempt import Attempt, is_cancelled_itself
 from forge.durable.engine.reconcile.open_calls import is_open
 from forge.durable.store.intents import Detail
 from forge.durable.store.processes import has_ended, mark_process
+from forge.network.egress import use_egress
 
 SECONDS = 30.0  # that a tool has for its answer
 LARGEST = 64 * 1024  # characters that a tool may note with an intent
@@ -57,16 +59,9 @@ def has_same_arguments(one: Detail, other: Detail) -> bool:
 
 async def ask_guarded(attempt: Attempt, ctx: ToolContext, steps: Iterable[Step]) -> Reconciled:
     """Asks the tool as `ask_tool` does. The project's egress judges its requests, like those of a call."""
-    answers: list[Reconciled] = []
-
-    async def ask(ctx: ToolContext) -> ToolResult:
-        answers.append(await ask_tool(attempt, ctx))
-        return ToolResult.of("")
-
-    guards = (step for step in steps if str(getattr(step, "__module__", "")).endswith(".guard_egress"))
-    guard: Any = next((step for step in guards if step.applies(ctx.spec)), None)  # type: ignore[attr-defined]
-    await (ask(ctx) if guard is None else guard(ctx, ask))
-    return answers[0]
+    egress = next(filter(None, (getattr(step, "egress", None) for step in steps)), None)
+    with nullcontext() if egress is None else use_egress(egress):
+        return await ask_tool(attempt, ctx)
 
 
 async def ask_tool(attempt: Attempt, ctx: ToolContext) -> Reconciled:
