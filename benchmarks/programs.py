@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import resource
-import statistics
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 
-from benchmarks.timing import Measure
+from benchmarks.timing import Measure, median_pair
 from forge import Scope, ToolCall, rules
 from forge.pipeline import standard_executor
 from forge.tools.bash import Bash
@@ -24,6 +26,8 @@ MANY = 200
 NAPS = 3  # rounds of them
 GIGABYTE = 1 << 30
 
+_folder = Path(tempfile.mkdtemp())
+atexit.register(shutil.rmtree, _folder)
 _different = count()  # the same call with the same result over and over would rightly be stopped
 
 
@@ -44,14 +48,15 @@ async def _compared(
 ) -> tuple[float, float]:
     await floor(), await ours()
     pairs = [(await floor(), await ours()) for _ in range(rounds)]
-    return statistics.median(one for one, _ in pairs), statistics.median(other for _, other in pairs)
+    return median_pair(pairs)
 
 
 def _calls(sandbox: str = "off") -> Callable[[str], Awaitable[str]]:
     executor = standard_executor([Bash(sandbox=sandbox)], policy=rules("allow execute"))
+    scope = Scope(workspace=_folder)  # an agent has one for all its calls
 
     async def call(command: str) -> str:
-        result = await executor.execute(ToolCall("bash", {"command": command}), Scope())
+        result = await executor.execute(ToolCall("bash", {"command": command}), scope)
         assert result.success, result.for_llm
         return result.for_llm
 

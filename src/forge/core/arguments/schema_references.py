@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 
@@ -97,7 +96,11 @@ class References:
     def _at(self, node: Mapping[str, Any], reference: Any) -> Sequence[Any]:
         if not isinstance(reference, str):
             return ()
-        pointer = unquote(reference.removeprefix("#"))
+        pointer = reference.removeprefix("#")
+        if "%" in pointer:
+            from urllib.parse import unquote  # listing tools does without
+
+            pointer = unquote(pointer)
         if pointer and not pointer.startswith("/"):
             return self._anchors.get(pointer, ())
         found: Any = self._bases[id(node)]

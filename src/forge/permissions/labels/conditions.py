@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from forge.permissions.labels.trace import Trace
+if TYPE_CHECKING:  # listing tools traces nothing
+    from forge.permissions.labels.trace import Trace
 
 CONDITIONS = {"from": "", "after": "untrusted", "when": "tainted", "to": "origin", "with": "private"}
 """The conditions, each with its only value; `from:` takes `untrusted` or a pattern of origins."""

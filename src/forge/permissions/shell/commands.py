@@ -26,6 +26,7 @@ from forge.permissions.shell.programs import (
     READS_LINES,
     SHELL_WITHOUT_COMMAND,
     SHELLS,
+    SOMETIMES_FETCHERS,
     WRAPPERS,
 )
 from forge.permissions.shell.word_patterns import ANY, is_known, may_fit
@@ -125,7 +126,7 @@ def may_fetch(line: str) -> bool:
     return any(
         not is_known(words[0])
         or words[0] in FETCHERS
-        or any(may_fit(words, f"{command} *") for command in FETCHING_COMMANDS)
+        or (words[0] in SOMETIMES_FETCHERS and any(may_fit(words, f"{command} *") for command in FETCHING_COMMANDS))
         for words in reached
     )
 

@@ -68,6 +68,7 @@ FETCHING_COMMANDS = (
     *("autossh", "gh", "glab", "hub", "mosh", "rclone", "rsync", "ssh", "svn"),
     *("git clone", "git fetch", "git ls-remote", "git pull", "git submodule update", "hg clone", "hg pull"),
 )
+SOMETIMES_FETCHERS = frozenset(command.split()[0] for command in FETCHING_COMMANDS)
 
 # Subcommands behind which any word may be the program: where it stands depends on options of each version.
 ANYWHERE: Mapping[str, frozenset[str]] = {

@@ -46,9 +46,9 @@ class Area:
     """The workspace and the roots beside it, for comparing paths."""
 
     def __init__(self, scope: Scope) -> None:
-        self.workspace = paths.roots(str(scope.workspace))[0]
-        areas = (scope.workspace, *(root.path for root in scope.roots))
-        self.around = tuple(root for path in areas for root in paths.roots(str(path)))
+        areas = [paths.roots(str(path)) for path in (scope.workspace, *(root.path for root in scope.roots))]
+        self.workspace = areas[0][0]
+        self.around = tuple(root for area in areas for root in area)
 
     def has(self, target: str, start: str = "") -> bool:
         """Says whether every path that a target may mean, seen from a directory, lies inside."""

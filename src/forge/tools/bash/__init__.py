@@ -130,7 +130,7 @@ class Bash(
         refuse_destructive(arguments, scope)
         found = find_read_paths(arguments, scope) if self.spec.permissions == _EXECUTE else None
         if found is None or not is_enforced(
-            arguments, scope, find_tier("auto" if self.sandbox is None else self.sandbox)
+            arguments["command"], find_tier("auto" if self.sandbox is None else self.sandbox)
         ):
             return None
         return [(Permission.READ, path) for path in found or [""]]

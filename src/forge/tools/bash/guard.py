@@ -15,7 +15,7 @@ from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.policy import Decision
 from forge.permissions.shell import LONGEST
 from forge.permissions.shell.destructive import explain_destruction
-from forge.permissions.shell.read_only import only_reads, reads_plainly
+from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.git_history import may_show_withheld
 from forge.process.running.run import find_tier
 from forge.tools.bash.withheld_paths import ReadOnlyRun, find_hidden_paths, withholds
@@ -44,9 +44,9 @@ def find_read_paths(arguments: Mapping[str, Any], scope: Scope) -> list[str] | N
     return only_reads(arguments["command"], scope, arguments["working_dir"])
 
 
-def is_enforced(arguments: Mapping[str, Any], scope: Scope, tier: str) -> bool:
-    """Returns True if a read-only line may run without asking: in a sandbox, or because it is simple enough."""
-    return tier != "none" or reads_plainly(arguments["command"], scope, arguments["working_dir"])
+def is_enforced(line: str, tier: str) -> bool:
+    """Returns True if a line that only reads may run without asking: in a sandbox, or because it is simple enough."""
+    return tier != "none" or is_plain(line)
 
 
 async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyRun | None:
@@ -75,7 +75,7 @@ async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyR
 
 async def _plan_read_only(ctx: ToolContext, gate: CallGate, found: list[str], tier: str) -> ReadOnlyRun | None:
     """Plans a read-only run in a tier; returns None if it cannot be enforced and a person must be asked."""
-    if not is_enforced(ctx.arguments, ctx.scope, tier):
+    if not is_enforced(ctx.arguments["command"], tier):
         return None
     if not withholds(ctx, gate):
         return ReadOnlyRun()
@@ -89,6 +89,6 @@ async def _plan_read_only(ctx: ToolContext, gate: CallGate, found: list[str], ti
 
 def _reads_named_files(ctx: ToolContext, found: list[str]) -> bool:
     """Returns True if a plain line reads only the files that it names."""
-    if not is_enforced(ctx.arguments, ctx.scope, "none"):
+    if not is_enforced(ctx.arguments["command"], "none"):
         return False
     return not any(os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,6 @@ from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
-from forge.tools.run_code.origins import ScriptOrigins
 
 if TYPE_CHECKING:
     from forge.tools.run_code.interpreter import ScriptCall, ScriptLimits
@@ -83,7 +81,7 @@ class RunCode(
 
     def _find_tools(self, code: str) -> dict[str, ToolSpec]:
         """Returns the tools that the script names, by their name in Python."""
-        from forge.tools.signatures import function_name
+        from forge.tools.code_parts.signatures import function_name
 
         words = set(_WORD.findall(code))
         specs = {function_name(tool.spec.name): tool.spec for tool in self._callable_tools()}
@@ -100,7 +98,7 @@ class RunCode(
         """Describes the tool; in code mode with the signatures of the others, or how to find them if there are many."""
         if "run_code" not in (self._registry.sent or ()):  # the model sees the definitions of the others
             return f"{(type(self).__doc__ or '').strip()} Use it for loops and many calls at once."
-        from forge.tools.signatures import write_signature
+        from forge.tools.code_parts.signatures import write_signature
 
         tools = self._callable_tools()
         shown = [tool.spec for tool in tools if not tool.spec.hidden][:SHOWN]
@@ -138,14 +136,16 @@ class _Script:
     """One run of a script."""
 
     def __init__(self, ctx: ToolContext, tools: Mapping[str, ToolSpec], store: JournalStore, code: str) -> None:
+        from forge.tools.run_code.origins import ScriptOrigins  # listing tools does without
+
         self._ctx, self._tools, self._store = ctx, tools, store
         self._journal: Journal | None = None
         self._origins = ScriptOrigins(code, ctx.call.id, tools)
         self._names: dict[str, list[str]] = {}  # of the parameters, by tool: a schema is read once in a script
 
     async def run(self, code: str, limits: ScriptLimits | None) -> ToolResult:
+        from forge.tools.code_parts.signatures import write_signature
         from forge.tools.run_code.interpreter import Interpreter, ScriptLimits
-        from forge.tools.signatures import write_signature
 
         key = self._ctx.key
         self._journal = journal = await self._store.load(key)
@@ -190,13 +190,15 @@ class _Script:
 
     def _parameters(self, spec: ToolSpec) -> list[str]:
         if spec.name not in self._names:
-            from forge.tools.signatures import parameter_names
+            from forge.tools.code_parts.signatures import parameter_names
 
             self._names[spec.name] = parameter_names(spec)
         return self._names[spec.name]
 
 
 def _make_result(value: Any, printed: str, made: int) -> ToolResult:
+    import json  # listing tools does without
+
     data = plain(value)
     text = "" if value is None else value if isinstance(value, str) else json.dumps(data, ensure_ascii=False)
     said = "\n".join(filter(None, (printed.rstrip("\n"), text)))
@@ -212,6 +214,8 @@ def _value_of(spec: ToolSpec, result: ToolResult) -> Any:
     """Returns the value that a script gets: the declared data, or the text."""
     if spec.returns is None:
         return result.for_llm
+    import json
+
     try:
         return json.loads(result.for_llm)
     except ValueError:

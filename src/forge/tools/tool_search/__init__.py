@@ -113,7 +113,7 @@ def _answer(hits: list[ToolSpec], total: int, query: str, *, in_scripts: bool = 
 
 
 def _signature_of(spec: ToolSpec) -> str:
-    from forge.tools.signatures import write_signature  # only in code mode
+    from forge.tools.code_parts.signatures import write_signature  # only in code mode
 
     return write_signature(spec, summary=True)
 

@@ -42,13 +42,13 @@ def only_reads(line: str, scope: Scope, directory: str = "") -> list[str] | None
     return list(reading)
 
 
-def reads_plainly(line: str, scope: Scope, directory: str = "") -> bool:
-    """Says whether a line is one program that reads no settings and starts nothing, on literal paths inside.
+def is_plain(line: str) -> bool:
+    """Says whether a line is one program that reads no settings and starts nothing, with literal words.
 
-    Such a line may run without a question where no sandbox can enforce that it only reads.
+    Such a line that only reads may run without a question where no sandbox can enforce it.
     """
     found = split_literal(line)
-    return len(found) == 1 and found[0].words[0] in PLAIN and only_reads(line, scope, directory) is not None
+    return len(found) == 1 and found[0].words[0] in PLAIN
 
 
 class _RunLocation(NamedTuple):

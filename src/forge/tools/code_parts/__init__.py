@@ -1,0 +1,1 @@
+"""Parts that the tools of code mode share. No tool lives here."""
