@@ -11,7 +11,7 @@ import random
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,7 +34,6 @@ from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.counters import Counters
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.rows import RunInfo
-from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
 
 CALLS = 2  # of a run
@@ -99,18 +98,7 @@ class Storm:
             """Charge a card, which must happen once."""
             return self.charge(f"{ctx.scope.session_id}/{number}")
 
-        def turn(request: ModelRequest) -> Message:
-            self.point("while the model answers")
-            said = sum(message.role == "assistant" for message in request.messages)
-            if said >= CALLS:
-                return Message("assistant", "done")
-            return Message(
-                "assistant",
-                "",
-                tool_calls=(ToolCall("charge", {"number": said}, f"c{said}"),),
-            )
-
-        agent = Agent(Scripted(*[turn] * 10_000), tools=[charge], approve=approve_all)
+        agent = Agent(Asking(self), tools=[charge], approve=approve_all)
         return for_stored_runs(agent, Scope(workspace=Path(tempfile.gettempdir())))
 
     async def run(self, name: str, crashes: list[int]) -> int:
@@ -141,6 +129,21 @@ class Storm:
             lost=settled + missing,
             unknown=unknown,
         )
+
+
+class Asking:
+    """A model that asks for one call a turn."""
+
+    def __init__(self, storm: Storm) -> None:
+        self.storm = storm
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Any]:
+        self.storm.point("while the model answers")
+        said = sum(message.role == "assistant" for message in request.messages)
+        if said >= CALLS:
+            yield Message("assistant", "done")
+            return
+        yield Message("assistant", "", tool_calls=(ToolCall("charge", {"number": said}, f"c{said}"),))
 
 
 class Process:
