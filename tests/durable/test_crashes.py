@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +15,31 @@ from chaos.crashes.killed import Plan, kill_workers
 from chaos.crashes.score import Score
 from chaos.crashes.systems import SYSTEMS
 from chaos.crashes.table import Results, Row
+from chaos.processes import open_processes
 
 FORGE = SYSTEMS[0]
 LONGEST = 1_800  # seconds: all of this is CPU, and the machine may be busy
+
+# work that never ends by itself, and cleans up when it is ended
+COMMAND = """
+import sys, time
+from pathlib import Path
+from chaos.processes import exit_when_terminated, open_processes
+
+def work(name):
+    Path(sys.argv[1], f"{name} began").touch()
+    try:
+        while True:
+            time.sleep(0.02)
+    finally:
+        Path(sys.argv[1], f"{name} cleaned up").touch()
+
+if __name__ == "__main__":
+    exit_when_terminated()
+    with open_processes(1) as submit:
+        first, second = submit(work, "first"), submit(work, "second")
+        first.result()
+"""
 
 
 async def test_no_crash_around_a_call_repeats_it_or_loses_it() -> None:
@@ -60,3 +86,27 @@ def test_the_table_has_a_row_for_each_storm_and_says_what_was_not_run() -> None:
         "| DBOS | 3.3.0 | 300 `kill -9` | 1,000 | 7 | 0 | 0 | it repeats |",
         "| Other | | | | | | | not run: no such package / here |",
     ]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_the_processes_of_a_storm_end_with_its_command(tmp_path: Path, number: signal.Signals) -> None:
+    script, began = tmp_path / "command.py", tmp_path / "first began"
+    script.write_text(COMMAND)
+    with subprocess.Popen(
+        [sys.executable, str(script), str(tmp_path)],
+        env={"PYTHONPATH": str(Path(__file__).parents[2])},
+        stdout=subprocess.PIPE,  # all processes of the storm hold its other end
+        stderr=subprocess.STDOUT,
+    ) as process:
+        while process.poll() is None and not began.exists():
+            time.sleep(0.01)
+        process.send_signal(number)
+        said, _ = process.communicate()  # until the last one has ended
+    assert process.returncode != 0
+    assert (tmp_path / "first cleaned up").exists(), said.decode()
+    assert not (tmp_path / "second began").exists()
+
+
+def test_the_processes_of_a_storm_return_what_their_work_returns() -> None:
+    with open_processes(1) as submit:
+        assert submit(divmod, 17, 5).result() == (3, 2)

@@ -9,6 +9,7 @@ from dbos import DBOS, DBOSConfig
 
 from chaos.crashes.systems.order import AFTER, AT_ONCE, BEFORE, Order
 
+POLL = 0.05  # seconds between two looks at a workflow that recovery runs; by default 1
 ORDERS: list[Order] = []
 
 
@@ -57,7 +58,7 @@ async def main(order: Order) -> None:
 
             with SetWorkflowID(name):
                 handle = await DBOS.start_workflow_async(work, name, order.calls)
-            await handle.get_result()
+            await handle.get_result(polling_interval_sec=POLL)
             order.finish(name)
 
     done = order.read_finished()

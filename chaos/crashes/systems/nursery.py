@@ -1,6 +1,7 @@
 """Starts workers quickly: imports the system once, then forks a worker for each line that it reads.
 
 `python nursery.py MODULE ORDER`. It prints the pid of each worker; the storm kills workers with -9.
+It ends, with all of them, at the end of its input: when the storm has ended.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def main(module: str, text: str) -> None:
 
     order, system = Order.read(text), import_module(f"chaos.crashes.systems.{module}")
     system.prepare(order)
+    os.setpgid(0, 0)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # dead workers leave no trace
     print(f"ready {system.version()}", flush=True)
     for _ in iter(sys.stdin.readline, ""):
@@ -35,6 +37,7 @@ def main(module: str, text: str) -> None:
             finally:
                 os._exit(0)
         print(pid, flush=True)
+    os.killpg(0, signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from chaos.crashes.systems.dbos_worker import ORDERS, charge, configure, prepare
+from chaos.crashes.systems.dbos_worker import ORDERS, POLL, charge, configure, prepare
 from chaos.crashes.systems.order import AT_ONCE, Order
 
 __all__ = ["main", "prepare", "version"]
@@ -54,7 +54,7 @@ async def main(order: Order) -> None:
                     await durable.run(f"{name} {order.calls}")
             else:  # recovery runs it
                 handle: Any = await DBOS.retrieve_workflow_async(name)
-                await handle.get_result()
+                await handle.get_result(polling_interval_sec=POLL)
             order.finish(name)
 
     done = order.read_finished()
