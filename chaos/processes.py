@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from types import FrameType
@@ -27,8 +26,12 @@ def open_processes(number: int) -> Iterator[Callable[..., Future[Any]]]:
     context = get_context("spawn")
     reader, writer = context.Pipe(duplex=False)
     with reader, writer, ProcessPoolExecutor(number, context, _follow_command, (reader,)) as pool:
+
+        def submit(work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+            return pool.submit(_run, work, *arguments)
+
         try:
-            yield partial(pool.submit, _run)
+            yield submit
         except BaseException:
             writer.close()
             pool.shutdown(cancel_futures=True)

@@ -1,6 +1,6 @@
 """Crashes an attempt at every point around a call, in this process: before and after each statement and the effect.
 
-Only the end of a process is simulated. All else is Forge, with a SQLite database.
+Only the end of a process is simulated. All else is Forge, with a SQLite database, in one thread.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import copy_context
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -26,7 +27,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.reconcile import Reconciled
 from forge.core.tool import tool
-from forge.durable.engine import reconcile
+from forge.durable.engine import attempt, reconcile, recorder, segment
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
 from forge.durable.engine.attempt import current
 from forge.durable.engine.segment import perform
@@ -37,7 +38,7 @@ from forge.durable.store.rows import RunInfo
 from forge.permissions.answers import approve_all
 
 CALLS = 2  # of a run
-MOST_CRASHES = 3  # of a run
+MOST_CRASHES = 6  # of a run: most of the time goes into what is the same in every run
 UNKNOWN = "its state is unknown"
 
 
@@ -190,6 +191,7 @@ def _simulated(storm: Storm) -> Iterator[None]:
         return guarded
 
     before, after = see("before"), see("after")
+    thread_users = (attempt, recorder, reconcile, segment)
     sa.event.listen(engine, "before_cursor_execute", before)
     sa.event.listen(engine, "after_cursor_execute", after)
     with (
@@ -199,10 +201,20 @@ def _simulated(storm: Storm) -> Iterator[None]:
         patch.object(database, "write_once", guard(database.write_once, "after a step was recorded")),
         patch.object(database, "read", guard(database.read)),
         patch.object(storm.store, "add_events_of", lambda batch: {}),  # nothing depends on events
+        patch.object(asyncio, "to_thread", _run_here),
+        ExitStack() as stack,
     ):
+        for module in thread_users:
+            stack.enter_context(patch.object(module, "in_thread", lambda function, pace=None: _run_here(function)))
         yield
     sa.event.remove(engine, "before_cursor_execute", before)
     sa.event.remove(engine, "after_cursor_execute", after)
+
+
+async def _run_here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Runs in this thread what Forge runs in another one: changing threads took most of the storm's time."""
+    await asyncio.sleep(0)
+    return copy_context().run(function, *arguments, **named)
 
 
 def _trust_the_system(connection: Any, record: Any) -> None:
@@ -236,7 +248,7 @@ class Injected(NamedTuple):
 
 
 async def inject(points: int, *, seed: int = 0, reconciles: bool = True, seconds: float = float("inf")) -> Injected:
-    """Runs until this many crashes were injected: first at each point once, then at random ones, up to three a run."""
+    """Runs until this many crashes were injected: first at each point once, then at random ones, up to six a run."""
     ends = time.monotonic() + seconds
     chance = random.Random(seed)
     total = Score()
