@@ -1,10 +1,11 @@
 """The examples run."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import programs
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -26,7 +27,7 @@ EXPECTED = {
 
 
 def run(*command: str) -> str:
-    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=150, cwd=ROOT)
+    done = programs.run([sys.executable, *command], capture_output=True, text=True, timeout=150, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -13,6 +13,7 @@ import pytest
 
 from forge.process.sandbox import Confinement, Tier, confine_command, landlock, landlock_program
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
+from tests import programs
 from tests.process.attacks import needs, run
 
 ALLOW = 0x7FFF0000
@@ -87,7 +88,10 @@ def test_every_filter_fits_into_the_kernel():
 def in_launcher(code: str, workspace: Path) -> subprocess.CompletedProcess[str]:
     """Run the launcher's own functions in a process that is thrown away."""
     words = [sys.executable, "-c", f"from forge.process.sandbox import landlock_program as _confine\n{code}"]
-    return subprocess.run(words, cwd=workspace, capture_output=True, text=True, timeout=150, check=False)
+    done: subprocess.CompletedProcess[str] = programs.run(
+        words, cwd=workspace, capture_output=True, text=True, timeout=150, check=False
+    )
+    return done
 
 
 @pytest.mark.parametrize("version", [1, 2, 3, 4, 5, 6, 7])

@@ -30,7 +30,8 @@ from forge.workspace.paths import Location, PathValidator
 
 CALLS = ("open", "write", "fsync", "rename", "link", "symlink", "mkdir", "rmdir", "fchmod", "unlink", "close")
 VERSION = 50_000  # lines of a version of a file
-ROUNDS = 30
+ROUNDS = [10, pytest.param(30, marks=pytest.mark.slow)]
+"""How often the programs that write are killed."""
 
 
 def run(what: str, *arguments: object) -> Any:
@@ -53,16 +54,18 @@ def test_killed_at_any_step_of_a_change_of_one_file_the_old_or_the_new_one_is_le
     assert set(outcomes) == {"all", "nothing"}
 
 
-def test_killed_at_random_the_file_is_one_whole_version_and_nothing_strays(tmp_path):
-    found = run("random", tmp_path)
-    assert found["kills"] == ROUNDS
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_killed_at_random_the_file_is_one_whole_version_and_nothing_strays(tmp_path, rounds):
+    found = run("random", tmp_path, rounds)
+    assert found["kills"] == rounds
     assert found["versions"] > 1
 
 
-def test_what_was_recorded_for_a_killed_change_can_be_told_from_what_was_made(tmp_path):
+@pytest.mark.parametrize("rounds", ROUNDS)
+def test_what_was_recorded_for_a_killed_change_can_be_told_from_what_was_made(tmp_path, rounds):
     """The last entry either did not happen, or can be undone."""
-    found = run("recorded", tmp_path)
-    assert found["kills"] == ROUNDS
+    found = run("recorded", tmp_path, rounds)
+    assert found["kills"] == rounds
 
 
 def test_two_processes_that_edit_one_file_lose_nothing(tmp_path):
@@ -280,10 +283,10 @@ def in_child(work: Callable[[], object]) -> bool:
     return os.WIFSIGNALED(status)
 
 
-def killed_at_random(root: str, check: Callable[[Path], None], record: bool) -> dict[str, int]:
+def killed_at_random(root: str, rounds: int, check: Callable[[Path], None], record: bool) -> dict[str, int]:
     workspace, pick, versions = Path(root), random.Random(5), set()
     (workspace / "a.txt").write_bytes(version(0))
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         child, output = editing(workspace, record)
         for _ in range(pick.randrange(1, 4)):
             assert os.read(output, 1)
@@ -296,7 +299,7 @@ def killed_at_random(root: str, check: Callable[[Path], None], record: bool) -> 
         versions.add(whole(workspace / "a.txt"))
         assert not strays(workspace)
         check(workspace)
-    return {"kills": ROUNDS, "versions": len(versions)}
+    return {"kills": rounds, "versions": len(versions)}
 
 
 def editing(workspace: Path, record: bool) -> tuple[int, int]:
@@ -382,8 +385,8 @@ if __name__ == "__main__":
     what, *rest = sys.argv[1:]
     doing: dict[str, Callable[..., Any]] = {
         "steps": steps,
-        "random": lambda root: killed_at_random(root, lambda _: None, record=False),
-        "recorded": lambda root: killed_at_random(root, last_is_told, record=True),
+        "random": lambda root, rounds: killed_at_random(root, int(rounds), lambda _: None, record=False),
+        "recorded": lambda root, rounds: killed_at_random(root, int(rounds), last_is_told, record=True),
         "append": append,
         "stop": stop,
         "limited": limited,
