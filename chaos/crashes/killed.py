@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -46,7 +47,7 @@ class Plan(NamedTuple):
 
 
 def kill_workers(system: System, python: str, database: str, plan: Plan, say: Callable[[str], None]) -> Killed:
-    """Runs until the workers were killed this often, or no run is left; then lets the last workers finish."""
+    """Runs until the workers were killed this often, or no run is left; then lets the last ones finish what began."""
     with tempfile.TemporaryDirectory() as place:
         rounds = -(-plan.kills // ((system.workers + 1) // 2))
         runs = max(8, rounds * EFFECTS * 6 // (5 * plan.calls))
@@ -62,7 +63,7 @@ def kill_workers(system: System, python: str, database: str, plan: Plan, say: Ca
             nursery = Nursery(process, system)
             try:
                 killed = _kill(nursery, order, plan, say)
-                return Killed(nursery.version, killed, _score(order))
+                return Killed(nursery.version, killed, count_outcomes(order))
             finally:
                 nursery.end()
 
@@ -112,6 +113,7 @@ def _kill(nursery: Nursery, order: Order, plan: Plan, say: Callable[[str], None]
             killed += 1
         if killed % 30 == 0:
             say(f"{nursery.system.name}: {killed} kills, {len(order.read_finished())} of {order.runs} runs are over")
+    order.close()
     while len(nursery.workers) < nursery.system.workers:
         nursery.start_worker()
     _wait(nursery, order, None)
@@ -120,12 +122,13 @@ def _kill(nursery: Nursery, order: Order, plan: Plan, say: Callable[[str], None]
 
 def _wait(nursery: Nursery, order: Order, effects: int | None) -> bool:
     """Waits for this many effects, or for the end of all runs. Returns True at the end."""
-    first, since, seen = len(order.read_ledger()), time.monotonic(), (-1, -1)
+    seen: tuple[int, ...]
+    first, since, seen = len(order.read_ledger()), time.monotonic(), ()
     while True:
         now = order.measure()
         if now != seen:
             seen, since = now, time.monotonic()
-            if len(order.read_finished()) >= order.runs:
+            if len(order.read_finished()) + len(order.read_left_out()) >= order.runs:
                 return True
             if effects is not None and len(order.read_ledger()) - first >= effects:
                 return False
@@ -134,14 +137,16 @@ def _wait(nursery: Nursery, order: Order, effects: int | None) -> bool:
         time.sleep(0.01)
 
 
-def _score(order: Order) -> Score:
+def count_outcomes(order: Order) -> Score:
+    """Counts what came of the calls of all runs that were not left out."""
     finished, times = order.read_finished(), Counter(order.read_ledger())
+    runs = order.runs - len(order.read_left_out())
     unknown = sum(finished.values())
     silent = sum(not times[f"{name} {number}"] for name in finished for number in range(order.calls))
     return Score(
-        calls=order.runs * order.calls,
+        calls=runs * order.calls,
         duplicates=sum(one - 1 for one in times.values()),
-        lost=max(0, silent - unknown) + (order.runs - len(finished)) * order.calls,
+        lost=max(0, silent - unknown) + (runs - len(finished)) * order.calls,
         unknown=unknown,
     )
 
@@ -154,6 +159,10 @@ def find_python(system: System) -> str:
         return sys.executable
     place = HOME / f"storm-{system.module.removesuffix('_worker')}"
     if not (place / "bin" / "python").exists():
-        run([sys.executable, "-m", "venv", str(place)])
-        install(place, *system.packages)
+        try:
+            run([sys.executable, "-m", "venv", str(place)])
+            install(place, *system.packages)
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)  # or the next storm would take it for whole
+            raise
     return str(place / "bin" / "python")

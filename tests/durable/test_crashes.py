@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from chaos.crashes.injected import inject
-from chaos.crashes.killed import Plan, kill_workers
+from chaos.crashes.killed import Plan, count_outcomes, kill_workers
 from chaos.crashes.score import Score
 from chaos.crashes.systems import SYSTEMS
+from chaos.crashes.systems.order import Order
 from chaos.crashes.table import Results, Row
 from chaos.processes import open_processes
 
@@ -73,6 +74,18 @@ def test_killed_workers_repeat_nothing_and_lose_nothing(postgres: str) -> None:
     found = kill_workers(FORGE, sys.executable, postgres, Plan(6), lambda words: None)
     assert (found.score.duplicates, found.score.lost) == (0, 0)
     assert found.score.unknown <= 0.01 * found.score.calls
+
+
+def test_a_run_that_did_not_begin_in_time_is_left_out_and_one_that_began_counts(tmp_path: Path) -> None:
+    order = Order("", str(tmp_path), runs=3, calls=2)
+    assert not order.leaves_out("run0", has_begun=False)  # it begins
+    for number in (0, 1, 1):
+        order.charge("run0", number)
+    order.finish("run0")
+    order.close()
+    assert not order.leaves_out("run1", has_begun=True)
+    assert order.leaves_out("run2", has_begun=False)
+    assert count_outcomes(order) == Score(calls=4, duplicates=1, lost=2, unknown=0)  # run1 never ended
 
 
 def test_the_table_has_a_row_for_each_storm_and_says_what_was_not_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from importlib.metadata import version as version_of
 
-from dbos import DBOS, DBOSConfig
+from dbos import DBOS, DBOSConfig, SetWorkflowID
 
 from chaos.crashes.systems.order import AFTER, AT_ONCE, BEFORE, Order
 
@@ -54,8 +54,9 @@ async def main(order: Order) -> None:
 
     async def follow(name: str) -> None:
         async with waits:
-            from dbos import SetWorkflowID
-
+            has_begun = await DBOS.get_workflow_status_async(name) is not None
+            if order.leaves_out(name, has_begun=has_begun):
+                return
             with SetWorkflowID(name):
                 handle = await DBOS.start_workflow_async(work, name, order.calls)
             await handle.get_result(polling_interval_sec=POLL)

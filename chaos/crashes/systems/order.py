@@ -40,17 +40,30 @@ class Order(NamedTuple):
         """Notes that a run is over, and how many of its calls are unknown."""
         self._append("finished", f"{run} {unknown}\n")
 
+    def close(self) -> None:
+        """From now on, no run begins."""
+        (Path(self.place) / "closed").touch()
+
+    def leaves_out(self, run: str, *, has_begun: bool) -> bool:
+        """Decides, before a run is worked on, whether it is left out: it has not begun, and no run begins any more."""
+        if has_begun or not (Path(self.place) / "closed").exists():
+            return False
+        self._append("left-out", f"{run}\n")
+        return True
+
+    def read_left_out(self) -> set[str]:
+        return set(self._read("left-out"))
+
     def read_ledger(self) -> list[str]:
         return self._read("ledger")
 
     def read_finished(self) -> dict[str, int]:
         return {line.split()[0]: int(line.split()[1]) for line in self._read("finished")}
 
-    def measure(self) -> tuple[int, int]:
-        """Returns the sizes of both lists, which only grow."""
-        paths = [Path(self.place) / name for name in ("ledger", "finished")]
-        ledger, finished = (path.stat().st_size if path.exists() else 0 for path in paths)
-        return ledger, finished
+    def measure(self) -> tuple[int, ...]:
+        """Returns the sizes of the lists, which only grow."""
+        paths = [Path(self.place) / name for name in ("ledger", "finished", "left-out")]
+        return tuple(path.stat().st_size if path.exists() else 0 for path in paths)
 
     def _append(self, name: str, line: str) -> None:
         file = os.open(Path(self.place) / name, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)

@@ -49,6 +49,8 @@ async def main(order: Order) -> None:
     async def follow(name: str) -> None:
         async with waits:
             status = await DBOS.get_workflow_status_async(name)
+            if order.leaves_out(name, has_begun=status is not None):
+                return
             if status is None:
                 with SetWorkflowID(name):
                     await durable.run(f"{name} {order.calls}")
