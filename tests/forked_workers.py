@@ -16,7 +16,7 @@ import signal
 import struct
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from multiprocessing.connection import Connection, Pipe, wait
 from types import SimpleNamespace
 from typing import Any, NoReturn
@@ -51,16 +51,29 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     return ("rerun", "R", "RERUN") if report.outcome == "rerun" else None  # type: ignore[comparison-overlap]
 
 
-def cut(modules: list[Any], workers: int) -> Iterator[Chunk]:
-    """Small ones at the end, so that all processes end at the same time."""
+def cut(modules: list[Any], workers: int, whole: Container[Any] = ()) -> Iterator[Chunk]:
+    """Small ones at the end, so that all processes end at the same time. The modules of `whole` are not divided."""
     start = 0
     while start < len(modules):
         most = max(1, min(LARGEST, (len(modules) - start) // (8 * workers)))
+        if modules[start] in whole:
+            most = len(modules)
         end = start + 1
         while end < len(modules) and end - start < most and modules[end] is modules[start]:
             end += 1
         yield start, end
         start = end
+
+
+def find_whole(items: list[pytest.Item]) -> set[Any]:
+    """Returns the modules that share a fixture of their own among tests: it is expensive, and made in one process."""
+    found = set()
+    for item in items:
+        # private: which fixtures a test uses
+        known = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
+        if any(one.scope == "module" for definitions in known.values() for one in definitions):
+            found.add(item.getparent(pytest.Module))
+    return found
 
 
 class _Workers:
@@ -70,7 +83,9 @@ class _Workers:
         self.session, self.number = session, number
         os.environ |= {"PYTEST_XDIST_TESTRUNUID": uuid.uuid4().hex, "PYTEST_XDIST_WORKER_COUNT": str(number)}
         self.chunks, write = os.pipe()  # whoever reads next takes the next chunk
-        chunks = list(cut([item.getparent(pytest.Module) for item in session.items], number))
+        modules, whole = [item.getparent(pytest.Module) for item in session.items], find_whole(session.items)
+        # whole modules first: the last chunks must be short
+        chunks = sorted(cut(modules, number, whole), key=lambda chunk: modules[chunk[0]] not in whole)
         for start, end in chunks[: 60_000 // 8]:  # what a pipe holds
             os.write(write, struct.pack("II", start, end))
         os.close(write)

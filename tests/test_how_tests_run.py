@@ -28,6 +28,34 @@ def test_every_test_is_in_one_chunk_of_its_module(sizes):
     assert lengths[-1] == 1, "the last ones are short"
 
 
+def test_a_module_that_is_not_to_be_divided_is_one_chunk():
+    modules = [number for number, size in enumerate([5, 100, 3]) for _ in range(size)]
+    chunks = list(cut(modules, 4, {1}))
+    assert (5, 105) in chunks
+    assert [number for chunk in chunks for number in range(*chunk)] == list(range(len(modules)))
+    assert (5, 105) not in cut(modules, 4)
+
+
+SHARED = """
+import os, pathlib, pytest
+
+@pytest.fixture(scope="module")
+def dear():
+    with pathlib.Path(__file__).with_name("made").open("a") as file:
+        print(os.getpid(), file=file)
+
+@pytest.mark.parametrize("number", range(40))
+def test_many(number, dear): pass
+"""
+
+
+@linux_only
+def test_a_fixture_of_a_module_is_made_once_in_all_forks(tmp_path):
+    code, said = run_pytest(tmp_path, SHARED, "--forks", "3")
+    assert (code, "40 passed" in said) == (0, True), said
+    assert len((tmp_path / "made").read_text().split()) == 1
+
+
 def test_pairs_have_every_value(monkeypatch):
     monkeypatch.setattr(quick, "is_quick", True)
     assert quick.pairs("ab", [1, 2, 3]) == [("a", 1), ("b", 2), ("a", 3)]
