@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import Any
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from tests import programs
 from tests.cli.conftest import Ended, environment
 
 ROOT = Path(__file__).parents[2]
@@ -79,12 +80,12 @@ def other_modules() -> frozenset[str]:
 
 def run_without_extras(code: str, folder: Path, *arguments: str) -> Ended:
     """Runs code in a process that can import nothing but a base install. Its standard input is empty."""
-    return _run(_BLOCK + code, folder, " ".join(other_modules()), *arguments)
+    return _run(subprocess.run, _BLOCK + code, folder, " ".join(other_modules()), *arguments)
 
 
 def run_with_extras(code: str, folder: Path, *arguments: str) -> Ended:
     """Runs the same code where everything can be imported."""
-    return _run(f"import sys\n{code}", folder, *arguments)
+    return _run(programs.run, f"import sys\n{code}", folder, *arguments)
 
 
 def run_commands(run: Any, folder: Path, commands: Mapping[str, Sequence[str]]) -> dict[str, Ended]:
@@ -98,9 +99,9 @@ def run_commands(run: Any, folder: Path, commands: Mapping[str, Sequence[str]]) 
     }
 
 
-def _run(code: str, folder: Path, *arguments: str) -> Ended:
+def _run(run: Callable[..., Any], code: str, folder: Path, *arguments: str) -> Ended:
     variables = environment(AGENT_WORKSPACE_ROOT=None, FORGE_DATABASE=None, FORGE_MODEL=None)
-    done = subprocess.run(
+    done = run(
         [sys.executable, "-c", code, *arguments],
         cwd=folder,
         env=variables,
