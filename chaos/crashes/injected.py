@@ -38,7 +38,7 @@ from forge.durable.store.rows import RunInfo
 from forge.permissions.answers import approve_all
 
 CALLS = 2  # of a run
-MOST_CRASHES = 6  # of a run: most of the time goes into what is the same in every run
+MOST_CRASHES = 6  # of a run
 UNKNOWN = "its state is unknown"
 
 
@@ -212,7 +212,7 @@ def _simulated(storm: Storm) -> Iterator[None]:
 
 
 async def _run_here(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-    """Runs in this thread what Forge runs in another one: changing threads took most of the storm's time."""
+    """Runs in this thread what Forge runs in another one, so that the storm does not wait for threads."""
     await asyncio.sleep(0)
     return copy_context().run(function, *arguments, **named)
 
