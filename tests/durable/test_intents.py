@@ -15,7 +15,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, Outcome, RunStore
-from forge.durable.store.tables import VERSION, intents, versions
+from forge.durable.store.tables import events, intents, versions
 from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
 from tests.durable.test_killed import counted, run_of
@@ -164,10 +164,15 @@ async def test_the_end_that_an_older_version_recorded_is_the_end(sqlite: str, tm
     assert (run.status, run.spent) == ("failed", {"turns": 7})
 
 
-async def test_a_worker_opens_a_database_of_the_version_before_and_ends_its_run(database: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [3, 4])
+async def test_a_worker_opens_a_database_of_an_older_version_and_ends_its_run(
+    database: str, tmp_path: Path, version: int
+) -> None:
     def downgrade(connection: sa.Connection) -> None:
-        connection.exec_driver_sql(f"ALTER TABLE {intents.name} DROP COLUMN {intents.c.detail.name}")
-        connection.execute(sa.update(versions).values(version=VERSION - 1))
+        newer = [intents.c.detail] if version < 4 else []
+        for column in (*newer, events.c.size, events.c.segment, events.c.packed):
+            connection.exec_driver_sql(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}")
+        connection.execute(sa.update(versions).values(version=version))
 
     with RunStore(database) as store:
         store.prepare()

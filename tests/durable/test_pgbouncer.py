@@ -54,7 +54,7 @@ def pooled(postgres: str, tmp_path: Path) -> Iterator[str]:
         owner = pwd.getpwuid(Path(str(host)).stat().st_uid if str(host).startswith("/") else 65534).pw_name
         command[1:1] = ["-u", owner if owner != "root" else "nobody"]
         tmp_path.chmod(0o777)
-        for folder in tmp_path.parents[:2]:
+        for folder in tmp_path.parents[: 2 + tmp_path.parent.name.startswith("popen-")]:
             folder.chmod(0o711)
     with subprocess.Popen(command) as bouncer:
         try:

@@ -8,26 +8,30 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import sqlalchemy as sa
 from pydantic_core import from_json, to_json
 
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.plain_values import plain
 from forge.durable.store import RunStore
+from forge.durable.store.events import (
+    StoredEvent,
+    newest_event,
+    read_event,
+    read_events,
+    read_last_events,
+    span_of_events,
+)
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.tables import events
 
 LONGEST = 32_768  # characters of a text in a list or a stream
 LONGEST_WHOLE = 8_000_000  # … of one event that is asked for by its number
 MOST_ITEMS = 2_000  # of a list in an event
 MOST_RUNS = 500  # of a family
 WAITS = Waiting("").suggestion
-_LAST = 2**62
 _LOOKED_AT = ('"arguments":"', '"attachments":[{', WAITS)  # what makes an event be read before it is passed on
 _PIECES = tuple(  # as they are stored
     f'{{"event":"{kind}"' for kind in ("text_delta", "reasoning_delta", "tool_arguments_delta", "tool_output_chunk")
 )
-_EVENT = sa.type_coerce(events.c.event, sa.Text)
 
 
 @dataclass(slots=True)
@@ -38,6 +42,7 @@ class EventEntry:
     run: str
     text: str
     clipped: bool = False
+    row: int = 0  # of the store
 
     @property
     def event(self) -> dict[str, Any]:
@@ -53,45 +58,38 @@ class EventEntry:
         return f'{{"n":{self.number},"run":{json.dumps(self.run)},"event":{self.text}{more}}}'
 
 
-def newest_number(store: RunStore) -> int:
-    query = sa.select(sa.func.max(events.c.number))
-    return store.database.read(lambda connection: connection.execute(query).scalar()) or 0
+def newest_number(store: RunStore) -> tuple[int, int]:
+    """Returns the highest number of an event, and that of its row."""
+    return store.read_events(newest_event)
 
 
 def entries_after(store: RunStore, after: int, also: Collection[int], limit: int) -> list[EventEntry]:
-    """Returns entries of all runs after a number, and those of numbers that were missing before."""
-    c = events.c
-    wanted = sa.or_(c.number > after, c.number.in_(list(also))) if also else c.number > after
-    query = sa.select(c.number, c.run, _EVENT).where(wanted).order_by(c.number).limit(limit)
-    return [build_entry(*row) for row in store.database.read(lambda connection: connection.execute(query).all())]
+    """Returns entries of all runs after a number, and those of rows that were missing before."""
+    found = store.read_events(lambda connection: read_events(connection, None, after, limit, also))
+    return [_entry_of(one) for one in found]
 
 
 def of_runs(
     store: RunStore, ids: Sequence[str], after: int, limit: int, longest: int = LONGEST
 ) -> tuple[list[EventEntry], int | None]:
     """Returns the entries, and the number after which there are more; None at the end. Texts are cut at `longest`."""
-    c = events.c
-    query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids), c.number > max(0, min(after, _LAST)))
-    rows = store.database.read(lambda connection: connection.execute(query.order_by(c.number).limit(limit)).all())
-    return join_pieces([build_entry(row[0], row[1], row[2], longest) for row in rows]), rows[-1].number if len(
-        rows
-    ) == limit else None
+    found = store.read_events(lambda connection: read_events(connection, ids, max(0, after), limit))
+    entries = join_pieces([_entry_of(one, longest) for one in found])
+    return entries, found[-1].number if len(found) == limit else None
 
 
 def tail_of_runs(store: RunStore, ids: Sequence[str], limit: int) -> list[EventEntry]:
-    c = events.c
-    query = sa.select(c.number, c.run, _EVENT).where(c.run.in_(ids)).order_by(c.number.desc()).limit(limit)
-    rows = store.database.read(lambda connection: connection.execute(query).all())
-    return join_pieces([build_entry(*row) for row in reversed(rows)])
+    newest = store.read_events(lambda connection: read_last_events(connection, ids, limit))
+    return join_pieces([_entry_of(one) for one in newest])
 
 
 def one_entry(store: RunStore, ids: Sequence[str], number: int, limit: int = LONGEST_WHOLE) -> EventEntry:
-    return build_entry(*_row(store, ids, number), limit)
+    return _entry_of(_find(store, ids, number), limit)
 
 
 def attachment(store: RunStore, ids: Sequence[str], number: int, index: int) -> tuple[str, bytes]:
     """Returns the name and the bytes of a result's attachment."""
-    wire = (from_json(_row(store, ids, number)[2]).get("result") or {}).get("attachments") or []
+    wire = (from_json(_find(store, ids, number).text).get("result") or {}).get("attachments") or []
     if not 0 <= index < len(wire):
         raise ToolError(f"event {number} has no attachment {index}", ErrorKind.NOT_FOUND, "Load the run again.")
     if why := wire[index].get("left_out"):
@@ -100,10 +98,8 @@ def attachment(store: RunStore, ids: Sequence[str], number: int, index: int) -> 
 
 
 def span(store: RunStore, ids: Sequence[str]) -> dict[str, int]:
-    c = events.c
-    query = sa.select(sa.func.min(c.number), sa.func.max(c.number), sa.func.count()).where(c.run.in_(ids))
-    first, last, count = store.database.read(lambda connection: connection.execute(query).one())
-    return {"first": first or 0, "last": last or 0, "events": count}
+    first, last, count = store.read_events(lambda connection: span_of_events(connection, ids))
+    return {"first": first, "last": last, "events": count}
 
 
 def family(store: RunStore, run: RunInfo) -> list[RunInfo]:
@@ -224,10 +220,14 @@ def _cut_texts(value: Any, limit: int, entry: EventEntry) -> Any:
     return [_cut_texts(one, limit, entry) for one in value]
 
 
-def _row(store: RunStore, ids: Sequence[str], number: int) -> tuple[int, str, str]:
-    c = events.c
-    query = sa.select(c.number, c.run, _EVENT).where(c.number == max(0, min(number, _LAST)), c.run.in_(ids))
-    row = store.database.read(lambda connection: connection.execute(query).first())
-    if row is None:
+def _find(store: RunStore, ids: Sequence[str], number: int) -> StoredEvent:
+    found = store.read_events(lambda connection: read_event(connection, ids, number))
+    if found is None:
         raise ToolError(f"the run has no event {number}", ErrorKind.NOT_FOUND, "Load the run again.")
-    return row[0], row[1], row[2]
+    return found
+
+
+def _entry_of(stored: StoredEvent, limit: int = LONGEST) -> EventEntry:
+    entry = build_entry(stored.number, stored.run, stored.text, limit)
+    entry.row = stored.row
+    return entry

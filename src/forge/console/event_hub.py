@@ -62,6 +62,7 @@ class Hub:
         self.kept: deque[BufferedEvent] = deque()
         self.place = 0  # of the next event
         self.last = 0  # the highest number seen
+        self._last_row = 0  # … and its row
         self._holes: dict[int, float] = {}
         self._size = 0
         self._listeners: set[Listener] = set()
@@ -89,7 +90,7 @@ class Hub:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        self.last = await in_thread(lambda: newest_number(self.store))
+        self.last, self._last_row = await in_thread(lambda: newest_number(self.store))
         looking = asyncio.create_task(self._look_on())
         try:
             yield
@@ -162,10 +163,10 @@ class Hub:
 
     async def _catch_up(self) -> None:
         """Skips events that happened while no one listened; pages request what they need."""
-        newest = await in_thread(lambda: newest_number(self.store))
-        if newest - self.last > MOST_AT_ONCE:
+        newest, row = await in_thread(lambda: newest_number(self.store))
+        if row - self._last_row > MOST_AT_ONCE:
             self.kept.clear()
-            self._size, self.last = 0, newest
+            self._size, self.last, self._last_row = 0, newest, row
         await self._look()
 
     async def _send_again(self, listener: Listener, after: int) -> tuple[int, int] | None:
@@ -250,13 +251,14 @@ class Hub:
 
     def _new_entries(self) -> list[EventEntry]:
         now = time.monotonic()
-        self._holes = {number: until for number, until in self._holes.items() if until > now}
+        self._holes = {row: until for row, until in self._holes.items() if until > now}
         found = entries_after(self.store, self.last, tuple(self._holes), MOST_AT_ONCE)
         for entry in found:
-            self._holes.pop(entry.number, None)
-            if entry.number > self.last:
+            self._holes.pop(entry.row, None)
+            self.last = max(self.last, entry.number)
+            if entry.row > self._last_row:
                 if not self.store.database.is_sqlite:
-                    missing = range(max(self.last + 1, entry.number - MOST_AT_ONCE), entry.number)
+                    missing = range(max(self._last_row + 1, entry.row - MOST_AT_ONCE), entry.row)
                     self._holes.update(dict.fromkeys(missing, now + LATE))
-                self.last = entry.number
+                self._last_row = entry.row
         return found

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import sqlalchemy as sa
+from pydantic_core import from_json
 
 from forge.console.api.requests import ApiError, ApiRequest
 from forge.console.api.run_versions import version_change
@@ -16,7 +16,7 @@ from forge.console.rule_effects import decision_changes, may_loosen
 from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
-from forge.durable.store.tables import events
+from forge.durable.store.events import find_events
 from forge.permissions.explain import explain_call
 from forge.permissions.policy import Decision, PermissionRequest, Rules
 from forge.permissions.rule import Rule
@@ -25,7 +25,7 @@ from forge.project.audit.log_events import EventFilter, is_refusal
 from forge.project.effective_config import find_origin
 
 MOST = 500
-LOOKED_AT = 50_000  # events of the store, the newest
+LOOKED_AT = 5_000  # rows of events of the store, the newest
 DAY = 86_400
 LONGEST_RULE = 2_000
 
@@ -98,14 +98,12 @@ def show_denials(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
 
 
 def _find_stored_denials(console: ConsoleState, since: float) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    c, store = events.c, console.runs.store
-    text = sa.type_coerce(c.event, sa.Text)
-    kinds = sa.or_(text.contains('"error_type":"permission_error"'), text.contains('"error_type":"security_error"'))
-    newest = sa.select(sa.func.coalesce(sa.func.max(c.number), 0) - LOOKED_AT).scalar_subquery()
-    query = sa.select(c.run, c.event).where(c.number > newest, kinds).order_by(c.number.desc()).limit(4 * MOST)
-    for run, event in store.database.read(lambda connection: connection.execute(query).all()):
+    kinds = ('"error_type":"permission_error"', '"error_type":"security_error"')
+    found = console.runs.store.read_events(lambda connection: find_events(connection, kinds, LOOKED_AT, 4 * MOST))
+    for one in found:
+        event = from_json(one.text)
         if _is_denial(event) and float(event.get("ts") or 0) >= since:
-            yield run, event
+            yield one.run, event
 
 
 def _is_denial(event: dict[str, Any]) -> bool:

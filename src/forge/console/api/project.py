@@ -56,7 +56,7 @@ def show_overview(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
         "schedules": count,
         "workers": sum(one.state == "working" for one in list_workers(store.database)),
         "sessions": len(session_infos(console)),
-        "last": newest_number(store),
+        "last": newest_number(store)[0],
         "left_alone": abandoned_shape(console),
     }
 

@@ -25,7 +25,7 @@ from forge.durable.store.errors import is_away
 from forge.durable.store.find import find_run
 from forge.durable.store.heartbeats import workers
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.tables import background, events
+from forge.durable.store.tables import background
 
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
@@ -79,8 +79,7 @@ async def report_lost(context: WorkerContext) -> None:
 def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -> ToolResult:
     """Returns the result of background work of an earlier attempt, if recorded in time; else an unknown result."""
     key = key_of(segment, ToolCompleted.type, call.id)
-    query = sa.select(events.c.event).where(events.c.run == run_id, events.c.key == key)
-    event = store.database.read(lambda connection: connection.execute(query).scalar())
+    event = store.find_event(run_id, segment, key)
     if event is not None:
         return ToolResult.from_dict(event["result"])
     return unknown_result(call, "did")

@@ -24,6 +24,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.engine.attempt import Attempt
 from forge.durable.store import RunStore
+from forge.durable.store.events import Segment
 from forge.workspace.state.store import StoreError
 
 PAUSE = 0.03  # seconds between writes of streamed events, with all events in between
@@ -77,6 +78,10 @@ class Recorder:
     def run(self) -> str:
         return self._attempt.run.id
 
+    @property
+    def segment(self) -> int:
+        return self._attempt.run.segment
+
     def take_rows(self) -> tuple[list[Row], int]:
         """Hands over the rows, with the number of characters that they hold."""
         rows, self._rows = self._rows, []
@@ -122,6 +127,7 @@ class EventWriter:
     def __init__(self, store: RunStore) -> None:
         self._store = ref(store)  # it is kept as long as its store
         self._waiting: dict[Recorder, None] = {}
+        self._asked: dict[Recorder, None] = {}  # those that cannot wait
         self._written: set[Recorder] = set()  # … by the transaction under way
         self._writing = asyncio.Lock()
         self._timer: asyncio.TimerHandle | None = None
@@ -135,21 +141,26 @@ class EventWriter:
         return recorder in self._written
 
     async def flush(self, asked: Recorder) -> None:
-        """Writes what waits. Raises if the rows of `asked` cannot be stored."""
-        self._waiting[asked] = None
-        async with self._writing:
-            if self._waiting:
-                await self._write_all(asked)
+        """Writes the rows of `asked`, with those of others that ask meanwhile. Raises if its rows cannot be stored.
 
-    async def _write_all(self, asked: Recorder | None = None) -> None:
-        recorders, self._waiting = list(self._waiting), {}
+        The events of others still wait: the more of them are written together, the fewer rows there are.
+        """
+        self._asked[asked] = None
+        async with self._writing:
+            if asked in self._asked:
+                await self._write(list(self._asked), asked)
+
+    async def _write(self, recorders: list[Recorder], asked: Recorder | None = None) -> None:
+        for recorder in recorders:
+            self._waiting.pop(recorder, None)
+            self._asked.pop(recorder, None)
         taken = {recorder: recorder.take_rows() for recorder in recorders}
-        batch: dict[str, list[Row]] = {}
+        batch: dict[Segment, list[Row]] = {}
         for recorder, (rows, _) in taken.items():
-            batch.setdefault(recorder.run, []).extend(rows)
+            batch.setdefault((recorder.run, recorder.segment), []).extend(rows)
         self._written = set(recorders)
         try:
-            missing = await in_thread(lambda: self._add({run: rows for run, rows in batch.items() if rows}))
+            missing = await in_thread(lambda: self._add({segment: rows for segment, rows in batch.items() if rows}))
         except BaseException:
             for recorder, (rows, _) in taken.items():
                 recorder.put_back(rows)
@@ -163,7 +174,7 @@ class EventWriter:
         if asked is not None and asked.run in missing:
             raise missing[asked.run]
 
-    def _add(self, batch: Mapping[str, Sequence[Row]]) -> dict[str, StoreError]:
+    def _add(self, batch: Mapping[Segment, Sequence[Row]]) -> dict[str, StoreError]:
         store = self._store()
         return store.add_events_of(batch) if batch and store is not None else {}
 
@@ -185,7 +196,7 @@ class EventWriter:
         try:
             async with self._writing:
                 if self._waiting:
-                    await self._write_all()
+                    await self._write(list(self._waiting))
         except Exception as error:
             log.warning("events of runs are stored later: %s", text_of(error))
             self._set_timer(RETRY)

@@ -6,8 +6,8 @@ for as long as the database takes: call them in a thread.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Self, TypeVar
 
 import sqlalchemy as sa
 
@@ -15,7 +15,7 @@ from forge.core.messages import Message
 from forge.durable.store import check_input, events, inbox, intents, questions, run_rows, steps
 from forge.durable.store import find as _find
 from forge.durable.store.database import PATIENCE, Database
-from forge.durable.store.events import NewEvents
+from forge.durable.store.events import NewEvents, Segment
 from forge.durable.store.migrate import prepare, refuse_newer, update
 from forge.durable.store.remove import remove_run
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Status, Wait
@@ -24,6 +24,7 @@ from forge.workspace.state.store import StoreError
 
 __all__ = ["NewRun", "Outcome", "Question", "RunInfo", "RunStore", "Status", "StoreError", "Wait"]
 
+T = TypeVar("T")
 Infos = list[RunInfo]  # named here, because a store's `list` is something else
 Messages = list[Message]
 Questions = list[Question]
@@ -43,6 +44,7 @@ class RunStore:
         """
         self.database = Database(url, patience, first=refuse_newer, looks=True, connections=connections)
         self._is_up_to_date = False
+        self._event_keys = events.EventKeys()
 
     def __repr__(self) -> str:
         return f"RunStore({self.label})"
@@ -279,21 +281,33 @@ class RunStore:
         self.update()
         return self.database.write(lambda connection: questions.answer_question(connection, id, answer, by))
 
-    def add_events(self, run_id: str, new: NewEvents) -> None:
-        """Appends events in their wire form. One with a key is stored once per run.
+    def add_events(self, run_id: str, new: NewEvents, segment: int = 1) -> None:
+        """Appends events in their wire form. One with a key is stored once per segment.
 
         (One without may be stored twice, if the connection is lost just after the commit.)
         """
-        for error in self.add_events_of({run_id: new}).values() if new else ():
+        for error in self.add_events_of({(run_id, segment): new}).values() if new else ():
             raise error
 
-    def add_events_of(self, batch: Mapping[str, NewEvents]) -> dict[str, StoreError]:
-        """Does the same for several runs; returns errors for runs that do not exist."""
-        return self.database.write(lambda connection: events.add_events(connection, batch), lasting=False)
+    def add_events_of(self, batch: Mapping[Segment, NewEvents]) -> dict[str, StoreError]:
+        """Does the same for segments of several runs; returns errors for runs that do not exist."""
+        remembered = self._event_keys
+        added = self.database.write(lambda connection: events.add_events(connection, batch, remembered), lasting=False)
+        remembered.note(added)
+        return added.errors
 
     def events(self, run_id: str, after: int = 0, limit: int = 1000) -> Numbered:
         """Returns events numbered above `after`, ascending. No lower number appears later."""
-        return self.database.read(lambda connection: events.events_of(connection, run_id, after, limit))
+        return self.read_events(lambda connection: events.events_of(connection, run_id, after, limit))
+
+    def find_event(self, run_id: str, segment: int, key: str) -> dict[str, Any] | None:
+        """Finds an event of a segment by its key."""
+        return self.read_events(lambda connection: events.find_event(connection, (run_id, segment), key))
+
+    def read_events(self, read: Callable[[sa.Connection], T]) -> T:
+        """Reads events with a function of `store.events`; migrates the tables of an older Forge first."""
+        self.update()
+        return self.database.read(read)
 
     def put_file(self, run_id: str, name: str, data: bytes) -> None:
         """Stores a file of a run; replaces one of the same name."""

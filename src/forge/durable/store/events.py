@@ -1,44 +1,130 @@
-"""Stores the events of runs. Every function works inside the caller's transaction."""
+"""Stores the events of runs. Every function works inside the caller's transaction.
+
+Events that are written together are one row, and packed: a row of six events needs about as much of the write-ahead log
+as one event did before. The number of an event is made of the row's number and its place in the row. Rows of versions
+before 5 have one event each, and its number is that of the row.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import sqlalchemy as sa
 
+from forge.core.plain_values import plain
 from forge.durable.store.check_input import LONGEST_NAME
 from forge.durable.store.find import clamp_limit, insert_rows, missing_error
+from forge.durable.store.packed_events import pack, unpack
 from forge.durable.store.step_json import object_of
 from forge.durable.store.tables import events, runs
 from forge.workspace.state.store import StoreError
 
+_PLACES = 1_024  # numbers for the events of a row
+_MOST_IN_ROW = 1_000  # events
+_LARGEST_ROW = 256 * 1024  # characters; a longer event has a row of its own
+_ROWS = 50  # that are read at once
+_MOST_REMEMBERED = 1_000  # runs whose keys are remembered
+_SEGMENTS = 2  # of each, the latest
 _LAST = 2**62  # above every number
 _EVENTS = 0x666F7267  # namespace of our advisory locks
 _LOCK = sa.text("SELECT pg_advisory_xact_lock(:namespace, key) FROM unnest(CAST(:keys AS integer[])) AS key")
 
 NewEvent = tuple[str | None, Mapping[str, Any]]
-"""A key, with which it is stored once per run, and the event in its wire form."""
+"""A key, with which it is stored once per segment, and the event in its wire form."""
 
 NewEvents = Sequence[NewEvent]
 
-
-def add_events(connection: sa.Connection, batch: Mapping[str, NewEvents]) -> dict[str, StoreError]:
-    """Adds events of several runs; returns errors for runs that do not exist."""
-    lock_events(connection, *batch)
-    known = set(connection.execute(sa.select(runs.c.id).where(runs.c.id.in_(list(batch)))).scalars())
-    insert_events(connection, {run: new for run, new in batch.items() if run in known})
-    return {run: missing_error(connection, run) for run in batch if run not in known}
+Segment = tuple[str, int]
+"""A run and the number of a segment."""
 
 
-def insert_events(connection: sa.Connection, batch: Mapping[str, NewEvents]) -> None:
-    """Inserts events of runs that exist. Lock their numbering first."""
+class StoredEvent(NamedTuple):
+    """A stored event."""
+
+    number: int
+    run: str
+    text: str  # JSON
+    key: str | None
+    row: int
+
+
+class Added(NamedTuple):
+    """What `add_events` did, for `EventKeys.note`."""
+
+    errors: dict[str, StoreError]  # for runs that do not exist
+    before: dict[str, int]  # the last rows of runs, before and after it
+    after: dict[str, int]
+    keys: dict[Segment, tuple[set[str], set[str]]]  # of each segment, those that were stored before, and the new ones
+
+
+class EventKeys:
+    """Remembers the keys that the events of busy runs have, so that they are not read again for each write.
+
+    They are known up to a row. If the run has another last row, somebody else wrote, and they are read again.
+    """
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, tuple[int, dict[int, set[str]]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def known(self, segment: Segment, last: int) -> set[str] | None:
+        """Returns the keys of a segment; None if they must be read."""
+        run, number = segment
+        with self._lock:
+            row, segments = self._runs.get(run, (0, {}))
+            return segments.get(number) if row == last else None
+
+    def note(self, added: Added) -> None:
+        """Notes what was added, once it is committed."""
+        with self._lock:
+            for (run, number), (old, new) in added.keys.items():
+                row, segments = self._runs.pop(run, (0, {}))
+                if row == added.before[run]:
+                    segments = {one: keys for one, keys in segments.items() if one > number - _SEGMENTS}
+                elif row != added.after[run]:  # nothing was known, or another thread wrote meanwhile
+                    segments = {}
+                old |= new
+                self._runs[run] = (added.after[run], {**segments, number: old})
+            while len(self._runs) > _MOST_REMEMBERED:
+                self._runs.popitem(last=False)
+
+
+def add_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents], remembered: EventKeys) -> Added:
+    """Adds events of several runs. Those whose keys are stored already are left out."""
+    names = list(dict.fromkeys(run for run, _ in batch))
+    lock_events(connection, *names)
+    last = sa.select(sa.func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
+    found = connection.execute(sa.select(runs.c.id, sa.func.coalesce(last, 0)).where(runs.c.id.in_(names)))
+    before: dict[str, int] = {run: number for run, number in found}  # noqa: C416 - a row is no pair for a type checker
+    keys: dict[Segment, tuple[set[str], set[str]]] = {}
+    new: dict[Segment, NewEvents] = {}
+    for segment, wanted in batch.items():
+        run, _ = segment
+        if run not in before:
+            continue
+        old = remembered.known(segment, before[run]) if before[run] else set()
+        if old is None:
+            old = set(_read_keys(connection, segment))
+        new[segment], added = _leave_out(wanted, old)
+        keys[segment] = (old, added)
+    after = before | insert_events(connection, new)
+    return Added({run: missing_error(connection, run) for run in names if run not in before}, before, after, keys)
+
+
+def insert_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents]) -> dict[str, int]:
+    """Inserts events of runs that exist, and returns the last row of each. Lock their numbering first."""
     rows = [
-        {"run": run, "key": _short(key), "event": object_of(event)} for run, new in batch.items() for key, event in new
+        {"run": run, "segment": segment, "size": len(lines), "event": "", "packed": pack(lines)}
+        for (run, segment), new in batch.items()
+        for lines in _rows_of(new)
     ]
-    insert_rows(connection, events, rows, skip=True)
+    return dict(sorted(insert_rows(connection, events, rows, returning=(events.c.run, events.c.number))))
 
 
 def lock_events(connection: sa.Connection, *run_ids: str) -> None:
@@ -53,17 +139,156 @@ def lock_events(connection: sa.Connection, *run_ids: str) -> None:
 
 
 def events_of(connection: sa.Connection, run_id: str, after: int, limit: int) -> list[tuple[int, dict[str, Any]]]:
-    query = sa.select(events.c.number, events.c.event).where(
-        events.c.run == run_id, events.c.number > max(-1, min(after, _LAST))
-    )
-    return [
-        (number, event)
-        for number, event in connection.execute(query.order_by(events.c.number).limit(clamp_limit(limit)))
-    ]
+    found = read_events(connection, [run_id], after, clamp_limit(limit))
+    return [(one.number, json.loads(one.text)) for one in found]
 
 
-def _short(key: str | None) -> str | None:
-    """Hashes a long key: indexes cannot hold it."""
+def read_events(
+    connection: sa.Connection, ids: Sequence[str] | None, after: int, limit: int, also: Iterable[int] = ()
+) -> list[StoredEvent]:
+    """Reads events numbered above `after`, ascending: of these runs, or of all.
+
+    `also`: rows that are read, too, whole; then there may be more events than `limit`.
+    """
+    after = max(-1, min(after, _LAST))
+    c = events.c
+    wanted = sa.and_(c.number >= after // _PLACES, sa.or_(c.size.is_not(None), c.number > after))
+    extra = set(also)
+    if extra:
+        wanted = sa.or_(wanted, c.number.in_(extra))
+    query = _query(ids).where(wanted).order_by(c.number)
+    found: list[StoredEvent] = []
+    row = -1
+    while len(found) < limit:
+        rows = connection.execute(query.where(c.number > row).limit(min(_ROWS, limit))).all()
+        found += [one for some in rows for one in _read_row(some) if one.number > after or one.row in extra]
+        if len(rows) < min(_ROWS, limit):
+            break
+        row = rows[-1].number
+    return found if extra else found[:limit]
+
+
+def read_last_events(connection: sa.Connection, ids: Sequence[str], limit: int) -> list[StoredEvent]:
+    """Reads the newest events of these runs, ascending."""
+    found: list[StoredEvent] = []
+    row = _LAST
+    while len(found) < limit:
+        query = _query(ids).where(events.c.number < row).order_by(events.c.number.desc())
+        rows = connection.execute(query.limit(min(_ROWS, limit))).all()
+        if not rows:
+            break
+        found[:0] = [one for some in reversed(rows) for one in _read_row(some)]
+        row = rows[-1].number
+    return found[-limit:] if limit else []
+
+
+def find_events(connection: sa.Connection, texts: Sequence[str], rows: int, limit: int) -> list[StoredEvent]:
+    """Finds the newest events of all runs that contain one of these texts, the newest first, in so many rows."""
+    found: list[StoredEvent] = []
+    newest_first = _query(None).order_by(events.c.number.desc())
+    row = _LAST
+    while rows > 0 and len(found) < limit:
+        some = connection.execute(newest_first.where(events.c.number < row).limit(min(_ROWS, rows))).all()
+        every = (one for each in some for one in reversed(list(_read_row(each))))
+        found += [one for one in every if any(text in one.text for text in texts)]
+        rows = rows - len(some) if some else 0
+        row = some[-1].number if some else 0
+    return found[:limit]
+
+
+def read_event(connection: sa.Connection, ids: Sequence[str], number: int) -> StoredEvent | None:
+    """Reads one event of these runs by its number."""
+    found = read_events(connection, ids, max(0, min(number, _LAST)) - 1, 1)
+    return found[0] if found and found[0].number == number else None
+
+
+def find_event(connection: sa.Connection, segment: Segment, key: str) -> dict[str, Any] | None:
+    """Finds an event of a segment by its key."""
+    wanted, c = _shorten(key), events.c
+    text = connection.execute(sa.select(c.event).where(c.run == segment[0], c.key == wanted)).scalar()
+    if text is None:
+        text = next((one for stored, one in _lines_of(connection, segment) if stored == wanted), None)
+    return None if text is None else dict(json.loads(text))
+
+
+def newest_event(connection: sa.Connection) -> tuple[int, int]:
+    """Returns the highest number, and that of its row; zeros where there are no events."""
+    c = events.c
+    row = connection.execute(sa.select(c.number, c.size).order_by(c.number.desc()).limit(1)).first()
+    return (0, 0) if row is None else (_number(row.number, row.size, (row.size or 1) - 1), row.number)
+
+
+def span_of_events(connection: sa.Connection, ids: Sequence[str]) -> tuple[int, int, int]:
+    """Returns the first and the last number of these runs, and how many events they have."""
+    c = events.c
+    rows = connection.execute(sa.select(c.number, c.size).where(c.run.in_(ids)).order_by(c.number)).all()
+    if not rows:
+        return 0, 0, 0
+    first, last = rows[0], rows[-1]
+    total = sum(row.size or 1 for row in rows)
+    return _number(first.number, first.size, 0), _number(last.number, last.size, (last.size or 1) - 1), total
+
+
+def _query(ids: Sequence[str] | None) -> sa.Select[Any]:
+    query = sa.select(events.c.number, events.c.run, events.c.key, events.c.event, events.c.size, events.c.packed)
+    return query if ids is None else query.where(events.c.run.in_(ids))
+
+
+def _read_row(row: sa.Row[Any]) -> Iterator[StoredEvent]:
+    if row.size is None:
+        yield StoredEvent(row.number, row.run, row.event, row.key, row.number)
+        return
+    for place, (key, text) in enumerate(unpack(row.packed)):
+        yield StoredEvent(_number(row.number, row.size, place), row.run, text, key, row.number)
+
+
+def _number(row: int, size: int | None, place: int) -> int:
+    return row if size is None else row * _PLACES + place
+
+
+def _rows_of(new: NewEvents) -> Iterator[list[tuple[str | None, str]]]:
+    """Yields the keys and the texts of each row."""
+    lines: list[tuple[str | None, str]] = []
+    size = 0
+    for key, event in new:
+        text = json.dumps(plain(object_of(event)), ensure_ascii=False, separators=(",", ":"))
+        if lines and (len(lines) >= _MOST_IN_ROW or size + len(text) > _LARGEST_ROW):
+            yield lines
+            lines, size = [], 0
+        lines.append((_shorten(key), text))
+        size += len(text)
+    if lines:
+        yield lines
+
+
+def _leave_out(wanted: NewEvents, old: set[str]) -> tuple[list[NewEvent], set[str]]:
+    """Returns the events whose keys are new, and these keys."""
+    found: list[NewEvent] = []
+    added: set[str] = set()
+    for key, event in wanted:
+        key = _shorten(key)
+        if key is None or (key not in old and key not in added):
+            found.append((key, event))
+        if key is not None and key not in old:
+            added.add(key)
+    return found, added
+
+
+def _read_keys(connection: sa.Connection, segment: Segment) -> Iterator[str]:
+    c = events.c
+    yield from connection.execute(sa.select(c.key).where(c.run == segment[0], c.key.is_not(None))).scalars()
+    yield from (key for key, _ in _lines_of(connection, segment) if key is not None)
+
+
+def _lines_of(connection: sa.Connection, segment: Segment) -> Iterator[tuple[str | None, str]]:
+    run, number = segment
+    query = sa.select(events.c.packed).where(events.c.run == run, events.c.segment == number)
+    for packed in connection.execute(query).scalars():
+        yield from unpack(packed)
+
+
+def _shorten(key: str | None) -> str | None:
+    """Hashes a long key."""
     if key is None or len(key) <= LONGEST_NAME:
         return key
     return sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -21,7 +21,7 @@ from forge.workspace.state.store import StoreError
 
 MOST = 1_000_000  # rows at once
 INBOX = 2**31 - 1  # the place of messages that a run has not received yet
-_PAGE = 20  # messages that are read at once
+_PAGE = 4  # rows of messages that are read at once
 _LAST = "\U0010ffff"  # sorts after every other character
 _NEAR = 2_000  # newest runs that a mistyped id is compared with
 COLUMNS = [runs.c[name] for name in RunInfo.__dataclass_fields__]
@@ -40,21 +40,33 @@ def insert_into(connection: sa.Connection, table: sa.Table) -> Any:
 
 
 def insert_rows(
-    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, skip: bool = False
-) -> None:
-    """Inserts rows that have the same columns, in one statement. `skip`: leaves out those that are there."""
+    connection: sa.Connection,
+    table: sa.Table,
+    rows: Sequence[Mapping[str, Any]],
+    *,
+    returning: Sequence[sa.Column[Any]] = (),
+) -> list[tuple[Any, ...]]:
+    """Inserts rows that have the same columns, in one statement. Returns these columns of each."""
     if not rows:
-        return
+        return []
     new = insert_into(connection, table)
     if connection.dialect.name == "sqlite":
-        connection.execute(new.on_conflict_do_nothing() if skip else new, rows)
-        return
+        if not returning:
+            connection.execute(new, rows)
+            return []
+        return [tuple(connection.execute(new.values(row).returning(*returning)).one()) for row in rows]
     names = list(rows[0])
     # arrays: one text of the statement for any number of rows, which the server prepares once
-    columns = [sa.func.unnest(sa.bindparam(f"{name}s", type_=postgresql.ARRAY(table.c[name].type))) for name in names]
+    columns = [
+        sa.func.unnest(sa.bindparam(f"{name}s", type_=postgresql.ARRAY(table.c[name].type, dimensions=1)))
+        for name in names
+    ]
     values = {f"{name}s": [row[name] for row in rows] for name in names}
     new = new.from_select(names, sa.select(*columns))
-    connection.execute(new.on_conflict_do_nothing() if skip else new, values)
+    if not returning:
+        connection.execute(new, values)
+        return []
+    return [tuple(row) for row in connection.execute(new.returning(*returning), values)]
 
 
 def find_run(connection: sa.Connection, run_id: str, *, lock: bool = False) -> RunInfo:
@@ -120,7 +132,7 @@ def list_messages(connection: sa.Connection, run_id: str, upto_segment: int | No
     if upto_segment is not None:
         query = query.where(messages.c.place < 2 * upto_segment)
     rows = connection.execute(query.order_by(messages.c.place, messages.c.position)).scalars()
-    return [import_message(wire) for wire in rows]
+    return [message for row in rows for message in _messages_in(row)]
 
 
 def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
@@ -128,13 +140,20 @@ def last_turn(connection: sa.Connection, run_id: str) -> list[Message]:
     newest_first = messages.c.place.desc(), messages.c.position.desc()
     query = sa.select(messages.c.message).where(messages.c.run == run_id, messages.c.place < INBOX)
     query = query.order_by(*newest_first)
-    find_run: list[Message] = []
-    while page := connection.execute(query.offset(len(find_run)).limit(_PAGE)).scalars().all():
-        for wire in page:
-            find_run.append(import_message(wire))
-            if find_run[-1].role == "assistant":
-                return find_run[::-1]
-    return find_run[::-1]
+    found: list[Message] = []
+    rows = 0
+    while page := connection.execute(query.offset(rows).limit(_PAGE)).scalars().all():
+        rows += len(page)
+        for message in (one for row in page for one in reversed(_messages_in(row))):
+            found.append(message)
+            if message.role == "assistant":
+                return found[::-1]
+    return found[::-1]
+
+
+def _messages_in(row: Any) -> list[Message]:
+    """Reads a row: one message, or the list of those that were stored together."""
+    return [import_message(wire) for wire in (row if isinstance(row, list) else [row])]
 
 
 def find_due(connection: sa.Connection, moment: float, limit: int) -> list[RunInfo]:

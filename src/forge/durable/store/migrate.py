@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database
 from forge.durable.store.find import insert_into
-from forge.durable.store.tables import ALWAYS, VERSION, background, intents, metadata, questions, runs, versions
+from forge.durable.store.tables import ALWAYS, VERSION, background, events, intents, metadata, questions, runs, versions
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
@@ -92,6 +92,14 @@ def _fourth(connection: sa.Connection) -> None:
         connection.exec_driver_sql(f"ALTER TABLE {intents.name} ADD COLUMN {intents.c.detail.name} TEXT")
 
 
+def _fifth(connection: sa.Connection) -> None:
+    """Adds the columns of rows with several events. Older rows have one event each."""
+    for column in (events.c.size, events.c.segment, events.c.packed):
+        if not _has_column(connection, column):
+            kind = column.type.compile(connection.dialect)
+            connection.exec_driver_sql(f"ALTER TABLE {events.name} ADD COLUMN {column.name} {kind}")
+
+
 def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
     return column.name in {one["name"] for one in sa.inspect(connection).get_columns(column.table.name)}
 
@@ -109,7 +117,7 @@ def _hold_what_is_waited_for(connection: sa.Connection) -> None:
         connection.execute(insert_into(connection, background).on_conflict_do_nothing(), rows)
 
 
-MIGRATIONS: tuple[Migration, ...] = (_first, _second, _third, _fourth)
+MIGRATIONS: tuple[Migration, ...] = (_first, _second, _third, _fourth, _fifth)
 assert len(MIGRATIONS) == VERSION
 
 

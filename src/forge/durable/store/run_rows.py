@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +21,7 @@ from forge.durable.store.step_json import object_of, wait_to_json
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
 from forge.workspace.state.store import StoreError
 
+MESSAGES_IN_ROW = 50  # that were said together
 GRACE = 5.0  # seconds for the process that answered a run, or ended what it waits for, to resume it
 
 
@@ -69,11 +70,18 @@ def append_messages(connection: sa.Connection, run_id: str, slot: int, said: Seq
     if said:
         there = sa.select(sa.func.max(messages.c.position)).where(messages.c.run == run_id, messages.c.place == slot)
         last = connection.execute(there).scalar()
+        wires = [export_message(message) for message in said]
         rows = [
-            {"run": run_id, "place": slot, "position": position, "message": export_message(message)}
-            for position, message in enumerate(said, 0 if last is None else last + 1)
+            {"run": run_id, "place": slot, "position": position, "message": some[0] if len(some) == 1 else some}
+            for position, some in enumerate(_portions(wires), 0 if last is None else last + 1)
         ]
         insert_rows(connection, messages, rows)
+
+
+def _portions(wires: Sequence[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
+    """Yields messages that are stored in one row: some, so that the end of a long history can be read by itself."""
+    for start in range(0, len(wires), MESSAGES_IN_ROW):
+        yield list(wires[start : start + MESSAGES_IN_ROW])
 
 
 def close_segment(
@@ -110,7 +118,7 @@ def close_segment(
         result = _cancelled_result(outcome.spent)
     if outcome.last_event is not None:
         lock_events(connection, run.id)
-        insert_events(connection, {run.id: [outcome.last_event]})
+        insert_events(connection, {(run.id, segment): [outcome.last_event]})
     return change_run(connection, run, status=ending, spent=outcome.spent, result=result)
 
 

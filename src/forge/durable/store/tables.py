@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 4  # of these tables; a database with a higher one is refused
+VERSION = 5  # of these tables; a database with a higher one is refused
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
 
@@ -138,8 +138,11 @@ events = sa.Table(
     metadata,
     sa.Column("number", Number, primary_key=True),
     sa.Column("run", Text, nullable=False),
-    sa.Column("key", Text),
-    sa.Column("event", Json, nullable=False),
+    sa.Column("key", Text),  # of a row of an older version
+    sa.Column("event", sa.Text, nullable=False),  # … and its only event
+    sa.Column("size", sa.Integer),  # how many events; NULL: it is of an older version
+    sa.Column("segment", sa.Integer),  # in which they happened
+    sa.Column("packed", sa.LargeBinary),
     sqlite_autoincrement=True,  # a number is never used again, even if the last ones were deleted
 )
 sa.Index("forge_events_run", events.c.run, events.c.number)
