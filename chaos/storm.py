@@ -18,7 +18,7 @@ from forge.durable.client import Runs
 from forge.permissions.answers import Answer
 
 LOOK = 0.1  # seconds between two looks
-LONGEST = 30.0  # seconds until what a dead worker had can be gone on with
+LONGEST = 60.0  # seconds until a dead worker's run is in its queue again: 30 as documented, and room for a busy machine
 PATIENCE = 180.0  # seconds for what is left when the killing is over
 
 
@@ -153,9 +153,10 @@ def _blow(fleet: Fleet, runs: Runs, report: Report, say: Callable[[str], None]) 
         counts = runs.store.counts()
         say(f"{ends - time.monotonic():3.0f} s left: {counts}, {report.kills} kills, {report.pauses} pauses")
     report.takeovers, report.queued, ends = taken.seconds, taken.queued, time.monotonic()
-    while taken.open and time.monotonic() < ends + 3 * plan.silent:
+    while taken.open and time.monotonic() < ends + PATIENCE:
         time.sleep(LOOK)
         fleet.go_on()
+        report.problems += fleet.mend()
         taken.look()
     for segment, (worker, since) in taken.open.items():
         report.problems.append(f"{segment} of {worker} was not taken over in {time.monotonic() - since:.0f} s")

@@ -55,7 +55,7 @@ class StoredEvent(NamedTuple):
 
 
 class Added(NamedTuple):
-    """What `add_events` did, for `EventKeys.note`."""
+    """The result of `add_events`. `EventKeys.note` reads it."""
 
     errors: dict[str, StoreError]  # for runs that do not exist
     before: dict[str, int]  # the last rows of runs, before and after it
