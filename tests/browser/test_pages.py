@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import time
 
 import pytest
 from playwright.async_api import expect
@@ -86,20 +87,21 @@ async def test_the_policy_explains_a_call(console, tabs):
 
 
 async def test_a_denial_becomes_a_narrower_rule(console, tabs):
-    run = console.begin("tag it", call("bash", command="git tag v1"), "Refused.")
+    tag = f"v{time.monotonic_ns()}"  # another one when the test is run again: the first is allowed by then
+    run = console.begin("tag it", call("bash", command=f"git tag {tag}"), "Refused.")
     console.run_is(run, "finished")
     page = await tabs.open("#/policy")
-    refused = page.get_by_role("listitem").filter(has_text="git tag v1")
+    refused = page.get_by_role("listitem").filter(has_text=f"git tag {tag}")
     await refused.get_by_role("button", name="Allow exactly this").click()
     await expect(page.get_by_role("region", name="Difference")).to_contain_text("+")
-    await expect(page.get_by_role("row").filter(has_text="git tag v1")).to_contain_text("allow")
+    await expect(page.get_by_role("row").filter(has_text=f"git tag {tag}")).to_contain_text("allow")
     await page.get_by_role("button", name="Add rule").click()
     await expect(page.get_by_role("button", name="Yes, loosen the policy")).to_be_focused()
-    assert "allow execute git tag" not in (console.workspace / "forge.yaml").read_text()
+    assert f"allow execute git tag {tag}" not in (console.workspace / "forge.yaml").read_text()
     await page.get_by_role("button", name="Yes, loosen the policy").click()
     await expect(page.get_by_text("The rule is added.").first).to_be_visible()
-    assert "allow execute git tag v1" in (console.workspace / "forge.yaml").read_text()
-    told = console.post("/api/policy/explain", {"tool": "bash", "arguments": {"command": "git tag v1"}})
+    assert f"allow execute git tag {tag}" in (console.workspace / "forge.yaml").read_text()
+    told = console.post("/api/policy/explain", {"tool": "bash", "arguments": {"command": f"git tag {tag}"}})
     assert told["decision"] == "allow"
 
 

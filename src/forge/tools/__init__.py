@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from pkgutil import iter_modules
 from types import ModuleType
 
 from forge.core.registry import CONVERSATION, ToolRegistry
@@ -57,6 +56,8 @@ def tool_group(name: str) -> list[Tool]:
 
 def built_ins(registry: ToolRegistry) -> Iterator[Tool]:
     """Yields every tool of this folder: decorated functions, and classes with their default settings."""
+    from pkgutil import iter_modules  # here: an agent with its own tools alone needs none of it
+
     names: set[str] = set()
     for module in iter_modules(__path__, f"{__name__}."):
         if module.name.rpartition(".")[2].startswith("_"):

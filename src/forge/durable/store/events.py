@@ -161,25 +161,31 @@ def read_events(
     row = -1
     while len(found) < limit:
         rows = connection.execute(query.where(c.number > row).limit(min(_ROWS, limit))).all()
-        found += [one for some in rows for one in _read_row(some) if one.number > after or one.row in extra]
+        for some in rows:
+            found += [one for one in _read_row(some) if one.number > after or one.row in extra]
+            if len(found) >= limit and not extra:  # the rest stays packed
+                return found[:limit]
         if len(rows) < min(_ROWS, limit):
             break
         row = rows[-1].number
-    return found if extra else found[:limit]
+    return found
 
 
 def read_last_events(connection: sa.Connection, ids: Sequence[str], limit: int) -> list[StoredEvent]:
     """Reads the newest events of these runs, ascending."""
-    found: list[StoredEvent] = []
+    found: list[StoredEvent] = []  # the newest first
     row = _LAST
     while len(found) < limit:
         query = _query(ids).where(events.c.number < row).order_by(events.c.number.desc())
         rows = connection.execute(query.limit(min(_ROWS, limit))).all()
         if not rows:
             break
-        found[:0] = [one for some in reversed(rows) for one in _read_row(some)]
+        for some in rows:
+            found += reversed(list(_read_row(some)))
+            if len(found) >= limit:  # the rest stays packed
+                break
         row = rows[-1].number
-    return found[-limit:] if limit else []
+    return found[:limit][::-1]
 
 
 def find_events(connection: sa.Connection, texts: Sequence[str], rows: int, limit: int) -> list[StoredEvent]:
