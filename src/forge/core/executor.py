@@ -53,6 +53,7 @@ A step may have these attributes:
 - `screens = True`: the step also gets results that did not come from running the tool (refusals, background work).
 - `look`: called instead of the step, if the step only looks at the result.
 - `look_for(tool) -> Look`: called once per tool; returns the function that is called instead of `look`.
+- `look_after(proceed) -> Look`: the same for a step that may call `proceed` again.
 - `clear_turn(session_id)` and `clear_state(session_id)`: forget a turn, or a session.
 - `end_session(session_id)`: called at the end of a session, if that forgets more than `clear_state`.
 
@@ -412,6 +413,10 @@ def _compose(steps: Iterable[Step], innermost: Next, tool: Tool) -> Next:
         look: Look | None = step.look_for(tool) if hasattr(step, "look_for") else getattr(step, "look", None)
         if look is not None:
             looks.append(look)
+            continue
+        if hasattr(step, "look_after"):
+            run = _add_looks(run, looks)
+            looks = [step.look_after(run)]
             continue
         run, looks = _wrap(step, _add_looks(run, looks)), []
     return _add_looks(run, looks)

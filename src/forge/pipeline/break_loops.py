@@ -43,13 +43,6 @@ class _Trail:
     def count_rounds(self, name: str, arguments: Any, answer: Any, turn: str) -> int:
         """Returns how often the round that this call ends was made; calls of one turn count once."""
         calls, runs = self.calls, self.runs
-        if answer not in self.answers:  # something new: no round ends here
-            if self.running:
-                self.runs, self.running = [0] * (LONGEST_ROUND + 1), False
-                self.made, self.may_go_on = 1, None
-            calls.append((name, arguments, answer, turn))
-            self.answers.append(answer)
-            return 1
         if calls and turn and calls[-1][3] == turn and calls[-1][:3] == (name, arguments, answer):
             return self.made
         known = len(calls)
@@ -69,6 +62,11 @@ class _Trail:
         if self.made < NUDGE:
             self.may_go_on = None
         return self.made
+
+    def end_rounds(self) -> None:
+        """Notes that something new was answered."""
+        self.runs, self.running = [0] * (LONGEST_ROUND + 1), False
+        self.made, self.may_go_on = 1, None
 
     def count_error(self, name: str, failure: Failure | None) -> int:
         if failure is None:
@@ -90,16 +88,16 @@ def break_loops(ask: Ask | None = None) -> Step:
     trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
 
     def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
-        if type(ctx.call) is InnerCall:  # a script may loop; the call that runs it is counted
+        call, scope = ctx.call, ctx.scope
+        if type(call) is InnerCall:  # a script may loop; the call that runs it is counted
             return result
-        scope = ctx.scope
         key = (scope.session_id, scope.agent)
         trail = trails.get(key)
         if trail is None:
             trail = trails[key] = _Trail()
             if len(trails) > MOST_AGENTS:
                 trails.popitem(last=False)
-        call, answer = ctx.call, result.for_llm
+        answer = result.for_llm
         arguments: Any = call.arguments
         if type(arguments) is str and len(arguments) <= LONGEST:
             arguments = ctx.arguments or arguments
@@ -107,7 +105,14 @@ def break_loops(ask: Ask | None = None) -> Step:
             arguments = _fingerprint(arguments) if size_of(arguments, LONGEST) > LONGEST else ctx.arguments or arguments
         if len(answer) > LONGEST:
             answer = _fingerprint(answer)
-        rounds = trail.count_rounds(call.name, arguments, answer, scope.message_id)
+        if answer in trail.answers:
+            rounds = trail.count_rounds(call.name, arguments, answer, scope.message_id)
+        else:  # something new: no round ends here
+            rounds = 1
+            if trail.running:
+                trail.end_rounds()
+            trail.calls.append((call.name, arguments, answer, scope.message_id))
+            trail.answers.append(answer)
         errors = trail.count_error(call.name, result.failure) if result.failure is not None or trail.errors else 0
         if rounds < NUDGE and errors < SAME_ERRORS:
             return result

@@ -185,7 +185,9 @@ class Signature:
             if len(text) > MOST_PARTS:
                 check_amount(text)
             failed = None
-            if ("NaN" not in text and "Infinity" not in text) or is_readable(text):  # pydantic takes them as numbers
+            # pydantic takes NaN and Infinity as numbers; to look for one letter takes a tenth of the time
+            has_no_odd_number = ("N" not in text or "NaN" not in text) and ("I" not in text or "Infinity" not in text)
+            if has_no_odd_number or is_readable(text):
                 try:
                     values: dict[str, Any] = validate(text, strict=True)
                     return {**defaults, **values} if defaults else values
