@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from forge.durable.client import Runs
 from scripts.scale.measured import _driver, server
 
-RUNS, CALLS = 200, 5
+RUNS, CALLS = 600, 5
 PATIENCE = 600.0  # seconds
-TURN = '- {call: math_calculate, arguments: {expression: "6*7"}}\n'
-SCRIPT = (TURN * CALLS + "- done\n") * RUNS  # all runs of a process share it; each ends with a text
-STEPS = "SELECT count(*), min(started_at_epoch_ms), max(completed_at_epoch_ms) FROM dbos.operation_outputs"
+TURNS = "".join(f'- {{call: math_calculate, arguments: {{expression: "6*{number}"}}}}\n' for number in range(CALLS))
+SCRIPT = (TURNS + "- done\n") * RUNS  # all runs of a process share it; each ends with a text
+WORKING = "(SELECT DISTINCT executor_id FROM dbos.workflow_status WHERE status IN ('PENDING', 'SUCCESS')) AS working"
 
 
 class Spent(NamedTuple):
@@ -35,10 +35,14 @@ class Spent(NamedTuple):
 
 
 def measure_processes(number: int) -> Spent:
-    """Queues runs for workers that are ready, and waits until all are over. Linux only."""
+    """Queues runs, starts workers, and waits until all runs are over. Linux only."""
     with server() as url, tempfile.TemporaryDirectory() as directory:
         (Path(directory) / "model.yaml").write_text(SCRIPT)
         (Path(directory) / "forge.yaml").write_text("agent: {model: 'scripted:model.yaml'}\n")
+        with Runs(url) as runs:
+            runs.store.prepare()
+            for _ in range(RUNS):
+                runs.submit("go", version="1")
         command = [sys.executable, "-m", "forge", "worker", "--processes", str(number), "--concurrency", "10"]
         command += ["--database", url, "--app-version", "1", "--config", "forge.yaml"]
         with subprocess.Popen(command, cwd=directory, stdout=subprocess.DEVNULL) as process:
@@ -49,21 +53,29 @@ def measure_processes(number: int) -> Spent:
 
 
 def _measure(url: str, process: subprocess.Popen[bytes], number: int) -> Spent:
+    """Measures from the moment at which all workers are at work."""
     engine = sa.create_engine(_driver(url), poolclass=sa.NullPool)
-    with Runs(url) as runs:
-        _wait(lambda: _count(engine, "forge_workers") >= number, process)
-        with engine.connect() as connection:
-            backend = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
-            postmaster = int(_read_fields(backend)[1])
-        for _ in range(RUNS):
-            runs.submit("go", version="1")
-        before = _read_cpu(process.pid), _read_cpu(postmaster)
-        _wait(lambda: _count(engine, "forge_runs WHERE status NOT IN ('queued', 'running')") >= RUNS, process)
-        after = _read_cpu(process.pid), _read_cpu(postmaster)
     with engine.connect() as connection:
-        steps, first, last = connection.execute(sa.text(STEPS)).one()
-    workers, postgres = (1e3 * (now - then) / steps for now, then in zip(after, before, strict=True))
-    return Spent(number, steps, (last - first) / 1e3, workers, postgres)
+        backend = connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+        postmaster = int(_read_fields(backend)[1])
+    _wait(lambda: _count(engine, WORKING) >= number, process)
+    begun, before = _look(engine, process, postmaster)
+    _wait(lambda: _count(engine, "forge_runs WHERE status NOT IN ('queued', 'running')") >= RUNS, process)
+    ended, after = _look(engine, process, postmaster)
+    steps = after.steps - before.steps
+    workers, postgres = (1e3 * (now - then) / steps for now, then in zip(after[1:], before[1:], strict=True))
+    return Spent(number, steps, ended - begun, workers, postgres)
+
+
+class _Seen(NamedTuple):
+    steps: int
+    workers: float  # seconds of CPU
+    postgres: float
+
+
+def _look(engine: sa.Engine, process: subprocess.Popen[bytes], postmaster: int) -> tuple[float, _Seen]:
+    steps = _count(engine, "dbos.operation_outputs")
+    return time.monotonic(), _Seen(steps, _read_cpu(process.pid), _read_cpu(postmaster))
 
 
 def process_table(numbers: list[int]) -> Iterator[str]:
