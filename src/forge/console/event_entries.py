@@ -58,8 +58,8 @@ class EventEntry:
         return f'{{"n":{self.number},"run":{json.dumps(self.run)},"event":{self.text}{more}}}'
 
 
-def newest_number(store: RunStore) -> tuple[int, int]:
-    """Returns the highest number of an event, and that of its row."""
+def newest_numbers(store: RunStore) -> tuple[int, int]:
+    """Returns the highest number of an event, and the number of its row."""
     return store.read_events(newest_event)
 
 

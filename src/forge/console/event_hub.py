@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from forge.console.event_entries import EventEntry, entries_after, newest_number
+from forge.console.event_entries import EventEntry, entries_after, newest_numbers
 from forge.console.row_changes import EVERYTHING, Changes, Notice
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
@@ -90,7 +90,7 @@ class Hub:
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
         self._loop = asyncio.get_running_loop()
-        self.last, self._last_row = await in_thread(lambda: newest_number(self.store))
+        self.last, self._last_row = await in_thread(lambda: newest_numbers(self.store))
         looking = asyncio.create_task(self._look_on())
         try:
             yield
@@ -163,7 +163,7 @@ class Hub:
 
     async def _catch_up(self) -> None:
         """Skips events that happened while no one listened; pages request what they need."""
-        newest, row = await in_thread(lambda: newest_number(self.store))
+        newest, row = await in_thread(lambda: newest_numbers(self.store))
         if row - self._last_row > MOST_AT_ONCE:
             self.kept.clear()
             self._size, self.last, self._last_row = 0, newest, row

@@ -14,7 +14,7 @@ from forge.console.api.schedules import schedules_of
 from forge.console.api.sessions import session_infos
 from forge.console.console_state import ConsoleState
 from forge.console.demo import NAME as DEMO
-from forge.console.event_entries import newest_number
+from forge.console.event_entries import newest_numbers
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.tables import runs
 from forge.project.version import version
@@ -56,7 +56,7 @@ def show_overview(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
         "schedules": count,
         "workers": sum(one.state == "working" for one in list_workers(store.database)),
         "sessions": len(session_infos(console)),
-        "last": newest_number(store)[0],
+        "last": newest_numbers(store)[0],
         "left_alone": abandoned_shape(console),
     }
 

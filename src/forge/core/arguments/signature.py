@@ -186,8 +186,8 @@ class Signature:
                 check_amount(text)
             failed = None
             # pydantic takes NaN and Infinity as numbers; to look for one letter takes a tenth of the time
-            has_no_odd_number = ("N" not in text or "NaN" not in text) and ("I" not in text or "Infinity" not in text)
-            if has_no_odd_number or is_readable(text):
+            has_json_numbers = ("N" not in text or "NaN" not in text) and ("I" not in text or "Infinity" not in text)
+            if has_json_numbers or is_readable(text):
                 try:
                     values: dict[str, Any] = validate(text, strict=True)
                     return {**defaults, **values} if defaults else values

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
+from itertools import islice
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -50,7 +51,6 @@ class StoredEvent(NamedTuple):
     number: int
     run: str
     text: str  # JSON
-    key: str | None
     row: int
 
 
@@ -101,7 +101,7 @@ def add_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents], re
     lock_events(connection, *names)
     last = sa.select(sa.func.max(events.c.number)).where(events.c.run == runs.c.id).scalar_subquery()
     found = connection.execute(sa.select(runs.c.id, sa.func.coalesce(last, 0)).where(runs.c.id.in_(names)))
-    before: dict[str, int] = {run: number for run, number in found}  # noqa: C416 - a row is no pair for a type checker
+    before: dict[str, int] = {row[0]: row[1] for row in found}
     keys: dict[Segment, tuple[set[str], set[str]]] = {}
     new: dict[Segment, NewEvents] = {}
     for segment, wanted in batch.items():
@@ -173,33 +173,14 @@ def read_events(
 
 def read_last_events(connection: sa.Connection, ids: Sequence[str], limit: int) -> list[StoredEvent]:
     """Reads the newest events of these runs, ascending."""
-    found: list[StoredEvent] = []  # the newest first
-    row = _LAST
-    while len(found) < limit:
-        query = _query(ids).where(events.c.number < row).order_by(events.c.number.desc())
-        rows = connection.execute(query.limit(min(_ROWS, limit))).all()
-        if not rows:
-            break
-        for some in rows:
-            found += reversed(list(_read_row(some)))
-            if len(found) >= limit:  # the rest stays packed
-                break
-        row = rows[-1].number
-    return found[:limit][::-1]
+    newest = _newest_events(_newest_rows(connection, ids, limit))
+    return list(islice(newest, limit))[::-1]  # the rest stays packed
 
 
 def find_events(connection: sa.Connection, texts: Sequence[str], rows: int, limit: int) -> list[StoredEvent]:
     """Finds the newest events of all runs that contain one of these texts, the newest first, in so many rows."""
-    found: list[StoredEvent] = []
-    newest_first = _query(None).order_by(events.c.number.desc())
-    row = _LAST
-    while rows > 0 and len(found) < limit:
-        some = connection.execute(newest_first.where(events.c.number < row).limit(min(_ROWS, rows))).all()
-        every = (one for each in some for one in reversed(list(_read_row(each))))
-        found += [one for one in every if any(text in one.text for text in texts)]
-        rows = rows - len(some) if some else 0
-        row = some[-1].number if some else 0
-    return found[:limit]
+    newest = _newest_events(islice(_newest_rows(connection, None, rows), rows))
+    return list(islice((one for one in newest if any(text in one.text for text in texts)), limit))
 
 
 def read_event(connection: sa.Connection, ids: Sequence[str], number: int) -> StoredEvent | None:
@@ -236,16 +217,30 @@ def span_of_events(connection: sa.Connection, ids: Sequence[str]) -> tuple[int, 
 
 
 def _query(ids: Sequence[str] | None) -> sa.Select[Any]:
-    query = sa.select(events.c.number, events.c.run, events.c.key, events.c.event, events.c.size, events.c.packed)
+    query = sa.select(events.c.number, events.c.run, events.c.event, events.c.size, events.c.packed)
     return query if ids is None else query.where(events.c.run.in_(ids))
+
+
+def _newest_rows(connection: sa.Connection, ids: Sequence[str] | None, wanted: int) -> Iterator[sa.Row[Any]]:
+    """Yields rows, the newest first. No more than `wanted` are needed, so no more are read at once."""
+    newest_first = _query(ids).order_by(events.c.number.desc()).limit(min(_ROWS, wanted))
+    before = _LAST
+    while rows := connection.execute(newest_first.where(events.c.number < before)).all():
+        yield from rows
+        before = rows[-1].number
+
+
+def _newest_events(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredEvent]:
+    for row in rows:
+        yield from reversed(list(_read_row(row)))
 
 
 def _read_row(row: sa.Row[Any]) -> Iterator[StoredEvent]:
     if row.size is None:
-        yield StoredEvent(row.number, row.run, row.event, row.key, row.number)
+        yield StoredEvent(row.number, row.run, row.event, row.number)
         return
-    for place, (key, text) in enumerate(unpack(row.packed)):
-        yield StoredEvent(_number(row.number, row.size, place), row.run, text, key, row.number)
+    for place, (_, text) in enumerate(unpack(row.packed)):
+        yield StoredEvent(_number(row.number, row.size, place), row.run, text, row.number)
 
 
 def _number(row: int, size: int | None, place: int) -> int:
