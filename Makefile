@@ -289,11 +289,11 @@ $(READY): pyproject.toml constraints.txt
 	fi; \
 	if [ "$$uv" ]; then \
 		echo '== setup: installing forge and its tools with uv (the versions of constraints.txt)'; \
-		uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]' -c constraints.txt; \
+		uv pip install --quiet --python $(BIN)/python -e '.[dev]' -c constraints.txt; \
 	else \
 		echo '== setup: installing forge and its tools (the versions of constraints.txt; up to a minute)'; \
 		pip='$(BIN)/python -m pip install -qq --disable-pip-version-check'; \
-		{ $$pip uv && $(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python -e '.[dev]' -c constraints.txt; } \
+		{ $$pip uv && $(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[dev]' -c constraints.txt; } \
 			|| $$pip -e '.[dev]' -c constraints.txt; \
 	fi || exit 1; \
 	touch $@

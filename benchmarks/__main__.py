@@ -28,7 +28,7 @@ PARTS = (
 
 
 def main() -> int:
-    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("-")] or PARTS
+    wanted = [argument for argument in sys.argv[1:] if argument != "--json"] or PARTS
     unknown = set(wanted) - set(PARTS)
     if unknown:
         print(f"no such benchmark: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}", file=sys.stderr)

@@ -6,15 +6,15 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
-from operator import attrgetter
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 from forge.core.client import CallClient, LogLevel, current_client
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import HeldDirectory, hold
+from forge.core.messages import make_setters
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
 
@@ -122,16 +122,35 @@ class Scope(_HeldDirectories):
         if not hasattr(self, "_held"):  # it came from another process, as names
             return replace(self, message_id=message_id)
         copy = object.__new__(Scope)
-        for fill, value in zip(_FILLS, _copied(self), strict=True):
-            fill(copy, value)
-        _fill_turn(copy, message_id)
+        _fill_held(copy, self._held)
+        _fill_session_id(copy, self.session_id)
+        _fill_message_id(copy, message_id)
+        _fill_agent(copy, self.agent)
+        _fill_channel(copy, self.channel)
+        _fill_chat_id(copy, self.chat_id)
+        _fill_workspace(copy, self.workspace)
+        _fill_user(copy, self.user)
+        _fill_roots(copy, self.roots)
+        _fill_writes(copy, self.writes)
+        _fill_skills(copy, self.skills)
+        _fill_deps(copy, self.deps)
         return copy
 
 
-_COPIED = ("_held", *(one.name for one in fields(Scope) if one.name != "message_id"))
-_copied = attrgetter(*_COPIED)
-_FILLS = [getattr(Scope, name).__set__ for name in _COPIED]
-_fill_turn = Scope.__dict__["message_id"].__set__
+_fill_held = _HeldDirectories.__dict__["_held"].__set__
+(
+    _fill_session_id,
+    _fill_message_id,
+    _fill_agent,
+    _fill_channel,
+    _fill_chat_id,
+    _fill_workspace,
+    _fill_user,
+    _fill_roots,
+    _fill_writes,
+    _fill_skills,
+    _fill_deps,
+) = make_setters(Scope)
 
 
 class Gate(Protocol):

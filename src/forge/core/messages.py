@@ -14,7 +14,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
-_UNSAID: Any = object()  # another than None, which is refused as arguments
+UNSAID: Any = object()  # another than None, which is refused as arguments
 
 
 def _new_id() -> str:
@@ -44,13 +44,13 @@ class ToolCall:
     def __init__(
         self,
         name: str,
-        arguments: Mapping[str, Any] | str = _UNSAID,
-        id: str = _UNSAID,
+        arguments: Mapping[str, Any] | str = UNSAID,
+        id: str = UNSAID,
         server: str = "local",
     ) -> None:  # by hand: a dataclass that is frozen fills its fields at twice the price
         _fill_name(self, name)
-        _fill_arguments(self, {} if arguments is _UNSAID else arguments)
-        _fill_id(self, f"{_prefix}{next(_numbers)}" if id is _UNSAID else id)
+        _fill_arguments(self, {} if arguments is UNSAID else arguments)
+        _fill_id(self, f"{_prefix}{next(_numbers)}" if id is UNSAID else id)
         _fill_server(self, server)
 
 
@@ -75,12 +75,12 @@ class InnerCall(ToolCall):
         object.__setattr__(self, "parent", parent)
 
 
-def _setters(kind: type) -> Iterator[Callable[[object, object], None]]:
-    """Returns functions that fill the fields of a frozen class, in their order: only for its `__init__`."""
+def make_setters(kind: type) -> Iterator[Callable[[object, object], None]]:
+    """Returns functions that fill the fields of a frozen class, in their order: only for an object that is made."""
     return (getattr(kind, one.name).__set__ for one in fields(kind))
 
 
-_fill_name, _fill_arguments, _fill_id, _fill_server = _setters(ToolCall)
+_fill_name, _fill_arguments, _fill_id, _fill_server = make_setters(ToolCall)
 
 
 class Usage(NamedTuple):
@@ -171,7 +171,7 @@ class Message:
         attachments: tuple[Attachment, ...] = (),
         finish: Finish = "",
         usage: Usage = _NOTHING_PAID,
-        extra: Mapping[str, Any] = _UNSAID,
+        extra: Mapping[str, Any] = UNSAID,
         is_error: bool = False,
     ) -> None:
         _fill_role(self, role)
@@ -181,7 +181,7 @@ class Message:
         _fill_attachments(self, attachments)
         _fill_finish(self, finish)
         _fill_usage(self, usage)
-        _fill_extra(self, {} if extra is _UNSAID else extra)
+        _fill_extra(self, {} if extra is UNSAID else extra)
         _fill_is_error(self, is_error)
 
 
@@ -195,7 +195,7 @@ class Message:
     _fill_usage,
     _fill_extra,
     _fill_is_error,
-) = _setters(Message)
+) = make_setters(Message)
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -78,6 +78,8 @@ def standard_steps(
         limit_time(),  # inside authorize: waiting for a person is not the tool's time
         isolate(),  # innermost: a process of its own, for tools that ask for it
     ]
+    if not without:
+        return steps
     names = [step.__module__.rpartition(".")[2] for step in steps]
     if unknown := set(without) - set(names):
         raise ValueError(f"standard_steps(without={sorted(unknown)}): unknown step; known steps: {', '.join(names)}")

@@ -123,10 +123,13 @@ def run_operation(
             _measure(operation, time.perf_counter() - began)
 
 
+_NOT_TRACED = nullcontext(Operation())  # it keeps nothing of the replies that are added to it
+
+
 def chat_span(provider: Any) -> AbstractContextManager[Operation]:
     """Makes a span around a request to a model, unless its provider does so itself."""
     if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
-        return nullcontext(Operation())
+        return _NOT_TRACED
     label, model = name_model(provider)
     shared = {"gen_ai.provider.name": _PROVIDERS.get(label, label or "forge")}
     if model:
