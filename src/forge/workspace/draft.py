@@ -42,6 +42,7 @@ class _DraftFile:
     expected: str = ""  # the digest it must have, if not compared yet
     touched: bool = False
     after: bytes | None = None
+    after_digest: Digest | None = None  # where it is begun already
     mode: int | None = None
     moved_from: Location | None = None
 
@@ -119,6 +120,7 @@ class Draft:
         elif file.kind and not file.touched:
             raise _not_a_file_error(file)
         file.touched, file.after, file.mode = True, content, mode
+        file.after_digest = Digest(content) if len(content) >= LARGE else None  # begun now, it is done sooner
 
     def delete(self, location: Location) -> None:
         """Plans to remove a file, link or FIFO."""
@@ -133,7 +135,7 @@ class Draft:
             self._load(file)
         elif file.kind == "link":
             file.link = _link_target(location)
-        file.touched, file.after = True, None
+        file.touched, file.after, file.after_digest = True, None, None
 
     def move(self, location: Location, to: Location) -> None:
         """Plans to move a file, with its content and mode."""
@@ -149,7 +151,7 @@ class Draft:
         file = self._file_at(location)
         if file.kind == "file":
             self._load(file)
-        file.touched, file.after, file.link = True, b"", target
+        file.touched, file.after, file.after_digest, file.link = True, b"", None, target
 
     def require_read(self, location: Location) -> None:
         """Raises `ToolError` unless this session read the file and the file did not change since.
@@ -271,7 +273,7 @@ class Draft:
 
 
 def _change_of(file: _DraftFile) -> Change:
-    after = Digest(file.after) if file.after is not None else None
+    after = None if file.after is None else file.after_digest or Digest(file.after)
     before = file.begin_digest()
     return Change(file.location, file.before, file.after, file.mode, file.link, file.status, before, after)
 

@@ -107,7 +107,8 @@ class SecondReading:
 
     def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         try:
-            return {**self._defaults, **self._validate(to_json(data), strict=True)}
+            values = self._validate(to_json(data), strict=True)
+            return {**self._defaults, **values} if self._defaults else values
         except ValidationError as error:
             return _list_problems(error.errors(include_url=False), data)
 
