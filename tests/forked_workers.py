@@ -51,6 +51,17 @@ def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] 
     return ("rerun", "R", "RERUN") if report.outcome == "rerun" else None  # type: ignore[comparison-overlap]
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Lists the tests that were run again, each with what went wrong at first."""
+    reports = terminalreporter.stats.get("rerun", [])
+    if not reports:
+        return
+    terminalreporter.write_sep("=", "failed at first and run again", cyan=True)
+    for report in reports:
+        words = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longrepr))
+        terminalreporter.write_line(f"RERUN {report.nodeid} - {words.strip().partition(chr(10))[0][:300]}")
+
+
 def cut(modules: list[Any], workers: int, whole: Container[Any] = ()) -> Iterator[Chunk]:
     """Small ones at the end, so that all processes end at the same time. The modules of `whole` are not divided."""
     start = 0

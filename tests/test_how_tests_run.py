@@ -130,6 +130,7 @@ def test_late(number):
 def test_a_few_failed_tests_are_run_again_alone(tmp_path, late, code, ends):
     got, said = run_pytest(tmp_path, LATE.replace("HOW_MANY", str(late)), "--forks", "2")
     assert (got, ends in said) == (code, True), said
+    assert "RERUN test_it.py::test_late[0] - AssertionError: late" in said  # by name, and with its reason
 
 
 @linux_only
