@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 from forge.core.client import CallClient, LogLevel, current_client
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import HeldDirectory, hold
-from forge.core.messages import make_setters
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
 
@@ -150,7 +149,7 @@ _fill_held = _HeldDirectories.__dict__["_held"].__set__
     _fill_writes,
     _fill_skills,
     _fill_deps,
-) = make_setters(Scope)
+) = (getattr(Scope, one.name).__set__ for one in fields(Scope))
 
 
 class Gate(Protocol):

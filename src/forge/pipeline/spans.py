@@ -63,14 +63,15 @@ class Operation:
 
         An operation that waits has not failed: it resumes later, in another span.
         """
+        if self._span is None:
+            return
         if isinstance(cause, Waiting):
             self.set("forge.waits_for", str(cause.what.get("kind", "")))
             return
         self.shared.setdefault("error.type", kind)
-        if self._span is not None:
-            telemetry = find_telemetry()
-            self._span.set_attribute("error.type", kind)
-            self._span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))
+        telemetry = find_telemetry()
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))
 
     def add_reply(self, reply: Message) -> None:
         """Notes the model's answer: its tokens, why it ended, which model answered."""
@@ -123,7 +124,7 @@ def run_operation(
             _measure(operation, time.perf_counter() - began)
 
 
-_NOT_TRACED = nullcontext(Operation())  # it keeps nothing of the replies that are added to it
+_NOT_TRACED = nullcontext(Operation())  # without a span it notes neither replies nor failures
 
 
 def chat_span(provider: Any) -> AbstractContextManager[Operation]:
