@@ -325,7 +325,7 @@ def test_no_text_makes_it_slow(text, old):
     with suppress(ToolError):  # ambiguous
         assert find(text, old, "new") is None
     describe_closest(text, old, "new")
-    assert time.process_time() - start < 4
+    assert time.process_time() - start < 20  # it takes one; what grows with the square takes minutes
 
 
 def test_the_closest_lines_are_found():
