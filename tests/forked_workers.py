@@ -59,7 +59,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_sep("=", "failed at first and run again", cyan=True)
     for report in reports:
         words = str(getattr(getattr(report.longrepr, "reprcrash", None), "message", report.longrepr))
-        terminalreporter.write_line(f"RERUN {report.nodeid} - {words.strip().partition(chr(10))[0][:300]}")
+        line = words.strip().partition("\n")[0]
+        terminalreporter.write_line(f"RERUN {report.nodeid} - {line[:300]}")
 
 
 def cut(modules: list[Any], workers: int, whole: Container[Any] = ()) -> Iterator[Chunk]:

@@ -59,14 +59,14 @@ async def test_bars_have_true_proportions_and_waits_are_apart(console, tabs):
     events = list_events()
     asked = next(one["ts"] for one in events if one["event"] == "permission_asked")
     ends = "permission_answered", "tool_call_start"  # the latter where the run was parked and goes on
-    answered = next(one["ts"] for one in events if one["event"] in ends and one["ts"] > asked)
+    ended = next(one["ts"] for one in events if one["event"] in ends and one["ts"] > asked)
     whole = events[-1]["ts"] - events[0]["ts"]
     async with asyncio.timeout(PATIENCE):
         while True:  # until the page has heard of the end, the bars reach to the present moment
             width = await page.locator(".bar.person").first.evaluate(
                 "(one) => one.getBoundingClientRect().width / one.parentElement.getBoundingClientRect().width"
             )
-            if abs(width - (answered - asked) / whole) < 0.05:
+            if abs(width - (ended - asked) / whole) < 0.05:
                 break
             await asyncio.sleep(0.1)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+from hashlib import sha256
 
 import pytest
 
@@ -204,6 +206,19 @@ def test_a_large_file_that_changed_since_is_refused_before_anything_is_written(s
     assert file.read_bytes() == new
     assert tracked.state.undo.entries("s") == []
     assert set(os.listdir(tmp_path)) == {".forge", "a"}
+
+
+@pytest.mark.parametrize("contents", [(b"b",), (b"b", b"c"), (b"b", b"c", b"d")], ids=len)
+def test_a_large_file_is_noted_as_it_was_planned_last(scope, tmp_path, tracked, contents):
+    (tmp_path / "a").write_bytes(b"a" * LARGE)
+    draft = Draft(scope)
+    for content in contents:
+        draft.write(draft.resolve("a"), content * 2 * LARGE)
+        hashing = [one for one in threading.enumerate() if one.name == "forge-digest"]
+        assert len(hashing) <= 1  # only the first plan is hashed before the commit
+    draft.commit()
+    [change] = tracked.state.undo.entries("s")[0].files
+    assert change.after == sha256(contents[-1] * 2 * LARGE).hexdigest()
 
 
 def test_a_move_onto_a_file_shows_what_is_lost_and_can_be_applied_elsewhere(scope, tmp_path):

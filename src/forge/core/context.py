@@ -149,7 +149,7 @@ _fill_held = _HeldDirectories.__dict__["_held"].__set__
     _fill_writes,
     _fill_skills,
     _fill_deps,
-) = (getattr(Scope, one.name).__set__ for one in fields(Scope))
+) = (getattr(Scope, one.name).__set__ for one in fields(Scope))  # `make_setters` would load the messages at each start
 
 
 class Gate(Protocol):

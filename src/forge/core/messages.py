@@ -76,7 +76,7 @@ class InnerCall(ToolCall):
 
 
 def make_setters(kind: type) -> Iterator[Callable[[object, object], None]]:
-    """Returns functions that fill the fields of a frozen class, in their order: only for an object that is made."""
+    """Returns functions that fill the fields of a frozen class, in their order: only while an object is made."""
     return (getattr(kind, one.name).__set__ for one in fields(kind))
 
 

@@ -42,7 +42,7 @@ class _DraftFile:
     expected: str = ""  # the digest it must have, if not compared yet
     touched: bool = False
     after: bytes | None = None
-    after_digest: Digest | None = None  # where it is begun already
+    after_digest: Digest | None = None  # of `after`, if it is being computed already
     mode: int | None = None
     moved_from: Location | None = None
 
@@ -51,6 +51,13 @@ class _DraftFile:
         if self.digest is None and self.before is not None:
             self.digest = Digest(self.before)
         return self.digest
+
+    def plan(self, content: bytes | None) -> None:
+        """Sets the new content; None: no file. Starts hashing if it is large, unless it replaces an earlier plan."""
+        is_first = not self.touched
+        self.touched, self.after, self.after_digest = True, content, None
+        if is_first and content is not None and len(content) >= LARGE:
+            self.after_digest = Digest(content)
 
 
 class Draft:
@@ -119,8 +126,8 @@ class Draft:
             self._load(file)
         elif file.kind and not file.touched:
             raise _not_a_file_error(file)
-        file.touched, file.after, file.mode = True, content, mode
-        file.after_digest = Digest(content) if len(content) >= LARGE else None  # begun now, it is done sooner
+        file.plan(content)
+        file.mode = mode
 
     def delete(self, location: Location) -> None:
         """Plans to remove a file, link or FIFO."""
@@ -135,7 +142,7 @@ class Draft:
             self._load(file)
         elif file.kind == "link":
             file.link = _link_target(location)
-        file.touched, file.after, file.after_digest = True, None, None
+        file.plan(None)
 
     def move(self, location: Location, to: Location) -> None:
         """Plans to move a file, with its content and mode."""
@@ -151,7 +158,8 @@ class Draft:
         file = self._file_at(location)
         if file.kind == "file":
             self._load(file)
-        file.touched, file.after, file.after_digest, file.link = True, b"", None, target
+        file.plan(b"")
+        file.link = target
 
     def require_read(self, location: Location) -> None:
         """Raises `ToolError` unless this session read the file and the file did not change since.

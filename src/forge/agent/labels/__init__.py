@@ -18,7 +18,6 @@ LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
 FROM_FORGE = "from_forge"  # in `Message.extra`: Forge wrote it in the person's place, and may repeat a model's words
 SAID = "said"  # in `Message.extra` of a message in the person's place: the part that the person said
 NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
-_NO_FIELDS: frozenset[str] = frozenset()
 MOST_FIELDS = 200  # addresses that a tool itself set apart
 DEEPEST = 6
 
@@ -48,7 +47,7 @@ class LabelHistory:
             return
         if message.role == "tool":
             answered = self._calls.pop(message.call_id, None)
-            fields = frozenset(message.extra.get(FIELDS, ())) if message.extra else _NO_FIELDS
+            fields = frozenset(message.extra.get(FIELDS, ()))
             self.provenance.note(message.text, labels, answered.arguments if answered else "", fields)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
             self.provenance.note(message.text, labels)
