@@ -111,6 +111,25 @@ def test_several_kinds_of_damage_in_one_call_are_all_repaired():
     assert len(got) == 2
 
 
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ({"a": "two", "b": 3}, 'a: expected integer, got string "two"'),
+        ({"A": "two", "b": 3}, 'a: expected integer, got string "two"'),
+        ({"a": "two", "B": 3}, 'a: expected integer, got string "two"; b: required, but missing; B: unknown argument'),
+        ({"a": "two", "b": "3"}, 'a: expected integer, got string "two"; b: expected integer, got string "3"'),
+    ],
+)
+def test_a_value_that_nothing_can_repair_is_explained_under_its_right_name(sent, told):
+    @tool
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    assert told in refusal(call(add, sent))
+    assert call(add, {"A": "2", "b": 3}).for_llm == "5"
+
+
 def test_an_unknown_kind_of_repair_is_refused_when_the_tool_is_defined():
     with pytest.raises(DefinitionError, match="unknown value 'typos' in repairs"):
         twins([], repairs={"typos"})

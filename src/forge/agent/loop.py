@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import warnings
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +24,7 @@ from forge.core.events import Event, MessageReceived, Retrying, RunFinished, Tex
 from forge.core.executor import CallBudget, ToolExecutor, call_budget
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain_values import text_of, visible
-from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, expects_calls
+from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.errors import BrokeOff, PromptTooLong
@@ -143,7 +143,10 @@ async def _run_until_end(run: Run) -> RunResult:
                 _emit(run, shortened)
         run.spent.turns += 1
         try:
-            reply = await _retry_turn(run)
+            try:
+                reply = await _ask(run)
+            except (BrokeOff, PromptTooLong) as error:
+                reply = await _ask_again(run, error)
         except ProviderError as error:
             return end_with_error(run, error)
         reply = with_unique_ids(reply)
@@ -169,17 +172,18 @@ def _cost_of_other(run: Run, reply: Message) -> float | None:
     return price.of(reply.usage) if price is not None else None
 
 
-async def _retry_turn(run: Run) -> Message:
-    """Retries an answer that broke off, or one whose history was too long, once the history is shorter."""
+async def _ask_again(run: Run, error: BrokeOff | PromptTooLong) -> Message:
+    """Asks for an answer that broke off, or whose history was too long, once the history is shorter."""
     for attempt in range(1, MOST_RETRIES + 1):
+        if isinstance(error, BrokeOff):
+            _emit(run, Retrying(error.message, attempt, status=error.status))
+        elif not await shorten(run.conversation, run.provider, estimate_messages(run.conversation.shown) // 3):
+            break
         try:
             return await _ask(run)
-        except BrokeOff as error:
-            _emit(run, Retrying(error.message, attempt, status=error.status))
-        except PromptTooLong:
-            if not await shorten(run.conversation, run.provider, estimate_messages(run.conversation.shown) // 3):
-                raise
-    return await _ask(run)
+        except (BrokeOff, PromptTooLong) as again:
+            error = again
+    raise error
 
 
 async def _ask(run: Run) -> Message:
@@ -195,9 +199,16 @@ async def _ask(run: Run) -> Message:
     run.partial.clear()
     try:
         with chat_span(run.provider) as operation:
-            reply = await _receive_reply(run, stream)
-            operation.add_reply(reply)
-            return reply
+            async for part in stream:
+                if isinstance(part, Message):
+                    operation.add_reply(part)
+                    return part
+                if isinstance(part, TextDelta):
+                    run.partial.append(part.text)
+                _emit(run, part)
+            raise ProviderError(
+                "the provider ended its stream without a message", suggestion="Its last item must be a Message."
+            )
     except ProviderError:
         raise
     except Exception as error:  # a custom provider
@@ -208,18 +219,6 @@ async def _ask(run: Run) -> Message:
                 await close()
             except Exception:  # noqa: S110 - the turn is over, and this is how its stream ends
                 pass
-
-
-async def _receive_reply(run: Run, stream: AsyncIterator[StreamPart]) -> Message:
-    async for part in stream:
-        if isinstance(part, Message):
-            return part
-        if isinstance(part, TextDelta):
-            run.partial.append(part.text)
-        _emit(run, part)
-    raise ProviderError(
-        "the provider ended its stream without a message", suggestion="Its last item must be a Message."
-    )
 
 
 async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = False) -> RunResult | None:
@@ -243,9 +242,13 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
             if call.id in results:
                 run.executor.refuse(call, scope, results[call.id])
 
+    waits: set[str] = set()
+
     def done(call: ToolCall, result: ToolResult) -> None:
         results[call.id] = result
-        if call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
+        if result.failure is not None and find_waiting(result) is not None:
+            waits.add(call.id)
+        elif call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
             cost = result.data.get("cost")
             run.spent.add(Usage(**used), cost if isinstance(cost, float | int) else None)  # they are the run's
 
@@ -256,7 +259,6 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
     finally:  # also when we are cancelled: what is finished is not lost
         call_budget.reset(before)
         run.spent.calls += budget.made  # calls that tools made are the run's, too
-        waits = {key for key, one in results.items() if one.failure is not None and find_waiting(one) is not None}
         run.spent.calls -= len(waits)  # they are made when they can be
         _append_results(run, [call for call in calls if call.id not in waits] if waits else calls, results)
     is_told_now = run.is_short_of_calls and not was_told  # then it is asked for its answer once more

@@ -155,7 +155,8 @@ class ToolExecutor:
             if not isinstance(result, ToolResult):
                 raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
         except BaseException as error:
-            self.background.end_call(ctx, pending=False)
+            if self.background.offered:
+                self.background.end_call(ctx, pending=False)
             if _comes_from_outside(error):
                 if watched:
                     self._end_call(ctx, _result_of_cancel(ctx, error), started)

@@ -20,6 +20,7 @@ SAID = "said"  # in `Message.extra` of a message in the person's place: the part
 NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
 MOST_FIELDS = 200  # addresses that a tool itself set apart
 DEEPEST = 6
+_NO_FIELDS: frozenset[str] = frozenset()
 
 
 class LabelHistory:
@@ -47,7 +48,7 @@ class LabelHistory:
             return
         if message.role == "tool":
             answered = self._calls.pop(message.call_id, None)
-            fields = frozenset(message.extra.get(FIELDS, ()))
+            fields = frozenset(message.extra.get(FIELDS, ())) if message.extra else _NO_FIELDS
             self.provenance.note(message.text, labels, answered.arguments if answered else "", fields)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
             self.provenance.note(message.text, labels)
