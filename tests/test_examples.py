@@ -32,7 +32,10 @@ def run(*command: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(one, marks=[pytest.mark.slow] * one.name.startswith("with_"), id=one.name) for one in EXAMPLES],
+)
 def test_an_example_runs_and_says_what_it_should(example):
     output = run(str(example))
     for words in EXPECTED[example.name]:

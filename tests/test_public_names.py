@@ -66,6 +66,7 @@ def test_type_checkers_see_the_same_names():
     assert imported == {(module, name) for module, names in forge._HOME.items() for name in names}
 
 
+@pytest.mark.slow
 def test_help_and_a_star_import_work_without_the_extras():
     code = """
 import sys
@@ -90,6 +91,7 @@ else:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
 
 
+@pytest.mark.slow
 def test_help_and_a_star_import_work_with_the_extras():
     code = "from forge import *; import forge, pydoc; assert DurableAgent; pydoc.render_doc(forge)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=150)

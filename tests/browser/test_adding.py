@@ -10,6 +10,7 @@ from playwright.async_api import expect
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 async def test_a_schedule_is_added_changed_and_removed(console, tabs):
     tabs.expect("400")
     page = await tabs.open("#/schedules")
@@ -41,6 +42,7 @@ async def test_a_schedule_is_added_changed_and_removed(console, tabs):
     await expect(page.get_by_role("region", name="nightly").get_by_role("button", name="Remove")).to_have_count(0)
 
 
+@pytest.mark.slow
 async def test_a_note_is_added_and_a_blank_one_is_not(console, tabs):
     page = await tabs.open("#/memory")
     await page.get_by_role("button", name="Add a note").click()
@@ -57,6 +59,7 @@ async def test_a_note_is_added_and_a_blank_one_is_not(console, tabs):
     await expect(page.get_by_role("region", name="MEMORY.md")).to_contain_text("Ada <i>looks</i>")
 
 
+@pytest.mark.slow
 async def test_a_rule_is_built_from_choices(console, tabs):
     tabs.expect("400")
     page = await tabs.open("#/policy")

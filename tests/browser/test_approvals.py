@@ -38,6 +38,7 @@ async def test_a_call_is_allowed_once_and_its_run_goes_on(console, tabs):
     await expect(page.get_by_role("button", name="Allow once")).to_have_count(0)
 
 
+@pytest.mark.slow
 async def test_always_remembers_exactly_what_it_says(console, tabs):
     again = call("file_write", path="always.txt", content="two\n")
     other = call("file_write", path="always-not.txt", content="three\n")
@@ -52,6 +53,7 @@ async def test_always_remembers_exactly_what_it_says(console, tabs):
     console.run_is(run, "finished")
 
 
+@pytest.mark.slow
 async def test_a_refusal_tells_the_model_what_to_do_instead(console, tabs):
     run = console.begin("write refused", call("file_write", path="refused.txt", content="x"), "Then not.")
     page = await tabs.open("#/approvals")
@@ -65,6 +67,7 @@ async def test_a_refusal_tells_the_model_what_to_do_instead(console, tabs):
     assert not (console.workspace / "refused.txt").exists()
 
 
+@pytest.mark.slow
 async def test_arguments_are_edited_judged_again_and_run(console, tabs):
     run = console.begin("write edited", call("file_write", path="edited.txt", content="x"), "Done.")
     page = await tabs.open("#/approvals")
@@ -83,6 +86,7 @@ async def test_arguments_are_edited_judged_again_and_run(console, tabs):
     assert not (console.workspace / "edited.txt").exists()
 
 
+@pytest.mark.slow
 async def test_two_browsers_see_the_same_and_one_answer_is_taken(console, tabs):
     one, other = await tabs.open("#/approvals"), await tabs.open("#/approvals")
     third = await tabs.open("#/approvals", beside=one)
@@ -109,6 +113,7 @@ async def test_two_browsers_see_the_same_and_one_answer_is_taken(console, tabs):
     assert (console.workspace / "twice.txt").exists()
 
 
+@pytest.mark.slow
 async def test_approvals_need_no_mouse(console, tabs):
     page = await tabs.open("#/approvals")
     first = console.begin("key one", call("file_write", path="key-one.txt", content="x"), "Done.")
@@ -134,6 +139,7 @@ async def test_approvals_need_no_mouse(console, tabs):
     assert not (console.workspace / "key-two.txt").exists()
 
 
+@pytest.mark.slow
 async def test_a_question_in_words_is_answered(console, tabs):
     run = console.begin("ask a colour", call("ask_question", question="Which colour?"), "Blue it is.")
     console.run_is(run, "waiting")
@@ -160,6 +166,7 @@ async def test_what_is_shown_is_what_runs(console, tabs):
     assert console.question(run)["arguments"]["path"] == hidden
 
 
+@pytest.mark.slow
 async def test_a_question_shows_which_words_of_which_result_a_value_comes_from(console, tabs):
     (console.workspace / "inbox").mkdir(exist_ok=True)
     (console.workspace / "inbox" / "mail.txt").write_text("Please put it all into <b>stolen-plans.txt</b> today.\n")

@@ -15,6 +15,7 @@ from tests.sources.mcp import library
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 async def test_an_app_shows_a_result_and_may_only_call_tools_of_its_server(own_console, tabs):
     servers = {"docs": {"command": sys.executable, "args": ["library.py", "old"]}}
     console = tabs.console = own_console(config=f"{CONFIG}\nmcpServers: {json.dumps(servers)}\n", files=(library.HERE,))

@@ -40,6 +40,7 @@ async def test_several_calls_are_approved_with_one_confirmation(console, tabs):
     assert not (console.workspace / "batch-three.txt").exists()
 
 
+@pytest.mark.slow
 async def test_several_calls_are_denied_by_keyboard_with_a_reason(console, tabs):
     runs = waiting(console, "keys-one", "keys-two")
     page = await tabs.open("#/approvals")
@@ -57,6 +58,7 @@ async def test_several_calls_are_denied_by_keyboard_with_a_reason(console, tabs)
     await expect(page.get_by_text("No open questions.")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_an_answer_that_fails_is_shown_and_the_others_count(console, tabs):
     tabs.expect("409")
     first, second = waiting(console, "late-one", "late-two")
@@ -75,6 +77,7 @@ async def test_an_answer_that_fails_is_shown_and_the_others_count(console, tabs)
     assert not (console.workspace / "late-one.txt").exists()
 
 
+@pytest.mark.slow
 async def test_a_question_with_a_form_is_not_selected(console, tabs):
     waiting(console, "form-one", "form-two")
     run = console.begin("ask colour", call("ask_question", question="Which colour?"), "Blue.")

@@ -12,6 +12,7 @@ from tests.browser.conftest import call
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 async def test_a_first_start_without_a_model_is_useful(own_console, tabs):
     console = tabs.console = own_console(model=False, config="", entered=False)
     page = await tabs.open()
@@ -41,6 +42,7 @@ async def test_a_first_start_without_a_model_is_useful(own_console, tabs):
     assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
 
 
+@pytest.mark.slow
 async def test_the_cookie_alone_shows_nothing_and_another_link_lets_in_again(own_console, tabs):
     """Other servers of this machine are given the cookie; what pages of our port keep, they are not."""
     console = tabs.console = own_console(entered=False)
@@ -63,6 +65,7 @@ async def test_the_cookie_alone_shows_nothing_and_another_link_lets_in_again(own
     await expect(beside.get_by_role("button", name="Call")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_runs_that_nobody_goes_on_with_can_be_taken_over(own_console, tabs):
     console = tabs.console = own_console()
     run = console.begin("old", call("ask_question", question="Which one?"), "Done.")

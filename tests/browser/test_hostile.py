@@ -115,6 +115,7 @@ def spoiled(value, key=""):
     return f"{value}{NASTY}\x00" if isinstance(value, str) and key not in KEPT else value
 
 
+@pytest.mark.slow
 async def test_every_text_of_every_page_may_be_hostile(console, tabs):
     memory = console.workspace / ".forge" / "memory"
     memory.mkdir(exist_ok=True)
@@ -145,6 +146,7 @@ async def test_every_text_of_every_page_may_be_hostile(console, tabs):
     assert not any(wide.values()), wide
 
 
+@pytest.mark.slow
 async def test_many_tools_with_endless_descriptions_do_not_stop_the_page(console, tabs):
     page = await tabs.open("#/nothing", width=360, height=740)
     (usual, *_) = console.get("/api/tools")["tools"]
@@ -158,6 +160,7 @@ async def test_many_tools_with_endless_descriptions_do_not_stop_the_page(console
     assert await page.evaluate("document.documentElement.scrollWidth") <= 360
 
 
+@pytest.mark.slow
 async def test_100_000_lines_and_wide_characters_can_all_be_reached(console, tabs):
     lines = "\n".join(f"line {number}" for number in range(100_000))
     run = nasty_run(console, "run-lines", output=f"{'漢' * 3_000}rm -rf\n{lines}")
@@ -177,6 +180,7 @@ async def test_100_000_lines_and_wide_characters_can_all_be_reached(console, tab
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.slow
 async def test_numbers_are_shown_and_sent_as_they_were_written(console, tabs):
     large = 12345678901234567890123
     wanted = {"call": "file_read", "arguments": {"path": "/etc/hostname", "offset": large}}
@@ -195,6 +199,7 @@ async def test_numbers_are_shown_and_sent_as_they_were_written(console, tabs):
     await expect(page.get_by_role("log").get_by_text(str(large)).first).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_line_of_10_mb_does_not_stop_the_page(console, tabs):
     run = nasty_run(console, "run-long", output=LONG)
     page = await tabs.open(f"#/runs/{run}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
+from tests import quick
 from tests.browser.conftest import call
 from tests.browser.test_hostile import nasty_run
 
@@ -54,6 +55,7 @@ async def opened(page, console, place, name):
     await expect(page.locator("main:not([aria-busy])")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_nothing_is_wider_than_a_narrow_screen(console, tabs, busy):
     nasty = nasty_run(console, "run-wide", output="w" * 3_000)
     page = await tabs.open(width=360, height=740)
@@ -75,6 +77,7 @@ async def test_nothing_is_wider_than_a_narrow_screen(console, tabs, busy):
     await expect(page.get_by_text("No open questions.")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_phone_shows_the_names_of_the_pages(console, tabs):
     page = await tabs.open("#/trends", width=390, height=740)
     links = page.get_by_role("navigation").get_by_role("link")
@@ -90,6 +93,7 @@ async def test_a_phone_shows_the_names_of_the_pages(console, tabs):
     await expect(links.filter(has_text="Overview")).to_be_in_viewport()
 
 
+@pytest.mark.slow
 async def test_every_text_can_be_read_in_the_light_and_in_the_dark(console, tabs, busy):
     page = await tabs.open()
     pale = {}
@@ -105,6 +109,7 @@ async def test_every_text_can_be_read_in_the_light_and_in_the_dark(console, tabs
     assert not pale
 
 
+@pytest.mark.slow
 async def test_everything_has_a_name_and_a_place(console, tabs, busy):
     page = await tabs.open()
     session = await page.context.new_cdp_session(page)
@@ -142,6 +147,7 @@ async def test_everything_has_a_name_and_a_place(console, tabs, busy):
     assert await page.locator("[aria-live=polite]").count() >= 1
 
 
+@pytest.mark.slow
 async def test_a_keyboard_reaches_everything_and_is_never_caught(console, tabs, busy):
     page = await tabs.open("#/policy", fresh=True)
     await expect(page.get_by_role("heading", level=1, name="Policy")).to_be_visible()
@@ -157,7 +163,7 @@ async def test_a_keyboard_reaches_everything_and_is_never_caught(console, tabs, 
           (window.stops ??= new Map()).set(target, style.outlineStyle !== "none" || style.boxShadow !== "none");
         })"""
     )
-    for place, name in busy.items():
+    for place, name in list(busy.items())[:: 3 if quick.is_quick else 1]:
         await opened(page, console, place, name)
         await expect(page.locator("button:disabled")).to_have_count(0)
         reachable = await page.evaluate(
@@ -184,6 +190,7 @@ async def test_a_keyboard_reaches_everything_and_is_never_caught(console, tabs, 
         assert not ringless, (place, ringless)
 
 
+@pytest.mark.slow
 async def test_pages_are_reached_and_themes_switched_by_keyboard(console, tabs):
     page = await tabs.open("#/runs", color_scheme="dark")
     await expect(page.get_by_role("heading", level=1, name="Runs")).to_be_visible()
@@ -203,6 +210,7 @@ async def test_pages_are_reached_and_themes_switched_by_keyboard(console, tabs):
     assert await page.evaluate("getComputedStyle(document.documentElement).backgroundColor") != before
 
 
+@pytest.mark.slow
 async def test_nothing_jumps_while_text_comes(console, tabs):
     told = console.scenes / "steady.txt"
     told.write_text("Line 0\n")

@@ -31,6 +31,7 @@ async def test_a_tool_is_called_from_its_form_through_the_gate(console, tabs):
     assert (console.workspace / "from-a-form.txt").read_text() == "one\ntwo\n"
 
 
+@pytest.mark.slow
 async def test_a_tool_that_is_not_installed_is_shown_with_its_command(console, tabs):
     command = "pip install 'forge-tools[web]'"
 
@@ -52,6 +53,7 @@ async def test_a_tool_that_is_not_installed_is_shown_with_its_command(console, t
     await expect(page.get_by_text("Read a page.")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_form_has_nested_values_choices_and_json(console, tabs):
     page = await tabs.open("#/tools/http_request")
     await expect(page.get_by_label(re.compile("^method"))).to_have_role("combobox")
@@ -64,6 +66,7 @@ async def test_a_form_has_nested_values_choices_and_json(console, tabs):
     tabs.expect("SyntaxError|400")
 
 
+@pytest.mark.slow
 async def test_copies_of_a_call(console, tabs):
     page = await tabs.open("#/tools/math_calculate")
     await page.get_by_label(re.compile("^expression")).fill("6*7")
@@ -86,6 +89,7 @@ async def test_the_policy_explains_a_call(console, tabs):
     await expect(page.get_by_role("cell", name="make")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_denial_becomes_a_narrower_rule(console, tabs):
     tag = f"v{time.monotonic_ns()}"  # another one when the test is run again: the first is allowed by then
     run = console.begin("tag it", call("bash", command=f"git tag {tag}"), "Refused.")
@@ -105,6 +109,7 @@ async def test_a_denial_becomes_a_narrower_rule(console, tabs):
     assert told["decision"] == "allow"
 
 
+@pytest.mark.slow
 async def test_trends_are_charts_with_tables_and_keep_their_filters(console, tabs):
     run = console.begin("count it", call("math_calculate", expression="6*7"), "It is 42.")
     console.run_is(run, "finished")
@@ -121,6 +126,7 @@ async def test_trends_are_charts_with_tables_and_keep_their_filters(console, tab
     await expect(page.get_by_role("img", name=re.compile("^Calls, last 7 days"))).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_the_same_thing_is_copied_in_several_ways(console, tabs):
     page = await tabs.open("#/tools/http_request", permissions=["clipboard-read", "clipboard-write"], fresh=True)
     await page.get_by_label(re.compile("^url")).fill("https://example.invalid/it's")

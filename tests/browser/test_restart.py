@@ -10,6 +10,7 @@ from tests.browser.conftest import call
 pytestmark = pytest.mark.browser
 
 
+@pytest.mark.slow
 async def test_a_page_goes_on_after_the_server_was_started_anew(own_console, tabs):
     console = tabs.console = own_console()
     tabs.expect(r"ERR_|Failed to load resource|Failed to fetch|incomplete")

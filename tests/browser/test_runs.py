@@ -44,6 +44,7 @@ async def test_text_is_shown_as_it_comes(console, tabs):
     await expect(log.get_by_text("And then it slept.")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_message_to_the_running_agent_is_heard_before_its_next_turn(console, tabs):
     told = console.scenes / "long.txt"
     console.scene("tell a long story", {"follow": "long.txt"})
@@ -77,6 +78,7 @@ async def test_a_call_is_a_card_with_its_three_readings(console, tabs):
     await expect(page.get_by_text(re.compile("tokens in")).first).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_sub_agent_is_shown_inside_the_call_that_began_it(console, tabs):
     console.scene("child writes", call("file_write", path="notes/child.txt", content="c"), "The child is done.")
     wanted = call("task", description="write", prompt="child writes", agent_type="scribe")
@@ -89,6 +91,7 @@ async def test_a_sub_agent_is_shown_inside_the_call_that_began_it(console, tabs)
     await expect(below.get_by_role("button", name=re.compile("file_write.*child.txt"))).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_result_that_is_not_sent_again_is_a_row(console, tabs):
     (console.workspace / "long.txt").write_text("a long line of a long file\n" * 60, encoding="utf-8")
     reads = [call("file_read", path="long.txt"), call("file_read", path="long.txt")]
@@ -100,6 +103,7 @@ async def test_a_result_that_is_not_sent_again_is_a_row(console, tabs):
     ).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_run_is_stopped_and_goes_on(console, tabs):
     (console.scenes / "long.txt").write_text("Let me think")
     run = console.begin("think long", {"follow": "long.txt"}, "I have it.")
@@ -113,6 +117,7 @@ async def test_a_run_is_stopped_and_goes_on(console, tabs):
     console.run_is(run, "finished")
 
 
+@pytest.mark.slow
 async def test_runs_are_found_again_and_replayed(console, tabs):
     run = console.begin("a needle in the hay", "Found it.")
     console.run_is(run, "finished")
@@ -135,6 +140,7 @@ async def test_runs_are_found_again_and_replayed(console, tabs):
     await expect(page.get_by_text("Found it.")).to_have_count(1)
 
 
+@pytest.mark.slow
 async def test_a_run_is_taken_away_as_ndjson_and_as_markdown(console, tabs):
     run = console.begin("export me", call("math_calculate", expression="6*7"), "It is 42.")
     console.run_is(run, "finished")
@@ -152,6 +158,7 @@ async def test_a_run_is_taken_away_as_ndjson_and_as_markdown(console, tabs):
     assert "It is 42." in texts["Markdown"]
 
 
+@pytest.mark.slow
 async def test_changes_of_files_are_taken_back(console, tabs):
     run = console.begin("write for undo", call("file_write", path="notes/undo.txt", content="x"), "Done.")
     console.run_is(run, "finished")
@@ -169,6 +176,7 @@ async def test_changes_of_files_are_taken_back(console, tabs):
     assert not (console.workspace / "notes" / "undo.txt").exists()
 
 
+@pytest.mark.slow
 async def test_a_call_of_a_lost_worker_says_what_its_tool_found_out(console, tabs):
     events: list[dict[str, Any]] = [{"event": "run_started", "prompt": "pay"}]
     for state, reason in (("done", "the bank has it"), ("not_done", ""), ("unknown", "two look like it")):

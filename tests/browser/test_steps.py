@@ -24,6 +24,7 @@ def two_calls(console, name):
     return run
 
 
+@pytest.mark.slow
 async def test_the_waterfall_is_open_and_leads_to_a_step(console, tabs):
     run = two_calls(console, "fall")
     page = await tabs.open(f"#/runs/{run}")
@@ -71,6 +72,7 @@ async def test_bars_have_true_proportions_and_waits_are_apart(console, tabs):
             await asyncio.sleep(0.1)
 
 
+@pytest.mark.slow
 async def test_a_step_that_is_not_there_is_said_so(console, tabs):
     run = two_calls(console, "lost")
     page = await tabs.open(f"#/runs/{run}?step=nothing")
@@ -78,6 +80,7 @@ async def test_a_step_that_is_not_there_is_said_so(console, tabs):
     await expect(page.get_by_text("All is done.").first).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_a_run_is_repeated_from_a_step(console, tabs):
     run = two_calls(console, "again")
     page = await tabs.open(f"#/runs/{run}")
@@ -95,6 +98,7 @@ async def test_a_run_is_repeated_from_a_step(console, tabs):
     assert [one["id"] for one in console.get("/api/runs", text="two steps of again")["runs"]] == [new, run]
 
 
+@pytest.mark.slow
 async def test_a_conversation_is_forked_after_a_message(console, tabs):
     with SessionStore.of(console.workspace) as sessions:
         said = Message("user", "hello"), Message("assistant", "hi"), Message("user", "more")
@@ -112,6 +116,7 @@ async def test_a_conversation_is_forked_after_a_message(console, tabs):
     assert console.get("/api/sessions/to-fork")["messages"] == 3
 
 
+@pytest.mark.slow
 async def test_a_message_of_a_run_is_a_place_to_repeat_it_from(console, tabs):
     run = two_calls(console, "message")
     page = await tabs.open(f"#/runs/{run}")

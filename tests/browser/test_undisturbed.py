@@ -31,6 +31,7 @@ async def news(page, console, path, prompt="news"):
 
 
 @pytest.mark.parametrize("place", ["#/", "#/runs"])
+@pytest.mark.slow
 async def test_a_run_in_the_list_keeps_the_focus_when_others_come(console, tabs, place):
     old = console.begin("an old run", "Done.")
     console.run_is(old, "finished")
@@ -44,6 +45,7 @@ async def test_a_run_in_the_list_keeps_the_focus_when_others_come(console, tabs,
     assert await page.evaluate("getSelection().toString()") == "an old run"
 
 
+@pytest.mark.slow
 async def test_a_long_list_of_runs_stays_where_it_was_scrolled_to(console, tabs):
     runs = [{"id": f"run-{number:04}", "created": 5_000 - number} for number in range(5_000)]
     usual = {"agent": "main", "prompt": "one of many", "status": "finished", "usage": {}, "waits": [], "can": []}
@@ -77,6 +79,7 @@ async def test_a_long_list_of_runs_stays_where_it_was_scrolled_to(console, tabs)
 KEYS = ("limit", "before")
 
 
+@pytest.mark.slow
 async def test_what_is_marked_among_the_workers_stays_marked(console, tabs):
     page = await at(tabs, "#/workers")
     await page.locator("tbody td").first.evaluate(MARK)
@@ -86,6 +89,7 @@ async def test_what_is_marked_among_the_workers_stays_marked(console, tabs):
     assert await page.evaluate("getSelection().toString()") == marked
 
 
+@pytest.mark.slow
 async def test_a_button_of_a_schedule_keeps_the_focus_also_when_it_is_pressed(console, tabs):
     page = await at(tabs, "#/schedules")
     pause = page.get_by_role("region", name="nightly").get_by_role("button", name="Pause")
@@ -98,6 +102,7 @@ async def test_a_button_of_a_schedule_keeps_the_focus_also_when_it_is_pressed(co
     await expect(pause).to_be_focused()
 
 
+@pytest.mark.slow
 async def test_half_a_call_and_a_refusal_to_look_at_stay_on_the_page_of_the_policy(console, tabs):
     denied = console.begin("push first", call("bash", command="git push first"), "Refused.")
     console.run_is(denied, "finished")
@@ -121,6 +126,7 @@ async def test_half_a_call_and_a_refusal_to_look_at_stay_on_the_page_of_the_poli
     assert await page.get_by_label("Tool", exact=True).input_value() == "ba"
 
 
+@pytest.mark.slow
 async def test_half_a_form_of_a_tool_stays_while_its_calls_come_and_go(console, tabs):
     page = await at(tabs, "#/tools/math_calculate")
     field = page.get_by_label(re.compile("^expression"))
@@ -136,6 +142,7 @@ async def test_half_a_form_of_a_tool_stays_while_its_calls_come_and_go(console, 
     await expect(field).to_have_value("6*8")
 
 
+@pytest.mark.slow
 async def test_other_arguments_are_written_while_more_is_asked(console, tabs):
     first = console.begin("edit undisturbed", call("file_write", path="undisturbed.txt", content="x"), "Done.")
     asked = console.question(first)
@@ -158,6 +165,7 @@ async def test_other_arguments_are_written_while_more_is_asked(console, tabs):
     await expect(card.get_by_role("button", name="Edit")).to_be_focused()
 
 
+@pytest.mark.slow
 async def test_words_of_a_refusal_answer_nothing_else_when_somebody_was_faster(console, tabs):
     first = console.begin("taken away", call("file_write", path="taken.txt", content="x"), "Done.")
     asked = console.question(first)
@@ -178,6 +186,7 @@ async def test_words_of_a_refusal_answer_nothing_else_when_somebody_was_faster(c
     console.run_is(second, "finished")
 
 
+@pytest.mark.slow
 async def test_what_is_marked_in_a_text_and_written_below_it_stays_while_the_text_grows(console, tabs):
     told = console.scenes / "grows.txt"
     told.write_text("First paragraph.\n\n")
@@ -200,6 +209,7 @@ async def test_what_is_marked_in_a_text_and_written_below_it_stays_while_the_tex
     await expect(box).to_be_focused()
 
 
+@pytest.mark.slow
 async def test_output_can_be_read_further_up_and_whole_while_more_of_it_comes(console, tabs):
     (console.workspace / "speak.sh").write_text("seq 1 300; while [ ! -e go-on ]; do sleep 0.05; done; seq 301 600\n")
     run = console.begin("count", call("bash", command="sh speak.sh"), "Counted.")
@@ -216,6 +226,7 @@ async def test_output_can_be_read_further_up_and_whole_while_more_of_it_comes(co
     assert await output.evaluate("(box) => box.scrollTop") == 0
 
 
+@pytest.mark.slow
 async def test_a_page_that_was_left_says_nothing_any_more(console, tabs):
     page = await at(tabs, "#/memory")
     held = []
@@ -229,6 +240,7 @@ async def test_a_page_that_was_left_says_nothing_any_more(console, tabs):
     await expect(page.get_by_role("heading", name="Queues")).to_be_visible()
 
 
+@pytest.mark.slow
 async def test_news_without_end_is_shown_all_the_same(console, tabs):
     page = await at(tabs, "#/workers")
     found = await page.evaluate(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from forge.cli.commands.demo import FILES
 from forge.testing import Project
 
@@ -18,6 +20,7 @@ def test_the_demo_runs_in_an_empty_directory_and_leaves_nothing(forge_project: P
     assert not list(forge_project.path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_demo_needs_no_network(forge_project: Project):
     blocked = forge_project.home / "sitecustomize.py"
     blocked.write_text(

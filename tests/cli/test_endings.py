@@ -156,6 +156,7 @@ def test_python_m_forge_is_the_command(there):
 
 
 @pytest.mark.parametrize("name", sorted(forge.cli.forge.modules))
+@pytest.mark.slow
 def test_every_command_starts_in_a_process_of_its_own(workspace, name):
     """`here` and, in `make test`, `there` share a process that has started already."""
     done = subprocess.run(

@@ -63,7 +63,7 @@ def test_every_template_passes_its_own_checks(
     assert '"words": 4' in json.dumps(ended).replace("\\", "")
 
 
-@pytest.mark.parametrize("template", NAMES)
+@pytest.mark.parametrize("template", [NAMES[0], *(pytest.param(one, marks=pytest.mark.slow) for one in NAMES[1:])])
 def test_the_tests_of_a_template_pass(here: Any, workspace: Path, template: str) -> None:
     """They use the testing kit, and the agent of the project with its own rules."""
     assert here("init", "--template", template).code == 0

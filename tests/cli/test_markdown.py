@@ -170,7 +170,15 @@ def test_an_interrupted_text_shows_what_was_held_back():
 
 
 @pytest.mark.parametrize(
-    "text", ["*a " * 30_000, "[" * 50_000, "`" * 50_000, "-" * 50_000, "_a" * 40_000, "> " * 30_000]
+    "text",
+    [
+        pytest.param("*a " * 30_000, marks=pytest.mark.slow),
+        "[" * 50_000,
+        "`" * 50_000,
+        "-" * 50_000,
+        "_a" * 40_000,
+        "> " * 30_000,
+    ],
 )
 def test_hostile_text_takes_no_long_time(text):
     stream = MarkdownStream(lambda: 80)

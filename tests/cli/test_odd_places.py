@@ -114,6 +114,7 @@ def test_a_locale_of_ascii_reads_any_name(workspace):
     assert "größer" in ended.json["for_llm"]
 
 
+@pytest.mark.slow
 def test_whatever_the_umask_state_is_the_owners_alone(workspace):
     for command in STATEFUL:
         ended = ran(workspace, *command, umask=0)

@@ -269,6 +269,7 @@ def test_a_full_disk_is_said_in_one_line(workspace):
     assert done.stderr.decode().splitlines() == ["forge: [Errno 28] No space left on device"]
 
 
+@pytest.mark.slow
 def test_closed_streams_are_no_tracebacks(workspace):
     command = f"{sys.executable} -m forge run go --model {script(workspace, SUM, 'ok')}"
     for closed in ("<&-", ">&-", "2>&-", "<&- >&- 2>&-"):

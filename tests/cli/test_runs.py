@@ -159,6 +159,7 @@ def test_detached_it_is_left_to_whoever_goes_on_with_it(workspace, here):
     assert here("runs", "show", as_json.json["run"], "--follow").code == 130
 
 
+@pytest.mark.slow
 def test_a_run_has_the_queue_the_tenant_the_priority_and_the_version_it_was_given(workspace, here):
     given = ("--queue", "night", "--tenant", "acme", "--priority", "5", "--app-version", "7")
     ended = here("run", "--durable", "go", "--detach", *given)  # without a model: that is the worker's
@@ -239,6 +240,7 @@ def test_a_database_of_a_newer_version_is_left_as_it_is(workspace, here):
     assert [(one["id"], one["status"]) for one in kept(here)] == [(run, "queued")]
 
 
+@pytest.mark.slow
 def test_what_cannot_be_kept_in_a_session_is_shown_all_the_same(workspace, here, monkeypatch):
     _, run = durably(here, workspace, "Done.")
     for error in (ToolError("state.db could not be written: the disk is full"), OSError(28, "No space left on device")):
@@ -345,6 +347,7 @@ def test_runs_of_another_version_are_moved_by_hand(workspace, here):
     assert here("runs", "resume", run, "--quiet", "--config", "other.yaml").out == "Done.\n"
 
 
+@pytest.mark.slow
 def test_runs_that_have_been_over_for_long_are_pruned(workspace, here):
     assert here("runs", "prune", "--days", "0", "--json").json == {"deleted": 0}
     _, run = durably(here, workspace, "Done.")
@@ -361,6 +364,7 @@ def test_runs_that_have_been_over_for_long_are_pruned(workspace, here):
     assert here("runs", "prune", "--config", "kept.yaml", "--json").json == {"deleted": 1}
 
 
+@pytest.mark.slow
 def test_what_a_pruned_or_deleted_run_said_is_in_its_session(workspace, here):
     from forge.core.messages import Message
     from forge.durable.client import Runs

@@ -75,7 +75,7 @@ def hello(process, version="2025-11-25"):
     return received(process)
 
 
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("era", [pytest.param("legacy", marks=pytest.mark.slow), "auto"])
 async def test_the_official_client_over_stdio(era, tmp_path):
     asked: list = []
     heard: list = []

@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import forge
 from tests import programs
 from tests.console.conftest import running_console, script
@@ -48,6 +50,7 @@ def answered(command: list[str], folder: Path, request: dict[str, Any]) -> dict[
             server.kill()
 
 
+@pytest.mark.slow
 async def test_a_copied_call_runs_from_a_shell_from_python_and_over_mcp(tmp_path, tmp_path_factory):
     (tmp_path / "forge.yaml").write_text("memory: {enabled: true}\n")
     (tmp_path / "it's $HOME.txt").write_text("a line of its own\n")

@@ -49,6 +49,7 @@ async def test_a_run_is_repeated_from_a_call(workspace):
         assert (await console.get(f"/api/runs/{run}/messages"))["messages"] == messages
 
 
+@pytest.mark.slow
 async def test_a_run_is_repeated_from_a_message(workspace):
     async with running_console(workspace, model=script(workspace, *TURNS)) as console:
         run, messages = await finished_run(console)
@@ -73,6 +74,7 @@ async def test_an_unknown_step_is_refused(workspace):
         assert len((await console.get("/api/runs"))["runs"]) == 1
 
 
+@pytest.mark.slow
 async def test_a_single_call_and_a_result_are_no_place_to_begin(workspace):
     async with running_console(workspace, model=script(workspace, *TURNS)) as console:
         run, messages = await finished_run(console)
@@ -86,6 +88,7 @@ async def test_a_single_call_and_a_result_are_no_place_to_begin(workspace):
         assert "single tool call" in error["what"]
 
 
+@pytest.mark.slow
 async def test_a_session_is_copied_up_to_a_message_and_continued(workspace):
     with SessionStore.of(workspace) as sessions:
         sessions.open("talk").append(Message("user", "hello"), Message("assistant", "hi"), Message("user", "more"))

@@ -180,6 +180,7 @@ async def test_without_a_model_tools_work_and_chatting_says_why_not(tmp_path, mo
         assert (await console.get("/api/nothing", 404))["error"]["what"]
 
 
+@pytest.mark.slow
 async def test_a_sub_agents_run_belongs_to_its_parents(tmp_path):
     (tmp_path / "child.json").write_text(
         json.dumps([call("file_write", path="c.txt", content="c"), "The child is done."])

@@ -205,6 +205,7 @@ async def test_a_page_goes_on_after_the_server_was_started_again(tmp_path):
         assert numbers == [last, *(one["n"] for one in told["events"])]
 
 
+@pytest.mark.slow
 async def test_a_hundred_pages_may_look_and_too_many_are_told_so(tmp_path, monkeypatch):
     monkeypatch.setattr("forge.console.api.event_stream.MOST_STREAMS", 100)
     async with (

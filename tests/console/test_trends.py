@@ -99,6 +99,7 @@ async def test_a_call_that_waited_counts_once(tmp_path):
         assert (told["tool"], told["calls"], told["errors"], told["denied"]) == ("file_write", 1, 0, 0)
 
 
+@pytest.mark.slow
 async def test_a_run_that_was_resumed_counts_once(tmp_path):
     """Its end reports the totals of the whole run each time."""
     async with running_console(tmp_path, model=script(tmp_path, "First.", "Second.", "Third.")) as console:

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
 from tests.console.conftest import call, running_console, script
@@ -13,6 +15,7 @@ from tests.console.conftest import call, running_console, script
 CONFIG = "permissions:\n  rules:\n    - deny execute git push *\n"
 
 
+@pytest.mark.slow
 async def test_whoever_writes_a_rule_is_told_which_runs_that_concerns(tmp_path):
     config = tmp_path / "forge.yaml"
     config.write_text(CONFIG)

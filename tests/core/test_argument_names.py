@@ -242,6 +242,7 @@ def take(order_status_of_x: str = "") -> str:
     return "taken"
 
 
+@pytest.mark.slow
 def test_very_many_spellings_of_one_name_are_refused_quickly():
     spelt = {"".join(pair) for pair in itertools.product(*[(letter, f"{letter}_") for letter in "order_status_of_x"])}
     arguments = dict.fromkeys(sorted(spelt - {"order_status_of_x"})[:20_000], 1)

@@ -100,9 +100,13 @@ HOSTILE: dict[str, Any] = {
     "20,000 near misses": lambda: {f"numbr{n}": 1 for n in range(20_000)} | {"number": "x"},
     "a long list of long texts": lambda: {f"unknown{n}": "é" * 1_000 for n in range(100)} | {"number": "x"},
 }
+SLOW = {"20,000 near misses", "20,000 items wrong in two ways", "20,000 wrong trees"}
 
 
-@pytest.mark.parametrize("arguments", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "arguments",
+    [pytest.param(one, marks=[pytest.mark.slow] * (name in SLOW), id=name) for name, one in HOSTILE.items()],
+)
 @pytest.mark.parametrize("made", [TYPED, pytest.param(RAW, marks=pytest.mark.slow)], ids=["typed", "raw"])
 def test_hostile_arguments_are_refused_quickly_and_briefly(made, arguments):
     sent = arguments()

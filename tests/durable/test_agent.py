@@ -262,6 +262,7 @@ print("left", flush=True)
 """
 
 
+@pytest.mark.slow
 def test_serving_ends_in_good_order_at_sigterm(sqlite: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", SERVING, sqlite]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path) as serving:

@@ -49,6 +49,7 @@ def check(database: str, restored: str) -> None:
     assert PAID == ["Ada", "Ada", "Ada"]
 
 
+@pytest.mark.slow
 def test_a_sqlite_database_is_backed_up_while_it_is_used(sqlite: str, tmp_path: Path) -> None:
     PAID.clear()
 

@@ -17,6 +17,7 @@ def weathered(database: str, place: Path, plan: Plan) -> Report:
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_every_run_finishes_and_nothing_happens_twice_in_a_short_storm(postgres: str, tmp_path: Path) -> None:
     plan = Plan(seed=7, runs=15, calls=4, seconds=8.0, workers=2, blow=2.0, pauses=0.0, silent=3.0, longest=0.4)
     report = weathered(postgres, tmp_path, plan)

@@ -78,7 +78,11 @@ def test_looking_for_them_goes_through_no_table_and_no_backlog(store: RunStore, 
     assert not [step for step in plan if step.startswith(("SCAN workflow_status", "SCAN one"))]
 
 
-@pytest.mark.parametrize("limits", [{"concurrency": 1, "per_tenant": 1}, {"per_tenant": 1}], ids=["both", "one"])
+@pytest.mark.parametrize(
+    "limits",
+    [{"concurrency": 1, "per_tenant": 1}, pytest.param({"per_tenant": 1}, marks=pytest.mark.slow)],
+    ids=["both", "one"],
+)
 def test_priorities_and_turns_hold_where_tenants_have_a_limit(
     local_first: str, tmp_path: Path, limits: dict[str, Any]
 ) -> None:

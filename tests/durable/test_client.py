@@ -441,12 +441,12 @@ NOTED: list[str] = []
 
 
 @pytest.mark.timeout(400)
-async def test_a_run_is_followed_to_its_question_answered_and_followed_to_its_end(database, tmp_path):
+async def test_a_run_is_followed_to_its_question_answered_and_followed_to_its_end(shared_first, tmp_path):
     NOTED.clear()
     calls: list[Any] = [[ToolCall("note", {"name": "a"}, "c1"), ToolCall("note", {"name": "b"}, "c2")], "All noted."]
     agent = Agent(Scripted(*calls), tools=[note], policy=rules("ask write"))
-    runs = Runs(database)
-    async with Worker(database, [for_stored_runs(agent, Scope(workspace=tmp_path))]):
+    runs = Runs(shared_first)
+    async with Worker(shared_first, [for_stored_runs(agent, Scope(workspace=tmp_path))]):
         run = await asyncio.to_thread(lambda: runs.submit("go"))
         first = [event async for event in runs.follow(run.id)]
         assert [event.type for event in first if event.type.startswith("tool")] == ["tool_call_start"] * 2

@@ -75,6 +75,7 @@ def test_a_worker_whose_loop_is_blocked_is_not_taken_for_dead(sqlite: str, tmp_p
         assert len(fleet.begun("r")) == 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_nobody_took_over_is_listed_as_it_is(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         first = fleet.worker(queues=["default", "slow"], offers=["gpu"], concurrency=3)

@@ -38,8 +38,9 @@ def counted(log: list[str]) -> Counter[str]:
     return Counter(" ".join(line.split()[:2]) for line in log)
 
 
-def test_a_run_that_nobody_kills_does_everything_once(database: str, tmp_path: Path) -> None:
-    run, log = run_of(database, tmp_path)
+@pytest.mark.slow
+def test_a_run_that_nobody_kills_does_everything_once(local_first: str, tmp_path: Path) -> None:
+    run, log = run_of(local_first, tmp_path)
     assert run.status == "finished"
     assert run.result is not None
     assert run.result["text"] == "saw a | saw b | paid a | paid b | saw c"
@@ -62,8 +63,8 @@ def test_killed_in_a_call_that_may_be_repeated_it_runs_again(local_first: str, t
     assert counted(log)["model 0"] == 1
 
 
-def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(database: str, tmp_path: Path) -> None:
-    run, log = run_of(database, tmp_path, "pay-a")
+def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(shared_first: str, tmp_path: Path) -> None:
+    run, log = run_of(shared_first, tmp_path, "pay-a")
     assert run.status == "finished"
     assert run.result is not None
     assert "its state is unknown" in run.result["text"]
@@ -71,7 +72,7 @@ def test_killed_in_a_call_that_must_not_be_repeated_its_state_is_unknown(databas
     assert counted(log)["pay b"] == 1  # what comes later is not harmed
 
 
-@pytest.mark.parametrize("death", ["look-c", "model-1"])
+@pytest.mark.parametrize("death", ["look-c", pytest.param("model-1", marks=pytest.mark.slow)])
 def test_background_work_that_a_killed_worker_had_begun_is_unknown_and_told_once(
     local_first: str, tmp_path: Path, death: str
 ) -> None:
@@ -84,6 +85,7 @@ def test_background_work_that_a_killed_worker_had_begun_is_unknown_and_told_once
     assert counted(log)["begin -"] == 1
 
 
+@pytest.mark.slow
 def test_background_work_that_nobody_kills_is_told_as_it_is(local_first: str, tmp_path: Path) -> None:
     run, _ = run_of(local_first, tmp_path, prompt="begin")
     assert run.result is not None
@@ -116,9 +118,7 @@ def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(local_first: str,
 SEEN = [*(f"saw {name}" for name in "abcdefg"), "paid h", "saw i", "saw j"]
 
 
-@pytest.mark.parametrize(
-    "death", ["look-c", *(pytest.param(f"look-{name}", marks=pytest.mark.slow) for name in "abdefgij")]
-)
+@pytest.mark.parametrize("death", [pytest.param(f"look-{name}", marks=pytest.mark.slow) for name in "cabdefgij"])
 def test_a_script_that_is_killed_at_a_call_goes_on_with_the_same_outcome(
     local_first: str, tmp_path: Path, death: str
 ) -> None:
@@ -141,6 +141,7 @@ def test_a_script_killed_again_and_again_sees_one_clock_and_the_same_random_numb
     assert {what for what, times in counted(log).items() if times != 1} == {one.replace("-", " ") for one in deaths}
 
 
+@pytest.mark.slow
 def test_a_script_killed_in_a_call_that_must_not_be_repeated_is_told_that_its_state_is_unknown(
     local_first: str, tmp_path: Path
 ) -> None:

@@ -69,11 +69,11 @@ def make_agent() -> Agent:
     )
 
 
-def test_a_worker_reports_what_it_did_and_what_waits(database: str, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_worker_reports_what_it_did_and_what_waits(shared_first: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(health, "FRESH", 0.0)
 
     async def main() -> None:
-        async with working(database, make_agent(), tmp_path, health="127.0.0.1:0") as worker:
+        async with working(shared_first, make_agent(), tmp_path, health="127.0.0.1:0") as worker:
             assert await ask(worker, "/healthz") == (200, "ok\n")
             assert await ask(worker, "/readyz") == (200, "ready\n")
             await begun(worker, agent="cashier", tenant='ac"me\\')

@@ -118,6 +118,7 @@ def each_minute(processes: list[Any], minutes: int) -> list[list[list[str]]]:
 
 
 @pytest.mark.parametrize(("one", "other"), [(PROCESS, WORKER), (WORKER, WORKER), (PROCESS, PROCESS)])
+@pytest.mark.matrix
 def test_two_processes_fire_each_time_once(database: str, tmp_path: Path, one: str, other: str) -> None:
     with RunStore(database) as store:
         store.prepare()

@@ -104,6 +104,7 @@ async def test_runs_side_by_side_end_only_their_own(sqlite: str, tmp_path: Path)
 
 
 @pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.slow
 async def test_a_conversation_keeps_them_for_its_next_run_where_a_person_talks(
     sqlite: str, tmp_path: Path, keeps: bool
 ) -> None:
@@ -128,6 +129,7 @@ async def test_a_conversation_keeps_them_for_its_next_run_where_a_person_talks(
     assert await seen(lambda: not found(word))
 
 
+@pytest.mark.slow
 async def test_a_sub_agents_programs_belong_to_the_run_that_it_serves(sqlite: str, tmp_path: Path) -> None:
     word = mark()
     kind = AgentType(provider=script(start(word), "begun"), tools=("bash",))

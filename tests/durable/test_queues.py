@@ -114,6 +114,7 @@ def first_of(fleet: Fleet, name: str) -> int:
     return order.index(name)
 
 
+@pytest.mark.slow
 def test_a_tenant_with_a_backlog_does_not_delay_anothers_first_run(shared_first: str, tmp_path: Path) -> None:
     with fleet_of(shared_first, tmp_path) as fleet:
         for number in range(30):

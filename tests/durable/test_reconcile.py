@@ -183,11 +183,11 @@ UNSURE = {
 
 
 async def test_a_call_of_a_lost_worker_is_settled_by_its_tool(
-    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    local_first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciling, "SECONDS", 1.0)
-    unsure = {name: case for name, (case, _) in UNSURE.items()} if database.startswith("sqlite") else {}
-    found = await take_over(database, tmp_path, {**SETTLED, **unsure})
+    unsure = {name: case for name, (case, _) in UNSURE.items()} if local_first.startswith("sqlite") else {}
+    found = await take_over(local_first, tmp_path, {**SETTLED, **unsure})
     assert found.run.status == "finished"
     _check_settled(found)
     if unsure:

@@ -162,15 +162,15 @@ async def test_an_agent_that_this_worker_does_not_have_leaves_the_time_to_others
     assert len(await fired(home, Schedules([schedule()]), START + HOUR)) == 1
 
 
-def test_three_workers_that_race_fire_each_time_once(database: str) -> None:
+def test_three_workers_that_race_fire_each_time_once(shared_first: str) -> None:
     rules = [schedule("* * * * *", "often"), schedule("*/3 * * * *", "thirds"), schedule("@every 2m", "second")]
-    with RunStore(database) as store:
+    with RunStore(shared_first) as store:
         store.prepare()
 
     def work(seed: int) -> list[str]:
         """A worker whose clock is a little off, and that starts anew now and then."""
         dice, begun = random.Random(seed), []
-        with RunStore(database) as own:
+        with RunStore(shared_first) as own:
             home, schedules = Home(own), Schedules(rules)
             for minute in range(12):
                 if dice.random() < 0.3:
@@ -183,7 +183,7 @@ def test_three_workers_that_race_fire_each_time_once(database: str) -> None:
     with ThreadPoolExecutor(3) as pool:
         found = [name for names in pool.map(work, range(3)) for name in names]
     assert len(found) == len(set(found))
-    with RunStore(database) as store:
+    with RunStore(shared_first) as store:
         assert sorted(found) == sorted(run.id for run in store.list(limit=1_000))
     assert sum(name.startswith("sched-often") for name in found) >= 6  # some are left out: another's was under way
 

@@ -49,8 +49,8 @@ def agent_with(code: str) -> Agent:
 SCRIPT = "found = [await look('a')]\nfound.append(await pay('b'))\nfound.append(await look('c'))\n', '.join(found)"
 
 
-async def test_a_script_that_needs_an_approval_waits_as_a_row_and_goes_on(database: str, tmp_path: Path) -> None:
-    async with working(database, agent_with(SCRIPT), tmp_path) as worker:
+async def test_a_script_that_needs_an_approval_waits_as_a_row_and_goes_on(shared_first: str, tmp_path: Path) -> None:
+    async with working(shared_first, agent_with(SCRIPT), tmp_path) as worker:
         await begun(worker)
         run = await rested(worker)
         assert (run.status, run.waits[0].kind, run.waits[0].call) == ("waiting", "approval", "s.2")
@@ -73,6 +73,7 @@ async def test_a_refused_approval_raises_in_the_script(sqlite: str, tmp_path: Pa
         assert made == ["look a"]
 
 
+@pytest.mark.slow
 async def test_a_script_with_two_approvals_and_a_wait_in_between_repeats_nothing(
     sqlite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,9 +40,9 @@ def pay(name: str, sum: int) -> str:
 PAY = ToolCall("pay", {"name": "Ada", "sum": 5}, "p1")
 
 
-async def test_a_call_that_asks_is_stored_and_runs_once_it_is_approved(database: str, tmp_path: Path) -> None:
+async def test_a_call_that_asks_is_stored_and_runs_once_it_is_approved(shared_first: str, tmp_path: Path) -> None:
     agent = Agent(script([ToolCall("add", {"a": 1, "b": 2}, "a1"), PAY], "done"), tools=[add, pay])
-    async with working(database, agent, tmp_path) as worker:
+    async with working(shared_first, agent, tmp_path) as worker:
         await begun(worker)
         run = await rested(worker)
         assert run.status == "waiting"
@@ -181,7 +181,7 @@ async def test_a_run_asks_the_model_that_it_was_begun_with_and_so_do_those_it_st
         assert find_agent(worker.agents, "main/own", "other", named).provider is own.provider
 
 
-async def test_a_sub_agent_is_a_run_of_its_own(database: str, tmp_path: Path) -> None:
+async def test_a_sub_agent_is_a_run_of_its_own(shared_first: str, tmp_path: Path) -> None:
     def turn(request: ModelRequest) -> object:
         if request.messages[0].text.startswith("You research"):
             done = ToolCall("task_completion", {"result": "the sky is blue"}, "t")
@@ -196,7 +196,7 @@ async def test_a_sub_agent_is_a_run_of_its_own(database: str, tmp_path: Path) ->
 
     kinds = {"researcher": AgentType(prompt="You research.", tools=("add",))}
     agent = Agent(script(*[turn] * 5), tools=[add], agents=kinds, approve=approve_all)
-    async with working(database, agent, tmp_path) as worker:
+    async with working(shared_first, agent, tmp_path) as worker:
         await begun(worker)
         run = await ended(worker)
         assert run.status == "finished"

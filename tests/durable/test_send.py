@@ -24,7 +24,7 @@ def last_words(request: ModelRequest) -> Message:
     return Message("assistant", f"heard: {request.messages[-1].text}")
 
 
-async def test_a_message_is_heard_before_the_next_turn(database: str, tmp_path: Path) -> None:
+async def test_a_message_is_heard_before_the_next_turn(shared_first: str, tmp_path: Path) -> None:
     @tool
     async def work() -> str:
         """Work."""
@@ -33,7 +33,7 @@ async def test_a_message_is_heard_before_the_next_turn(database: str, tmp_path: 
         return "done"
 
     agent = Agent(script(ToolCall("work", {}, "w"), last_words), tools=[work])
-    async with DurableAgent(agent, database, scope=Scope(workspace=tmp_path)) as durable:
+    async with DurableAgent(agent, shared_first, scope=Scope(workspace=tmp_path)) as durable:
         result = await durable.run("go", run_id="mine")
         events = [event async for event in durable.runs.follow("mine")]
     assert result.text == "heard: And commas."
@@ -148,6 +148,7 @@ def test_only_so_many_messages_wait(sqlite: str) -> None:
         assert [message.text for message in store.messages("r")] == ["go"]  # not heard yet
 
 
+@pytest.mark.slow
 def test_a_message_survives_kills_and_is_heard_once(local_first: str, tmp_path: Path) -> None:
     with RunStore(local_first) as store:
         store.prepare()

@@ -53,11 +53,11 @@ print(json.dumps(won), flush=True)
 """
 
 
-def test_processes_that_do_the_same_do_it_once(database: str) -> None:
+def test_processes_that_do_the_same_do_it_once(shared_first: str) -> None:
     names = ["a", "b", "c"]
     processes = [
         programs.Popen(
-            [sys.executable, "-c", PROCESS, database, name, str(RUNS)],
+            [sys.executable, "-c", PROCESS, shared_first, name, str(RUNS)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for name in names
@@ -79,7 +79,7 @@ def test_processes_that_do_the_same_do_it_once(database: str) -> None:
     won = [json.loads(said) for said, _ in ended]
     assert sum(one["answered"] for one in won) == RUNS
     assert sum(one["advanced"] for one in won) <= RUNS, "an answer in between queues the run by itself"
-    with RunStore(database) as store:
+    with RunStore(shared_first) as store:
         for number in range(RUNS):
             run = store.get(f"run{number}")
             assert (run.status, run.segment) == ("queued", 2)

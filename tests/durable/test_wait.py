@@ -52,10 +52,10 @@ def at(text: str) -> float:
 
 
 async def test_a_run_that_waits_is_a_row_and_goes_on_when_it_is_time(
-    database: str, tmp_path: Path, clock: Clock
+    shared_first: str, tmp_path: Path, clock: Clock
 ) -> None:
     agent = Agent(script(ToolCall("wait", {"seconds": 3 * DAY, "reason": "the mail"}, "w"), "done"))
-    async with working(database, agent, tmp_path) as worker:
+    async with working(shared_first, agent, tmp_path) as worker:
         await begun(worker)
         run = await rested(worker)
         assert (run.status, run.waits[0].kind, run.waits[0].detail["reason"]) == ("waiting", "time", "the mail")
@@ -70,6 +70,7 @@ async def test_a_run_that_waits_is_a_row_and_goes_on_when_it_is_time(
         assert run.spent["seconds"] < DAY  # the time that went by is not the run's own
 
 
+@pytest.mark.slow
 async def test_gone_on_with_too_early_it_waits_for_the_same_time(sqlite: str, tmp_path: Path, clock: Clock) -> None:
     agent = Agent(script(ToolCall("wait", {"seconds": DAY}, "w"), "done"))
     async with working(sqlite, agent, tmp_path) as worker:
@@ -113,6 +114,7 @@ async def test_of_two_waits_in_one_turn_each_has_its_time(sqlite: str, tmp_path:
         assert len(told(worker)) == 2
 
 
+@pytest.mark.slow
 async def test_an_answer_that_comes_meanwhile_does_not_begin_the_wait_again(
     sqlite: str, tmp_path: Path, clock: Clock
 ) -> None:

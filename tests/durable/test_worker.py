@@ -62,6 +62,7 @@ def test_what_does_not_end_in_time_is_left_to_others_at_once(sqlite: str, tmp_pa
         assert fleet.starter.client.retrieve_workflow(f"{left}.1").get_status().status == "ENQUEUED"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cancelled_stops_where_it_is(sqlite: str, tmp_path: Path) -> None:
     with fleet_of(sqlite, tmp_path) as fleet:
         fleet.worker()

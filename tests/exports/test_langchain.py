@@ -395,6 +395,7 @@ def test_a_program_that_only_calls_plainly_ends():
     assert (done.stdout, done.stderr) == ("Hello, Ada!\n", "")
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_call_that_is_waited_for():
     program = """
 import asyncio, signal, threading

@@ -176,6 +176,7 @@ async def test_arguments_that_were_repaired_do_not_keep_the_data_away() -> None:
         assert answer.structured_content == {"Ada": 72}
 
 
+@pytest.mark.slow
 async def test_a_list_that_is_too_long_for_the_text_is_a_note() -> None:
     async with client_of(numbers) as client:
         answer = await client.call_tool("numbers", {"to": 100_000})

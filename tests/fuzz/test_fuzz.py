@@ -49,11 +49,12 @@ def test_600_right_calls_leave_memory_and_descriptors_flat():
 
 
 @pytest.mark.timeout(400)
-def test_a_hundred_calls_of_both_kinds():
+@pytest.mark.parametrize("many", [30, pytest.param(100, marks=pytest.mark.slow)])
+def test_calls_of_both_kinds(many):
     with laid_out() as ground:
         wrong, right = mutations(3, ground), right_lines(3, right_calls(ground.site))
         lines = (line for pair in zip(iter(wrong.line, None), right, strict=False) for line in pair)
-        assert_nothing_found(campaign(ground, lines, 100), 100)
+        assert_nothing_found(campaign(ground, lines, many), many)
 
 
 @pytest.mark.slow

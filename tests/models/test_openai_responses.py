@@ -455,6 +455,7 @@ def test_no_shape_of_event_does_worse_than_a_provider_error(found):
     assert all(isinstance(call.arguments, str) for call in message.tool_calls)
 
 
+@pytest.mark.slow
 async def test_arguments_of_ten_megabytes_arrive_whole():
     text = json.dumps({"city": 'x"\n' * 3_400_000})
     long = {**CALLS[0], "arguments": text}

@@ -590,6 +590,7 @@ class TestHostile:
         await heard(head + inside * (1_000_000 // len(inside)) + "</arguments></tool>")
         assert time.process_time() - began < 15
 
+    @pytest.mark.slow
     def test_ten_megabytes_of_anything_are_looked_at_once(self):
         chosen = Random(7)
         scanner = CallScanner()

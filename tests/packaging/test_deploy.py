@@ -161,6 +161,7 @@ def test_the_image_is_built_and_its_worker_drains() -> None:
         subprocess.run([program, "rm", "--force", worker], check=False)
 
 
+@pytest.mark.slow
 def test_the_command_works_with_read_only_files_and_drains_on_a_signal(tmp_path: Path) -> None:
     """What `docker run --read-only --tmpfs /tmp` would do, in bubblewrap where it works; else only as a program."""
     workspace = tmp_path / "workspace"

@@ -170,7 +170,7 @@ def test_failures_are_bounded_and_stay_what_they_are():
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: ["a small text"] * 500_000,
+        pytest.param(lambda: ["a small text"] * 500_000, marks=pytest.mark.slow),
         pytest.param(lambda: {f"key {n}": "a small text" for n in range(400_000)}, marks=pytest.mark.slow),
         pytest.param(lambda: [[["x" * 1_000] * 1_000] * 10] * 10, marks=pytest.mark.slow),
         lambda: ["x" * 1_000_000] * 20,

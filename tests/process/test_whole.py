@@ -162,6 +162,7 @@ def test_a_result_that_goes_to_another_process_leaves_the_file_behind():
     assert pickle.loads(pickle.dumps(result)) == result
 
 
+@pytest.mark.slow
 def test_a_large_log_costs_little_memory(tmp_path):
     """Ten megabytes: one copy of them, and not a dozen."""
 

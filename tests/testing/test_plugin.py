@@ -74,6 +74,7 @@ def run(folder: Path, content: str, *options: str) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.slow
 def test_the_fixtures_work_and_complain_only_where_a_test_passed(tmp_path):
     done = run(tmp_path, USES, "-p", "forge.testing.plugin")
     assert "5 passed" in done.stdout, done.stdout + done.stderr

@@ -61,7 +61,7 @@ def test_after_the_test_nobody_serves():
         raise AssertionError
 
 
-@BOTH
+@pytest.mark.parametrize("over", ["stdio", pytest.param("http", marks=pytest.mark.slow)])
 def test_a_project_names_it(over):
     with mcp_server(add, over=over) as server, project({"forge.yaml": {"mcpServers": {"sums": server.entry}}}) as made:
         done = made.forge("tool", "call", "sums__add", '{"a": 1, "b": 2}', "--config", "forge.yaml", "--yes", "--json")

@@ -207,6 +207,7 @@ def test_a_bad_pattern_is_explained(tmp_path, grep, pattern, words):
     assert words in result.failure.message
 
 
+@pytest.mark.slow
 def test_a_pattern_too_large_for_the_default_engine_still_works(tmp_path, grep):
     put(tmp_path, a="é" * 3_000 + "\n")
     assert grep(r"\w{1000}\w{900}").data["total"] == 1

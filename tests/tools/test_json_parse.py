@@ -162,6 +162,7 @@ def test_json_that_is_just_deep_enough_is_read(value):
     assert value("json_parse", data="[" * 200 + "]" * 200).count("[") == 200
 
 
+@pytest.mark.slow
 def test_indentation_that_would_grow_out_of_hand_is_left_out():
     text = pretty(read_json("[" * 199 + ",".join("1" * 400_000) + "]" * 199)[0])
     assert "\n" not in text

@@ -313,10 +313,10 @@ LARGE = "".join(f"    line_{number} = {number}  # of which there are many\n" for
     [
         (LARGE, "\tline_59999 = 59999  # of which there are many\nnothing"),
         ("x y\n" * 200_000, "x  y\n" * 1_000 + "abc"),
-        ("x y\n " * 100_000, " x y\nx y\n" * 500),
+        pytest.param("x y\n " * 100_000, " x y\nx y\n" * 500, marks=pytest.mark.slow),
         ("x" * 5_000_000, "x" * 1_000 + "y"),
         (" " * 5_000_000, "abc"),
-        ("\n" * 500_000, "abc\n\n"),
+        pytest.param("\n" * 500_000, "abc\n\n", marks=pytest.mark.slow),
     ],
     ids=["many lines", "repeated", "repeated shapes", "one line", "spaces", "blank"],
 )

@@ -187,7 +187,7 @@ def test_any_text_is_read_or_explained(parts, framed):
 @pytest.mark.parametrize(
     "text",
     [
-        "\n" * 100_000,
+        pytest.param("\n" * 100_000, marks=pytest.mark.slow),
         "```\n" * 30_000,
         "@@" * 300_000,
         "a " * 100_000 + "<<",

@@ -23,6 +23,7 @@ SETTINGS = {
 _MARK = re.compile(r"# pyright: ignore\[\w+\]")
 
 
+@pytest.mark.slow
 def test_pyright_refuses_the_marked_lines_and_no_others(tmp_path: Path) -> None:
     """One program is there without its marks as well: a check that does not find Forge is content with anything."""
     for program in PROGRAMS.glob("*.py"):

@@ -215,6 +215,7 @@ def test_a_run_that_waits_for_a_yes_gets_it_and_finishes(workspace: Path, here: 
     assert (workspace / "done.txt").read_text() == "one\n"
 
 
+@pytest.mark.slow
 def test_a_run_that_waits_for_a_yes_gets_a_no_and_finishes(workspace: Path, here: Any) -> None:
     run = prepared(workspace, here)["approval"]
     assert here("runs", "answer", run, "--no", "not today").code == 0

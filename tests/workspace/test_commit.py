@@ -413,10 +413,11 @@ class Broken(BaseException):
 
 @pytest.mark.parametrize(
     "problem",
-    [OSError(errno.ENOSPC, "full"), pytest.param(OSError(errno.EIO, "broken"), marks=pytest.mark.slow), Broken()],
+    [pytest.param(OSError(errno.EIO, "broken"), marks=pytest.mark.slow), OSError(errno.ENOSPC, "full"), Broken()],
     ids=repr,
 )
 @pytest.mark.parametrize("call", CALLS)
+@pytest.mark.matrix
 def test_a_failure_at_any_step_leaves_everything_or_nothing(tmp_path, monkeypatch, call, problem):
     """Each of the system's calls fails once, until none is left to fail; in `make test` every third."""
     monkeypatch.setattr(os, "fsync", lambda _: None)  # the disk is slow, and nobody pulls the plug

@@ -185,6 +185,7 @@ def test_one_changed_line_of_ten_megabytes_is_quick():
         assert quickest(before, before.replace(LARGE[number], "other\n")) < 0.1
 
 
+@pytest.mark.slow
 def test_two_changed_lines_of_ten_megabytes_are_two_hunks():
     before = "".join(LARGE)
     after = before.replace(LARGE[3], "other\n").replace(LARGE[-3], "and another\n\n")
@@ -200,9 +201,9 @@ def test_two_changed_lines_of_ten_megabytes_are_two_hunks():
     ("before", "after"),
     [
         ("".join(LARGE[:50_000]), "".join(LARGE[50_000:100_000])),
-        ("".join(LARGE[:50_000]), "".join(LARGE[25_000:75_000])),
+        pytest.param("".join(LARGE[:50_000]), "".join(LARGE[25_000:75_000]), marks=pytest.mark.slow),
         ("".join(LARGE[:50_000]), "".join(reversed(LARGE[:50_000]))),
-        ("".join(LARGE[:50_000]), "".join(line + "x\n" for line in LARGE[:50_000])),
+        pytest.param("".join(LARGE[:50_000]), "".join(f"{one}x\n" for one in LARGE[:50_000]), marks=pytest.mark.slow),
         ("x\n" * 50_000, "y\nx\n" * 30_000),
         ("x\ny\n" * 20_000, "y\nz\n" * 30_000 + "x\n"),
     ],

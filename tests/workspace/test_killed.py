@@ -55,6 +55,7 @@ def test_killed_at_any_step_of_a_change_of_one_file_the_old_or_the_new_one_is_le
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.slow
 def test_killed_at_random_the_file_is_one_whole_version_and_nothing_strays(tmp_path, rounds):
     found = run("random", tmp_path, rounds)
     assert found["kills"] == rounds
@@ -62,6 +63,7 @@ def test_killed_at_random_the_file_is_one_whole_version_and_nothing_strays(tmp_p
 
 
 @pytest.mark.parametrize("rounds", ROUNDS)
+@pytest.mark.slow
 def test_what_was_recorded_for_a_killed_change_can_be_told_from_what_was_made(tmp_path, rounds):
     """The last entry either did not happen, or can be undone."""
     found = run("recorded", tmp_path, rounds)

@@ -92,6 +92,7 @@ def test_what_cannot_be_written_is_told_from_what_is_foreign(tmp_path: Path, cop
     assert "not made by Forge" in explain_unusable(copied)[0]
 
 
+@pytest.mark.slow
 def test_many_processes_at_once_make_one_directory(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from forge.workspace.state import state_directory;"

@@ -27,6 +27,7 @@ print(build(BuildOrder(str(root / "forge.yaml"), root, root / ".forge-output", p
 """
 
 
+@pytest.mark.slow
 def test_another_path_umask_environment_and_user_give_the_same_bytes(
     new_project: Callable[[str], Any], tmp_path: Path
 ) -> None:

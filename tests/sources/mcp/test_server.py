@@ -175,6 +175,7 @@ async def test_many_tools_are_hidden_unless_it_is_said_otherwise(remote):
     assert all(tool.spec.hidden for tool in (await tools_of(mcp("x", hidden=True))).values())
 
 
+@pytest.mark.slow
 async def test_five_thousand_tools_are_mounted_soon_and_harm_nobody(remote):
     remote.definitions = [definition(f"tool_{number}", "d" * 2_000) for number in range(5_000)]
     longest = 0.0

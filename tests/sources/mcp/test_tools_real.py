@@ -42,7 +42,9 @@ async def everything(transport, **options):
         yield desk
 
 
-@pytest.mark.parametrize("transport", ["stdio", "http", "old stdio", "old http"])
+@pytest.mark.parametrize(
+    "transport", ["stdio", "old http", *(pytest.param(one, marks=pytest.mark.slow) for one in ("http", "old stdio"))]
+)
 async def test_everything_a_server_can_do_arrives(transport, tmp_path):
     progress: list[str] = []
     async with everything(transport, sampling=Model(), roots=[Root(tmp_path, writable=True)]) as desk:
