@@ -14,8 +14,9 @@ WORKERS := $(shell [ $(CORES) -lt 4 ] && echo $$((2 * $(CORES))) || echo $(CORES
 
 PYTEST := $(BIN)/python -m pytest -rR
 XDIST := -n $(WORKERS) --dist worksteal
-# on Linux the tests are collected once and run in forks; elsewhere a fork is not safe
-SHARED := $(if $(filter Linux,$(shell uname -s)),-n0 -p tests.forked_workers --forks $(WORKERS),$(XDIST))
+# on Linux the tests are collected once and run in forks, which are cheap; elsewhere a fork is not safe
+FORKS := $(shell [ $(CORES) -lt 4 ] && echo $$((4 * $(CORES))) || echo $(CORES))
+SHARED := $(if $(filter Linux,$(shell uname -s)),-n0 -p tests.forked_workers --forks $(FORKS),$(XDIST))
 
 # Compiled modules are kept, whatever the environment says: hundreds of tests start a program of ours.
 unexport PYTHONDONTWRITEBYTECODE
@@ -31,15 +32,18 @@ help: ## list the targets
 demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate; no key, no network
 	@$(BIN)/forge demo
 
+STEPS := $(MAKE) --no-print-directory -j3 format-check lint contracts
+
+test: $(READY) bubblewrap ## format, lint, import contracts and the quick tests: less than six minutes on two cores
+	@$(STEPS) quick-browser-tests quick-tests
+
 # Three steps at a time: the tests wait for programs now and then, and types and browser need one core each.
-test: $(READY) bubblewrap ## everything that must hold, but for the slow tests
-	@$(MAKE) --no-print-directory -j3 format-check lint contracts test-browser quick-tests types dead-code
+check: $(READY) bubblewrap ## what a change must pass: the same, types, no dead code, and all of the console in a browser
+	@$(STEPS) test-browser quick-tests types dead-code
 
 .PHONY: test-all
-test-all: $(READY) bubblewrap ## the same with the slow tests: more rounds of killing, fuzzing, odd places
-	@$(MAKE) --no-print-directory -j3 format-check lint contracts test-browser tests types dead-code
-
-check: test ## the same
+test-all: $(READY) bubblewrap ## all of it, with the slow tests: more rounds of killing, fuzzing, odd places
+	@$(STEPS) test-browser tests types dead-code
 
 # The peers are installed beside, each in an environment of its own; the table says which cannot be.
 bench: $(READY) ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (half an hour)
@@ -180,7 +184,7 @@ chaos: $(READY) ## 200 durable runs while their workers are killed at random for
 
 # Debian's Chromium, driven by playwright; skipped, loudly, where it cannot be had. The headless shell is the same
 # browser without windows: the tests take two thirds of the CPU time.
-.PHONY: chromium test-browser screenshots
+.PHONY: chromium test-browser quick-browser-tests screenshots
 chromium:
 	@command -v chromium-headless-shell >/dev/null 2>&1 || command -v chromium >/dev/null 2>&1 || { \
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
@@ -191,6 +195,10 @@ chromium:
 test-browser: $(READY) chromium ## the console in a real browser
 	$(call step,tests: pytest in a browser)
 	@$(BIN)/pytest -n0 -m browser tests/browser
+
+quick-browser-tests: $(READY) chromium ## step: the same without the slow tests
+	$(call step,tests: pytest in a browser without the slow ones)
+	@$(BIN)/pytest -n0 -m 'browser and not slow' tests/browser
 
 screenshots: $(READY) chromium ## a picture of every page of the console, into docs/images
 	@$(BIN)/python -m scripts.screenshots
