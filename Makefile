@@ -34,7 +34,7 @@ demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate;
 
 STEPS := $(MAKE) --no-print-directory -j3 format-check lint contracts
 
-test: $(READY) bubblewrap ## format, lint, import contracts and the quick tests: about six minutes on two cores
+test: $(READY) bubblewrap ## format, lint, import contracts and the quick tests: less than six minutes on two cores
 	@$(STEPS) quick-browser-tests quick-tests
 
 # Three steps at a time: the tests wait for programs now and then, and types and browser need one core each.
