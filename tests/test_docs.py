@@ -60,7 +60,7 @@ def blocks(page: str | Path) -> list[Block]:
 
 
 def told(page: str) -> Any:
-    """A page that starts programs takes seconds."""
+    """A page that starts programs, or runs tests of its own, takes seconds."""
     starts = page == "test-an-agent.md" or any(block.language == "sh" for block in blocks(page))
     return pytest.param(page, marks=[pytest.mark.slow, pytest.mark.timeout(400)]) if starts else page
 

@@ -118,7 +118,7 @@ def test_the_key_of_a_call_names_the_run_the_turn_and_the_call(local_first: str,
 SEEN = [*(f"saw {name}" for name in "abcdefg"), "paid h", "saw i", "saw j"]
 
 
-@pytest.mark.parametrize("death", [pytest.param(f"look-{name}", marks=pytest.mark.slow) for name in "cabdefgij"])
+@pytest.mark.parametrize("death", [pytest.param(f"look-{name}", marks=pytest.mark.slow) for name in "abcdefgij"])
 def test_a_script_that_is_killed_at_a_call_goes_on_with_the_same_outcome(
     local_first: str, tmp_path: Path, death: str
 ) -> None:

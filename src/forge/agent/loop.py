@@ -173,7 +173,7 @@ def _cost_of_other(run: Run, reply: Message) -> float | None:
 
 
 async def _ask_again(run: Run, error: BrokeOff | PromptTooLong) -> Message:
-    """Asks for an answer that broke off, or whose history was too long, once the history is shorter."""
+    """Asks again after the answer broke off, or after the history was too long and has been shortened."""
     for attempt in range(1, MOST_RETRIES + 1):
         if isinstance(error, BrokeOff):
             _emit(run, Retrying(error.message, attempt, status=error.status))
@@ -248,7 +248,7 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
         results[call.id] = result
         if result.failure is not None and find_waiting(result) is not None:
             waits.add(call.id)
-        elif call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
+        if call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
             cost = result.data.get("cost")
             run.spent.add(Usage(**used), cost if isinstance(cost, float | int) else None)  # they are the run's
 

@@ -35,9 +35,6 @@ _SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _NOT_TEXT = ("integer", "number", "boolean")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
-HOPELESS: dict[str, Any] = {}
-"""Returned in the place of repaired arguments: no repair is possible."""
-
 Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
 """Validated arguments, or what is wrong with them."""
 
@@ -126,8 +123,7 @@ class Repairing:
     def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
         """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
 
-        None: it is another case, and `repair` decides. `HOPELESS`: a value cannot become what it has to be, and no
-        repair is possible.
+        None: it is another case, and `repair` decides.
         """
         if not self._is_quick or len(sent) > MOST_UNKNOWN:
             return None
@@ -150,8 +146,8 @@ class Repairing:
                     notes.append(f'{key}: "{value}" → {new}')
                 else:
                     new = _convert_text(value, expected)
-                    if new is None:  # of a key with another name, `repair` also says what it should be
-                        return HOPELESS if key in sent else None
+                    if new is None:
+                        return None
                     notes.append(f"{key}: {brief(value)} → {brief(new)}")
                 value = new
             repaired[key] = value

@@ -23,7 +23,7 @@ from forge.core.arguments.checks import (
     render_problem,
 )
 from forge.core.arguments.example import example
-from forge.core.arguments.repair import HOPELESS, Repairing, convert, resolve_aliases
+from forge.core.arguments.repair import Repairing, convert, resolve_aliases
 from forge.core.arguments.sent_text import read_sent, respell
 from forge.core.spec import ToolSpec
 
@@ -64,9 +64,7 @@ class SecondReading:
             except (ValueError, TypeError, RecursionError):
                 return self._read_all(text)
             quickly = self._repairing.repair_quickly(data)
-            if quickly is not None and quickly is not HOPELESS:
-                return quickly
-            return self._repair_or_explain(data, failed, quickly is HOPELESS)
+            return quickly if quickly is not None else self._repair_or_explain(data, failed)
         respelt = respell(text, self._spec)
         if respelt is not None:
             try:
@@ -76,15 +74,14 @@ class SecondReading:
                 pass  # the text is not all that is wrong
         return self._read_all(text)
 
-    def _repair_or_explain(self, data: dict[str, Any], failed: ValidationError, is_hopeless: bool) -> dict[str, Any]:
+    def _repair_or_explain(self, data: dict[str, Any], failed: ValidationError) -> dict[str, Any]:
         """Repairs arguments of which the text is right."""
         aliases = self._spec.argument_aliases
         if aliases and not aliases.keys().isdisjoint(data):
             data = resolve_aliases(data, aliases)
             return self._finish(data, self._check(data), [])
         errors = failed.errors(include_url=False)
-        shown = _render_hopeless(errors, self._help, is_hopeless)
-        if shown and (is_hopeless or not self._repairing.is_renamed(data)):
+        if (shown := _render_hopeless(errors, self._help)) and not self._repairing.is_renamed(data):
             raise make_argument_error(shown, self._help)
         found = _list_problems(errors, data)
         if not self._repairing.has_chance(found, data):
@@ -135,21 +132,22 @@ def _list_problems(errors: list[Any], data: dict[str, Any]) -> list[Problem]:
     return FlatProblems(problems) if flat else problems  # without nesting, pydantic names a parameter once
 
 
-def _render_hopeless(errors: list[Any], known: ArgumentHelp, is_hopeless: bool) -> list[str] | None:
+def _render_hopeless(errors: list[Any], known: ArgumentHelp) -> list[str] | None:
     """Renders the errors where one is a value that no repair can convert. None: it is another case.
 
     It saves what the general way costs, `_list_problems` and `explain`, in the commonest case.
     """
     shown = []
+    hopeless = False
     for one in errors:
         path, (kind, expected) = one["loc"], _KINDS.get(one["type"], _OTHER)
         if len(path) != 1 or kind not in _SIMPLE:
             return None
         value = one["input"]
-        if kind == "type" and not is_hopeless:
-            is_hopeless = value is not None and convert(kind, value, expected) is None
+        if kind == "type" and not hopeless:
+            hopeless = value is not None and convert(kind, value, expected) is None
         shown.append(render_problem((path, kind, expected, value, ""), known))
-    return shown if is_hopeless and len(shown) <= MOST_PROBLEMS else None
+    return shown if hopeless and len(shown) <= MOST_PROBLEMS else None
 
 
 def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:
