@@ -46,11 +46,11 @@ test-all: $(READY) bubblewrap ## all of it, with the slow tests: more rounds of 
 	@$(STEPS) test-browser tests types dead-code
 
 # The peers are installed beside, each in an environment of its own; the table says which cannot be.
-bench: $(READY) ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (half an hour)
+bench: $(READY) chromium ## every table of speeds, floors and peers side by side, into benchmarks/RESULTS.md (half an hour)
 	@$(BIN)/python -m benchmarks.results
 
 .PHONY: bench-floors
-bench-floors: $(READY) ## the table against floors alone
+bench-floors: $(READY) chromium ## the table against floors alone
 	@$(BIN)/python -m benchmarks
 
 # An environment beside .venv, and $$install to fill it.
@@ -190,7 +190,7 @@ chromium:
 		[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1 \
 		&& { apt-get install -y -qq chromium-headless-shell || { apt-get update -qq \
 			&& { apt-get install -y -qq chromium-headless-shell || apt-get install -y -qq chromium; }; }; } >/dev/null 2>&1; \
-	} || echo '== Chromium is not installed and cannot be installed here: the tests of the console in a browser are skipped'
+	} || echo '== Chromium is not installed and cannot be installed here: what needs a browser is left out'
 
 test-browser: $(READY) chromium ## the console in a real browser
 	$(call step,tests: pytest in a browser)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import statistics
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from typing import Any
 
 from benchmarks.console_server import BIG, LAST
 from benchmarks.timing import Measure
+from scripts.chromium import FLAGS, MISSING, find_chromium
 from scripts.console_page import asked
 
 EVENTS = 10_000
@@ -23,11 +23,6 @@ OPENED = 5  # times
 TURNS, THINKS = 25, 0.02  # of an agent that is looked at, with a model faster than any
 ROUNDS = 11
 PATIENCE = 60_000  # milliseconds
-CHROMIUMS = ("chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-)
 
 # Every moment that appears anywhere in the page is compared with the clock, once the page has been drawn.
 WATCH = r"""() => {
@@ -57,9 +52,9 @@ FRAMES = """() => {
 
 
 async def measures() -> list[Measure]:
-    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    program = find_chromium()
     if program is None:
-        print("the console is left out: there is no Chromium", file=sys.stderr)
+        print(f"the console is left out: {MISSING}", file=sys.stderr)
         return []
     with tempfile.TemporaryDirectory() as directory, _server(directory) as link:
         async with _page(program, link) as page:

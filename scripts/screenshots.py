@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,11 +22,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from scripts.chromium import FLAGS, MISSING, find_chromium
 from scripts.console_page import asked
 
 ROOT = Path(__file__).parents[1]
-CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 START = """
 import sys
 from forge.cli.commands.console import command
@@ -68,9 +66,9 @@ TURNS: list[Any] = [
 
 
 async def main(folder: Path, wanted: set[str]) -> int:
-    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    program = find_chromium()
     if program is None:
-        print(f"none of {', '.join(CHROMIUMS)} is here; on Debian: apt-get install {CHROMIUMS[0]}", file=sys.stderr)
+        print(MISSING, file=sys.stderr)
         return 2
     from playwright.async_api import async_playwright  # only where there is a browser
 

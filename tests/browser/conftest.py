@@ -21,16 +21,12 @@ from urllib.parse import urlsplit
 import httpx2
 import pytest
 
+from scripts.chromium import FLAGS, MISSING, find_chromium
 from tests.browser.served import MODEL
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 60.0  # seconds: other tests may have both cores
 LONGEST = 200.0  # seconds for one test
-CHROMIUMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
-FLAGS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"),
-    *("--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"),
-)
 CONFIG = """
 limits: {price: {input: 3, output: 15}}
 permissions:
@@ -338,11 +334,9 @@ def browser(stage: Stage) -> Iterator[Any]:
     async_api = pytest.importorskip(
         "playwright.async_api", reason="playwright is not installed: pip install playwright"
     )
-    program = next(filter(None, map(shutil.which, CHROMIUMS)), None)
+    program = find_chromium()
     if program is None:
-        pytest.skip(
-            f"NO BROWSER: none of {', '.join(CHROMIUMS)} is installed (on Debian: apt-get install {CHROMIUMS[0]})"
-        )
+        pytest.skip(f"NO BROWSER: {MISSING}")
 
     async def launched() -> tuple[Any, Any]:
         playwright = await async_api.async_playwright().start()

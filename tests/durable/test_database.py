@@ -526,3 +526,15 @@ class Admin:
     def execute(self, statement: str) -> None:
         with self._engine.connect() as connection:
             connection.exec_driver_sql(statement)
+
+
+def test_a_write_is_told_when_others_can_read_it_and_a_look_is_not(database: str) -> None:
+    with RunStore(database) as store, RunStore(database) as other:
+        store.prepare()
+        seen: list[int] = []
+        store.database.on_write(lambda: seen.append(sum(other.counts().values())))
+        store.create(NewRun(id="one"))
+        assert seen[-1] == 1
+        told = len(seen)
+        store.counts()
+        assert len(seen) == told

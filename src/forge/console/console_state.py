@@ -138,7 +138,7 @@ class ConsoleState:
                     **settings,
                 )
                 self.worker = await stack.enter_async_context(worker)
-                self.hub.listen_to(worker.store.engine)
+                worker.store.database.on_write(self.hub.nudge)
                 stack.push_async_callback(worker.drain, self.grace)
             await stack.enter_async_context(self.hub.opened())
             try:

@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-import sqlalchemy as sa
-
 from forge.console.event_entries import EventEntry, entries_after, newest_numbers
 from forge.console.row_changes import EVERYTHING, Changes, Notice
 from forge.core.errors import ToolError
@@ -23,7 +21,6 @@ from forge.durable.store import RunStore
 log = logging.getLogger("forge.console")
 
 SHORTEST = 0.02  # seconds between two looks, whatever happens
-COMMIT = 0.005  # seconds from the word that something is about to be written until it is
 BUSY, IDLE = 0.05, 0.5  # … while something happens, and after a while without
 ROWS = 0.2  # seconds between two looks at rows, unless an event says that they changed
 OTHERS = 1.0  # … at workers and files
@@ -105,10 +102,6 @@ class Hub:
         self._closing = True
         for listener in self._listeners:
             listener.news.set()
-
-    def listen_to(self, engine: sa.Engine) -> None:
-        """Polls at once when this process has written something."""
-        sa.event.listen(engine, "commit", lambda connection: self.nudge())
 
     def nudge(self) -> None:
         """Polls soon. Safe from any thread."""
@@ -209,7 +202,6 @@ class Hub:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(pause if self._listeners else 5.0):
                     await self._nudged.wait()
-                    await asyncio.sleep(COMMIT)
             self._nudged.clear()
 
     async def _look(self) -> bool:

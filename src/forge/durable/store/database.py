@@ -51,6 +51,7 @@ class Database:
         self._lock = threading.Lock()
         self._engine: sa.Engine | None = None
         self._was_there = False
+        self._on_write: Callable[[], object] | None = None
         _databases.add(self)
 
     @property
@@ -90,6 +91,10 @@ class Database:
         """Does the same for `work` that changes something with one statement: Postgres needs no BEGIN and no COMMIT."""
         return self._run_with_retry(work, "IMMEDIATE" if self.is_sqlite else "ONCE")
 
+    def on_write(self, listener: Callable[[], object]) -> None:
+        """Calls `listener` after every write of this object, once others can read it, in the thread that wrote."""
+        self._on_write = listener
+
     def close(self) -> None:
         """Closes all connections; the next call connects again."""
         with self._lock:
@@ -121,7 +126,7 @@ class Database:
         until, pause = time.monotonic() + self._patience, 0.02
         while True:
             try:
-                return self._run_transaction(work, kind)
+                result = self._run_transaction(work, kind)
             except (ValueError, OverflowError) as error:  # not JSON, or a number too large for a column
                 words = f"{self.label}: data cannot be stored, or stored data cannot be read: {text_of(error)}"
                 raise StoreError(
@@ -131,6 +136,10 @@ class Database:
                 again = not self.is_sqlite and self._was_there and is_passing(error)
                 if not again or time.monotonic() + pause > until:
                     raise self.explain_error(error) from error
+            else:
+                if self._on_write is not None and kind != "DEFERRED":
+                    self._on_write()
+                return result
             time.sleep(pause)
             pause = min(1.0, pause * 2)
 
