@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from inspect import iscoroutinefunction
 from itertools import islice
 from traceback import format_exception
-from typing import Any, NamedTuple
+from typing import Any
 
 from forge.core.activity import ActivityStream
 from forge.core.arguments.checks import Repaired
@@ -44,6 +45,8 @@ Example:
 """
 Look = Callable[[ToolContext, ToolResult], ToolResult | Coroutine[Any, Any, ToolResult]]
 """The function of a step that only looks at the result. Returns a result, or a coroutine that returns one."""
+Chain = Callable[[ToolContext], ToolResult | Coroutine[Any, Any, ToolResult]]
+"""A part of the chain that returns its result at once where nothing had to wait: a coroutine costs time."""
 Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
 """One concern around every call: look, change the context, call `proceed`, look at the result.
 
@@ -51,6 +54,7 @@ A step may have these attributes:
 
 - `applies(spec) -> bool`: called once per tool; False leaves the step out.
 - `screens = True`: the step also gets results that did not come from running the tool (refusals, background work).
+- `surround(chain) -> Chain`: called once per tool; returns the function that is called instead of the step.
 - `look`: called instead of the step, if the step only looks at the result.
 - `look_for(tool) -> Look`: called once per tool; returns the function that is called instead of `look`.
 - `look_after(proceed) -> Look`: the same for a step that may call `proceed` again.
@@ -84,10 +88,13 @@ call_budget: ContextVar[CallBudget | None] = ContextVar("call_budget", default=N
 """The budget of the current turn; None outside of runs."""
 
 
-class _ToolChain(NamedTuple):
+@dataclass(slots=True, eq=False)
+class _ToolChain:
+    """A tool with its steps. The fields of such an object are read faster than those of a tuple."""
+
     tool: Tool
-    run: Next
-    screen: Next  # the screening steps around `ctx.outcome`
+    run: Chain
+    screen: Chain  # the screening steps around `ctx.outcome`
     late: bool  # it may have to be initialised first
 
 
@@ -140,14 +147,16 @@ class ToolExecutor:
             entry = None
         if entry is None or self._version != self.registry.version:
             entry = self._find_chain(call.name)
-        ctx = ToolContext(call, entry[0], _NOT_YET, scope, self.activity, self.background, self)
+        ctx = ToolContext(call, entry.tool, _NOT_YET, scope, self.activity, self.background, self)
         watched = self.activity.listening or log.isEnabledFor(logging.INFO)
         started = self._begin_call(ctx) if watched else 0.0
         try:
             if entry.late:
                 entry = await self._initialise(ctx)
-            arguments = ctx.arguments = entry[0].parse(call.arguments)
-            result = await entry[1](ctx)
+            arguments = ctx.arguments = entry.tool.parse(call.arguments)
+            result = entry.run(ctx)
+            if not isinstance(result, ToolResult):
+                result = await result
             if self.background.offered:
                 self.background.end_call(ctx, pending=isinstance(result, ToolResult) and result.pending)
             if type(arguments) is Repaired:
@@ -280,7 +289,8 @@ class ToolExecutor:
         outcome = ctx.outcome
         assert outcome is not None
         try:
-            return await entry.screen(ctx)
+            result = entry.screen(ctx)
+            return result if isinstance(result, ToolResult) else await result
         except BaseException as broken:
             if _comes_from_outside(broken):
                 raise
@@ -407,32 +417,59 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
     return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)
 
 
-def _compose(steps: Iterable[Step], innermost: Next, tool: Tool) -> Next:
-    """Puts the steps around the innermost call; neighbours that only look at the result share one coroutine."""
+def _compose(steps: Iterable[Step], innermost: Chain, tool: Tool) -> Chain:
+    """Puts the steps around the innermost call; neighbours that only look at the result share one function."""
     run, looks = innermost, list[Look]()
+    is_coroutine = iscoroutinefunction(innermost)  # what `run` returns can always be awaited
     for step in reversed(list(steps)):
         look: Look | None = step.look_for(tool) if hasattr(step, "look_for") else getattr(step, "look", None)
         if look is not None:
             looks.append(look)
             continue
+        run = _add_looks(run, looks)
+        proceed: Any = run if is_coroutine else _as_next(run)
         if hasattr(step, "look_after"):
-            run = _add_looks(run, looks)
-            looks = [step.look_after(run)]
-            continue
-        run, looks = _wrap(step, _add_looks(run, looks)), []
+            looks = [step.look_after(proceed)]
+        elif hasattr(step, "surround"):
+            run, looks, is_coroutine = step.surround(run), [], False
+        else:
+            run, looks, is_coroutine = _wrap(step, proceed), [], True
     return _add_looks(run, looks)
 
 
-def _wrap(step: Step, inner: Next) -> Next:
-    return lambda ctx: step(ctx, inner)
+def _wrap(step: Step, proceed: Next) -> Next:
+    return lambda ctx: step(ctx, proceed)
 
 
-def _add_looks(inner: Next, looks: Sequence[Look]) -> Next:
+def _as_next(run: Chain) -> Next:
+    async def proceed(ctx: ToolContext) -> ToolResult:
+        result = run(ctx)
+        return result if isinstance(result, ToolResult) else await result
+
+    return proceed
+
+
+def _add_looks(inner: Chain, looks: Sequence[Look]) -> Chain:
     if not looks:
         return inner
 
-    async def run(ctx: ToolContext) -> ToolResult:
-        result = await inner(ctx)
+    def run(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        result = inner(ctx)
+        if not isinstance(result, ToolResult):
+            return look_later(ctx, result, looks)
+        for look in looks:
+            looked = look(ctx, result)
+            if looked is result:
+                continue
+            if not isinstance(looked, ToolResult):
+                return look_later(ctx, looked, looks[looks.index(look) + 1 :])
+            result = looked
+        return result
+
+    async def look_later(
+        ctx: ToolContext, coming: Coroutine[Any, Any, ToolResult], looks: Sequence[Look]
+    ) -> ToolResult:
+        result = await coming
         for look in looks:
             looked = look(ctx, result)
             result = looked if isinstance(looked, ToolResult) else await looked
@@ -441,7 +478,7 @@ def _add_looks(inner: Next, looks: Sequence[Look]) -> Next:
     return run
 
 
-async def _outcome(ctx: ToolContext) -> ToolResult:
+def _outcome(ctx: ToolContext) -> ToolResult:
     """Returns a result that exists already: a refusal, or the end of background work."""
     assert ctx.outcome is not None
     return ctx.outcome

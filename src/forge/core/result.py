@@ -23,6 +23,7 @@ class _NotLabelled(tuple[Label, ...]):
 
 
 _NOT_LABELLED = _NotLabelled()
+_new = object.__new__
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +213,7 @@ class ToolResult:
 
     def with_data(self, **entries: Any) -> ToolResult:
         """Returns this result with further entries for programs."""
-        made = object.__new__(type(self))  # without `__init__`: repaired calls pay for this
+        made = _new(type(self))  # without `__init__`: repaired calls pay for this
         made.for_llm, made.for_user, made.silent, made.title = self.for_llm, self.for_user, self.silent, self.title
         made.data, made.attachments, made.failure = {**self.data, **entries}, self.attachments, self.failure
         made.pending, made.whole, made.labels = self.pending, self.whole, self.labels
@@ -223,18 +224,10 @@ class ToolResult:
         if self.labels is _NOT_LABELLED:  # no copy, which would cost a labelled call a twentieth of its time
             self.labels = labels
             return self
-        made = object.__new__(type(self))
+        made = _new(type(self))
         made.for_llm, made.for_user, made.silent, made.title = self.for_llm, self.for_user, self.silent, self.title
         made.data, made.attachments, made.failure = self.data, self.attachments, self.failure
         made.pending, made.whole, made.labels = self.pending, self.whole, labels
-        return made
-
-    @classmethod
-    def _from_text(cls, text: str, data: Mapping[str, Any]) -> ToolResult:
-        """Makes a result of a text, without `__init__`, since most results are made here."""
-        made = object.__new__(cls)
-        made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", data
-        made.attachments, made.failure, made.pending, made.whole, made.labels = (), None, False, None, _NOT_LABELLED
         return made
 
     @classmethod
@@ -242,16 +235,16 @@ class ToolResult:
         """Turns the value of a tool function into a result. Never raises."""
         kind = type(value)
         if kind is str:
-            return cls._from_text(value if value.isascii() else sendable(value), {})  # type: ignore[attr-defined,arg-type]
+            return _from_text(cls, value if value.isascii() else sendable(value), {})  # type: ignore[attr-defined,arg-type]
         if kind is int:
             try:
-                return cls._from_text(str(value), {RESULT: value})
+                return _from_text(cls, str(value), {RESULT: value})
             except ValueError:  # past Python's limit of digits
-                return cls._from_text(text := number(value), {RESULT: text})  # type: ignore[arg-type]
+                return _from_text(cls, text := number(value), {RESULT: text})  # type: ignore[arg-type]
         if kind is float and value - value == 0:  # type: ignore[operator]  # finite
-            return cls._from_text(repr(value), {RESULT: value})
+            return _from_text(cls, repr(value), {RESULT: value})
         if kind is bool:
-            return cls._from_text("true" if value else "false", {RESULT: value})
+            return _from_text(cls, "true" if value else "false", {RESULT: value})
         if value is None:
             return cls(for_llm="Done.")
         if isinstance(value, ToolResult):
@@ -279,7 +272,7 @@ class ToolResult:
             kind = ErrorKind.TIMEOUT if isinstance(error, TimeoutError) else ErrorKind.SYSTEM
             failure = Failure(words, kind, cause=error)
         text = visible(f"{during}: {words}\n{hint}" if hint else f"{during}: {words}")
-        made = cls._from_text(text if text.isascii() else sendable(text), {})
+        made = _from_text(cls, text if text.isascii() else sendable(text), {})
         made.failure = failure
         return made
 
@@ -375,6 +368,14 @@ class ToolResult:
             pending=wire.get("async", False),
             labels=read_labels(wire.get("labels")),
         )
+
+
+def _from_text(cls: type[ToolResult], text: str, data: Mapping[str, Any]) -> ToolResult:
+    """Makes a result of a text, without `__init__`, since most results are made here."""
+    made = _new(cls)
+    made.for_llm, made.for_user, made.silent, made.title, made.data = text, "", False, "", data
+    made.attachments, made.failure, made.pending, made.whole, made.labels = (), None, False, None, _NOT_LABELLED
+    return made
 
 
 def _mask_attachment(attachment: Attachment, mask: Callable[[Any], Any]) -> Attachment:

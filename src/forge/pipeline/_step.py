@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.executor import Look, Next, Step
+from forge.core.executor import Chain, Look, Next, Step
 from forge.core.result import ToolResult
 
 
@@ -14,6 +15,17 @@ def add_attributes(step: Step, **attributes: Any) -> Step:
     for name, value in attributes.items():
         setattr(step, name, value)
     return step
+
+
+def make_step(surround: Callable[[Chain], Chain], **attributes: Any) -> Step:
+    """Makes a step of a function that returns a part of the chain: the executor needs no coroutine for it."""
+
+    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+        result = surround(proceed)(ctx)
+        return result if isinstance(result, ToolResult) else await result
+
+    step.__module__ = surround.__module__  # a step is known by its module
+    return add_attributes(step, surround=surround, **attributes)
 
 
 def make_look_step(look: Look, **attributes: Any) -> Step:

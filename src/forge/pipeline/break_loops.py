@@ -86,13 +86,14 @@ def break_loops(ask: Ask | None = None) -> Step:
     round is repeated.
     """
     trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
+    find_trail = trails.get
 
     def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         call, scope = ctx.call, ctx.scope
         if type(call) is InnerCall:  # a script may loop; the call that runs it is counted
             return result
         key = (scope.session_id, scope.agent)
-        trail = trails.get(key)
+        trail = find_trail(key)
         if trail is None:
             trail = trails[key] = _Trail()
             if len(trails) > MOST_AGENTS:

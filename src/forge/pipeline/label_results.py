@@ -28,8 +28,10 @@ def label_results(settings: LabelSettings) -> Step:
         if labels is None:
             return look
 
+        find_provenance = current_provenance.get
+
         def look_fixed(ctx: ToolContext, result: ToolResult) -> ToolResult:
-            provenance = current_provenance.get()
+            provenance = find_provenance()
             if result.labels or (provenance is not None and (provenance.has_inner or type(ctx.call) is InnerCall)):
                 return _add_labels(ctx, result, labels)
             return result.with_labels(labels) if labels else result

@@ -8,25 +8,30 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import DeadlinePassed, Until
-from forge.core.executor import Next, Step, render_call
+from forge.core.executor import Chain, Step, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import add_attributes
+from forge.pipeline._step import make_step
 
 LONGEST = 86_400.0  # seconds: a day, however much a model asks for
 SPARE = 10.0  # seconds that a tool with a deadline of its own has beyond it for cleaning up
 
 
 def limit_time() -> Step:
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        coroutine = proceed(ctx)
-        try:
-            waited = coroutine.send(None)
-        except StopIteration as stop:  # it never had to wait, so neither do we
-            return stop.value  # type: ignore[no-any-return]
-        return await _await_until_deadline(ctx, coroutine, waited)
+    def surround(run: Chain) -> Chain:
+        def step(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+            coming = run(ctx)
+            if isinstance(coming, ToolResult):
+                return coming
+            try:
+                waited = coming.send(None)
+            except StopIteration as stop:  # it never had to wait, so neither do we
+                return stop.value  # type: ignore[no-any-return]
+            return _await_until_deadline(ctx, coming, waited)
 
-    return add_attributes(step, applies=_is_limited)
+        return step
+
+    return make_step(surround, applies=_is_limited)
 
 
 async def _await_until_deadline(

@@ -9,12 +9,12 @@ from functools import cache
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.executor import Next, Step
+from forge.core.executor import Chain, Step
 from forge.core.extras import is_installed
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import add_attributes
-from forge.pipeline.spans import TOOL, find_telemetry, run_operation
+from forge.pipeline._step import make_step
+from forge.pipeline.spans import TOOL, run_operation
 
 _refused: ContextVar[ToolContext | None] = ContextVar("refused", default=None)  # has its span already
 
@@ -22,18 +22,25 @@ _refused: ContextVar[ToolContext | None] = ContextVar("refused", default=None)  
 def trace() -> Step:
     """Makes one span per call, refused ones included, and one for background work that failed."""
 
-    def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
-        if find_telemetry() is None or _has_span(ctx):  # an application that sets up tracing has imported it
-            return proceed(ctx)
-        return _run_in_span(ctx, proceed)
+    def surround(run: Chain) -> Chain:
+        modules = sys.modules
 
-    return add_attributes(step, applies=_is_in_use, screens=True)
+        def step(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+            if "opentelemetry.trace" not in modules or _has_span(ctx):  # whoever sets up tracing has imported it
+                return run(ctx)
+            return _run_in_span(ctx, run)
+
+        return step
+
+    return make_step(surround, applies=_is_in_use, screens=True)
 
 
-async def _run_in_span(ctx: ToolContext, proceed: Next) -> ToolResult:
+async def _run_in_span(ctx: ToolContext, run: Chain) -> ToolResult:
     with run_operation(TOOL, ctx.spec.name, _attributes(ctx)) as operation:
         try:
-            result = await proceed(ctx)
+            result = run(ctx)
+            if not isinstance(result, ToolResult):
+                result = await result
         except BaseException:
             _refused.set(ctx)
             raise

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from forge.core.arguments.almost_json import is_written, read_written
@@ -92,6 +92,19 @@ def _find_contested(problems: list[Problem]) -> set[Path]:
 class Repairing:
     """Repairs the calls of one tool. `schema` is flat: it has the parameters of the whole."""
 
+    __slots__ = (
+        "_is_quick",
+        "_plain_types",
+        "_renamed",
+        "_spellings",
+        "allowed",
+        "check",
+        "names",
+        "names_by_path",
+        "schema",
+        "spec",
+    )  # they are read several times in each wrong call
+
     def __init__(self, spec: ToolSpec, schema: JsonSchema, check: Check) -> None:
         self.spec, self.schema, self.check = spec, schema, check
         self.allowed = spec.allowed_repairs
@@ -99,6 +112,8 @@ class Repairing:
         self.names_by_path = NamesByPath(schema)
         self._is_quick = self.allowed == REPAIRS and not spec.argument_aliases
         self._renamed = {*spec.argument_aliases, *(WRAPPERS | CALLS if "wrapping" in self.allowed else ())}
+        self._plain_types = _find_plain_types(schema.get("properties") or {})
+        self._spellings = _find_spellings(self.names.known)
 
     def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
         """Says whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
@@ -107,18 +122,6 @@ class Repairing:
     def is_renamed(self, sent: Mapping[str, Any]) -> bool:
         """Says whether the arguments may be under another key: an alias, or a wrapper."""
         return not self._renamed.isdisjoint(sent)
-
-    @cached_property
-    def _plain_types(self) -> dict[str, str]:
-        """The JSON type of each parameter that has exactly one; "" for the others."""
-        shown = self.schema.get("properties") or {}
-        return {name: one["type"] if isinstance(one.get("type"), str) else "" for name, one in shown.items()}
-
-    @cached_property
-    def _spellings(self) -> dict[str, str]:
-        """The parameters by their folded name; a spelling of two of them is none."""
-        folded = [fold_name(name) for name in self.names.known]
-        return {one: name for one, name in zip(folded, self.names.known, strict=True) if folded.count(one) == 1}
 
     def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
         """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
@@ -226,6 +229,19 @@ class Repairing:
         found = self.check(data)
         holder[path[-1]] = before
         return not isinstance(found, list) or not any(one.path[: len(path)] == path for one in found)
+
+
+def _find_plain_types(properties: Mapping[str, Any]) -> dict[str, str]:
+    """Returns the JSON type of each parameter that has exactly one; "" for the others."""
+    types = {name: one.get("type") if isinstance(one, Mapping) else None for name, one in properties.items()}
+    return {name: one if isinstance(one, str) else "" for name, one in types.items()}
+
+
+def _find_spellings(names: Sequence[str]) -> dict[str, str]:
+    """Returns the parameters by their folded name; a spelling of two of them is none."""
+    folded = [fold_name(name) for name in names]
+    counts = Counter(folded)
+    return {one: name for one, name in zip(folded, names, strict=True) if counts[one] == 1}
 
 
 def _converted(problems: list[Problem]) -> list[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any
 
 from pydantic_core import ValidationError, from_json, to_json
@@ -47,9 +46,12 @@ _SIMPLE = ("type", "missing", "unknown")
 class SecondReading:
     """Reads the calls of one typed tool that failed. `validate` is pydantic's `validate_json`."""
 
+    __slots__ = ("_defaults", "_known", "_repairing", "_spec", "_validate")
+
     def __init__(self, spec: ToolSpec, validate: Callable[..., dict[str, Any]], defaults: Mapping[str, Any]) -> None:
         self._spec, self._validate, self._defaults = spec, validate, defaults
         self._repairing = Repairing(spec, spec.parameters, self._check)
+        self._known: ArgumentHelp | None = None
 
     def read(self, text: str, failed: ValidationError | None) -> dict[str, Any]:
         """Returns the repaired arguments. Raises `ToolError`.
@@ -81,11 +83,12 @@ class SecondReading:
             data = resolve_aliases(data, aliases)
             return self._finish(data, self._check(data), [])
         errors = failed.errors(include_url=False)
-        if (shown := _render_hopeless(errors, self._help)) and not self._repairing.is_renamed(data):
-            raise make_argument_error(shown, self._help)
+        known = self._help()
+        if (shown := _render_hopeless(errors, known)) and not self._repairing.is_renamed(data):
+            raise make_argument_error(shown, known)
         found = _list_problems(errors, data)
         if not self._repairing.has_chance(found, data):
-            raise explain(found, self._help)
+            raise explain(found, known)
         return self._finish(data, found, [])
 
     def _read_all(self, text: str) -> dict[str, Any]:
@@ -98,12 +101,13 @@ class SecondReading:
         repaired = self._repairing.repair(data, found, notes)
         if isinstance(repaired, dict):
             return repaired
-        raise explain(repaired, self._help)
+        raise explain(repaired, self._help())
 
-    @cached_property
     def _help(self) -> ArgumentHelp:
-        spec = self._spec
-        return make_help(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters))
+        if self._known is None:
+            spec = self._spec
+            self._known = make_help(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters))
+        return self._known
 
     def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
         try:

@@ -73,8 +73,9 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
         return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
 
     async def run_coroutine(arguments: Mapping[str, Any], _: ToolContext) -> ToolResult:
-        return ToolResult.of(await made.run(**arguments))
+        return make_result(await made.run(**arguments))
 
+    make_result = ToolResult.of
     return run_coroutine if kind == "coroutine" and not (whole or context or hooked) else run
 
 
