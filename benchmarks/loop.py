@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from typing import Any
+
+from pydantic import TypeAdapter, create_model
 
 from benchmarks.calls import add
 from benchmarks.timing import Measure, per_await, side_by_side_async
@@ -40,25 +41,30 @@ async def per_turn(number: int) -> float:
     return await per_await(lambda: turns(number), max(1, 1_000 // number)) / number
 
 
-async def dispatch() -> float:
-    executor = standard_executor([add], policy=rules("allow read"))
-    texts = [json.dumps({"a": number, "b": 3}) for number in range(500)]
-    calls: list[Any] = [ToolCall("add", text) for text in texts]
-    scope = Scope()
+PAIR = TypeAdapter(create_model("Pair", a=(int, ...), b=(int, ...)))
 
-    async def all_of_them() -> None:
-        for call in calls:
-            await executor.execute(call, scope)
 
-    return await per_await(all_of_them, 2) / len(calls)
+async def bare_turns(number: int) -> None:
+    """The same calls and messages in a loop that somebody writes in five lines."""
+    messages: list[dict[str, Any]] = [{"role": "user", "content": "go"}]
+    for left in reversed(range(number)):
+        text = f'{{"a": {left}, "b": 3}}'
+        messages.append({"role": "assistant", "calls": [{"id": f"c{left}", "name": "add", "arguments": text}]})
+        result = await add.run(**PAIR.validate_json(text).__dict__)
+        messages.append({"role": "tool", "id": f"c{left}", "content": str(result)})
+    assert len(messages) == 2 * number + 1
+
+
+async def per_bare_turn(number: int) -> float:
+    return await per_await(lambda: bare_turns(number), max(1, 1_000 // number)) / number
 
 
 async def measures() -> list[Measure]:
-    overhead = await side_by_side_async(dispatch, lambda: per_turn(100))
+    overhead = await side_by_side_async(lambda: per_bare_turn(100), lambda: per_turn(100))
     flat = await side_by_side_async(lambda: per_turn(100), lambda: per_turn(1_000))
     long = await side_by_side_async(lambda: per_turn(1_000), lambda: per_turn(10_000))
     return [
-        Measure("loop: a turn with one call", "the call alone", *overhead, "µs", 6.3),
+        Measure("loop: a turn with one call", "validate_json + await + two appends", *overhead, "µs", 17.0),
         Measure("loop: a turn at 1,000 turns", "a turn at 100", *flat, "µs", 1.2),
         Measure("loop: a turn at 10,000 turns", "a turn at 1,000", *long, "µs", 1.2),
     ]

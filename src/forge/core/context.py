@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
@@ -120,36 +120,20 @@ class Scope(_HeldDirectories):
         """Returns a copy for the calls of another turn, which holds the same directories and looks up none again."""
         if not hasattr(self, "_held"):  # it came from another process, as names
             return replace(self, message_id=message_id)
-        copy = object.__new__(Scope)
-        _fill_held(copy, self._held)
-        _fill_session_id(copy, self.session_id)
-        _fill_message_id(copy, message_id)
-        _fill_agent(copy, self.agent)
-        _fill_channel(copy, self.channel)
-        _fill_chat_id(copy, self.chat_id)
-        _fill_workspace(copy, self.workspace)
-        _fill_user(copy, self.user)
-        _fill_roots(copy, self.roots)
-        _fill_writes(copy, self.writes)
-        _fill_skills(copy, self.skills)
-        _fill_deps(copy, self.deps)
-        return copy
+        copy = _new(_OpenScope)
+        copy._held = self._held
+        copy.session_id, copy.message_id, copy.agent = self.session_id, message_id, self.agent
+        copy.channel, copy.chat_id, copy.user = self.channel, self.chat_id, self.user
+        copy.workspace, copy.roots, copy.writes = self.workspace, self.roots, self.writes
+        copy.skills, copy.deps = self.skills, self.deps
+        copy.__class__ = Scope
+        return copy  # type: ignore[no-any-return]
 
 
-_fill_held = _HeldDirectories.__dict__["_held"].__set__
-(
-    _fill_session_id,
-    _fill_message_id,
-    _fill_agent,
-    _fill_channel,
-    _fill_chat_id,
-    _fill_workspace,
-    _fill_user,
-    _fill_roots,
-    _fill_writes,
-    _fill_skills,
-    _fill_deps,
-) = (getattr(Scope, one.name).__set__ for one in fields(Scope))  # `make_setters` would load the messages at each start
+_new: Any = object.__new__
+# The fields of a frozen object are filled by calls, which cost a microsecond in every turn. An object of this class is
+# filled like any other, and is then made a scope.
+_OpenScope = type("Scope", Scope.__bases__, {"__slots__": Scope.__slots__})
 
 
 class Gate(Protocol):
