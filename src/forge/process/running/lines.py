@@ -15,6 +15,7 @@ from forge.core.errors import ErrorKind, ToolError
 
 PIECE = 64 * 1024  # bytes read at once: the size of a pipe
 PAUSE = 0.003  # seconds between two smaller reads: a program that writes often must not wake us each time
+LONGEST_PAUSE = 0.012  # … while it goes on like that; its end is noticed at once
 LONGEST = 1024 * 1024  # bytes of a line; the rest of it is dropped
 AHEAD = 4 * 1024 * 1024  # bytes of input buffered before `write` waits
 MOST_ERRORS = 16 * 1024  # bytes of error output kept; the rest is read and dropped
@@ -32,6 +33,7 @@ class StreamedProgram:
         self._output = output
         self._rest = b""
         self._next = 0.0  # time of the next read
+        self._pause = PAUSE
         self._errors = b""
         self._listening = asyncio.create_task(self._collect_errors(process.stderr))
         if process.stdin is not None:
@@ -93,14 +95,19 @@ class StreamedProgram:
     async def _read(self) -> bytes:
         loop = asyncio.get_running_loop()
         if (early := self._next - loop.time()) > 0:
-            await asyncio.sleep(early)
+            await asyncio.wait({self._listening}, timeout=early)  # its error output is closed when it ends
         while True:
             try:
                 piece = os.read(self._output, PIECE)
             except BlockingIOError:
+                self._pause = PAUSE
                 await self._wait_readable(loop)
                 continue
-            self._next = loop.time() + PAUSE if len(piece) < PIECE else 0.0
+            if len(piece) < PIECE // 2:
+                self._next = loop.time() + self._pause
+                self._pause = min(2 * self._pause, LONGEST_PAUSE)
+            else:
+                self._next, self._pause = 0.0, PAUSE
             return piece
 
     async def _wait_readable(self, loop: asyncio.AbstractEventLoop) -> None:
