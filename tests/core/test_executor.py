@@ -8,6 +8,7 @@ import logging
 import threading
 import time
 from contextvars import ContextVar
+from itertools import count
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
-from forge.pipeline._step import make_look_step
+from forge.pipeline._step import make_look_step, make_step
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 
@@ -660,6 +661,60 @@ def test_steps_that_only_look_at_the_result_keep_their_place_among_the_others():
     result = call(three, steps=steps)
     assert result.for_llm == "3 a b between c d"
     assert seen == ["down", "a", "b", "c", "d"]
+
+
+@tool
+async def late_three() -> int:
+    """Return 3, later."""
+    await asyncio.sleep(0)
+    return 3
+
+
+@pytest.mark.parametrize("chosen", [three, late_three])
+def test_steps_that_surround_keep_their_place_whether_the_tool_waits_or_not(chosen):
+    seen: list[str] = []
+
+    def around(name: str, *, waits: bool = False) -> Any:
+        async def later(coming: Any) -> ToolResult:
+            result = coming if isinstance(coming, ToolResult) else await coming
+            return ToolResult.text(f"{result.for_llm} {name}")
+
+        def surround(chain: Any) -> Any:
+            def run(ctx: ToolContext) -> Any:
+                seen.append(name)
+                coming = chain(ctx)
+                if waits or not isinstance(coming, ToolResult):
+                    return later(coming)
+                return ToolResult.text(f"{coming.for_llm} {name}")
+
+            return run
+
+        return make_step(surround)
+
+    async def between(ctx: ToolContext, proceed: Any) -> ToolResult:
+        seen.append("between")
+        result: ToolResult = await proceed(ctx)
+        return ToolResult.text(f"{result.for_llm} between")
+
+    looks = make_look_step(lambda ctx, result: ToolResult.text(f"{result.for_llm} look"))
+    steps = [around("d"), around("c", waits=True), looks, between, around("b"), looks, around("a")]
+    assert call(chosen, steps=steps).for_llm == "3 a look b between look c d"
+    assert seen == ["d", "c", "between", "b", "a"]
+
+
+def test_a_step_that_is_listed_twice_looks_twice_when_it_waits():
+    times = count(1)
+
+    async def later(result: ToolResult) -> ToolResult:
+        await asyncio.sleep(0)
+        return ToolResult.text(f"{result.for_llm} later")
+
+    def look(ctx: ToolContext, result: ToolResult) -> Any:
+        return later(result) if next(times) == 2 else ToolResult.text(f"{result.for_llm} once")
+
+    twice = make_look_step(look)
+    other = make_look_step(lambda ctx, result: ToolResult.text(f"{result.for_llm} other"))
+    assert call(three, steps=[twice, other, twice]).for_llm == "3 once other later"
 
 
 def test_a_look_that_fails_is_a_failed_call_and_screens_only_where_it_says_so():

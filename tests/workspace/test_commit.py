@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes import commit as module
 from forge.workspace.changes.commit import Change, commit, recover
 from forge.workspace.paths import Location, PathValidator
+from forge.workspace.paths.digest import LARGE
 from tests import quick
 from tests.descriptors import open_below
 
@@ -485,3 +487,31 @@ def prepared(workspace: Path) -> tuple[dict[str, tuple[str, object, int]], list[
 
 def contents(workspace: Path) -> dict[str, object]:
     return {name: what[1] for name, what in tree(workspace).items()}
+
+
+@pytest.mark.parametrize("size", [10, 2 * LARGE])
+def test_a_replaced_file_is_gone_at_once_and_its_space_is_free_soon(workspace, place, size):
+    old, new = b"o" * size, b"n" * size
+    (workspace / "a.txt").write_bytes(old)
+    status = os.stat(workspace / "a.txt")
+    commit([Change(place("a.txt"), old, new, status=status)], workspace)
+    assert [name for name in os.listdir(workspace) if name != ".forge"] == ["a.txt"]
+    assert (workspace / "a.txt").read_bytes() == new
+    for thread in threading.enumerate():
+        if thread.name == "forge-free":
+            thread.join()
+    assert not open_below(workspace)
+
+
+def test_a_large_file_is_replaced_where_no_thread_can_be_started(workspace, place, monkeypatch):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    old = b"o" * LARGE
+    (workspace / "a.txt").write_bytes(old)
+    change = Change(place("a.txt"), old, b"new", status=os.stat(workspace / "a.txt"))
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    commit([change], workspace)
+    assert (workspace / "a.txt").read_bytes() == b"new"
+    assert [name for name in os.listdir(workspace) if name != ".forge"] == ["a.txt"]
+    assert not open_below(workspace)

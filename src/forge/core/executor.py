@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
@@ -455,22 +455,21 @@ def _add_looks(inner: Chain, looks: Sequence[Look]) -> Chain:
 
     def run(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         result = inner(ctx)
+        left = iter(looks)
         if not isinstance(result, ToolResult):
-            return look_later(ctx, result, looks)
-        for look in looks:
+            return look_later(ctx, result, left)
+        for look in left:
             looked = look(ctx, result)
             if looked is result:
                 continue
             if not isinstance(looked, ToolResult):
-                return look_later(ctx, looked, looks[looks.index(look) + 1 :])
+                return look_later(ctx, looked, left)
             result = looked
         return result
 
-    async def look_later(
-        ctx: ToolContext, coming: Coroutine[Any, Any, ToolResult], looks: Sequence[Look]
-    ) -> ToolResult:
+    async def look_later(ctx: ToolContext, coming: Coroutine[Any, Any, ToolResult], left: Iterator[Look]) -> ToolResult:
         result = await coming
-        for look in looks:
+        for look in left:
             looked = look(ctx, result)
             result = looked if isinstance(looked, ToolResult) else await looked
         return result

@@ -78,6 +78,7 @@ class Draft:
         self._stopped = stopped
         self._within = None if within is None else frozenset(location.path for location in within)
         self._files: dict[str, _DraftFile] = {}
+        self._made: str | None = None  # the diff of the changes that were made
 
     def resolve(self, path: str, *, follow: bool = True) -> Location:
         """Returns the location of a path that may be written."""
@@ -177,15 +178,18 @@ class Draft:
                 self._check_digests()
 
     def diff(self) -> str:
-        """Returns all planned changes as a unified diff, one file after another."""
+        """Returns all planned changes as a unified diff, one file after another; after `commit` those made."""
+        if self._made is not None:
+            return self._made
         self._check_digests()
-        changed_error = [file for file in self._files.values() if _is_changed(file)]
+        return self._render_diff()
+
+    def _render_diff(self) -> str:
+        changed = [file for file in self._files.values() if _is_changed(file)]
         # a move onto an existing file is shown as two changes: the lost content must be visible
-        moved = {
-            str(file.moved_from.path): file for file in changed_error if file.moved_from is not None and not file.kind
-        }
+        moved = {str(file.moved_from.path): file for file in changed if file.moved_from is not None and not file.kind}
         parts = []
-        for file in changed_error:
+        for file in changed:
             if file.moved_from is not None and not file.kind:
                 parts.append(_diff_file(self._files[str(file.moved_from.path)], file))
             elif str(file.location.path) not in moved:
@@ -223,6 +227,7 @@ class Draft:
         recorded: list[int] = []
 
         def record() -> None:
+            self._made = self._render_diff()  # large contents are still being hashed
             self._check_digests()
             self.check_not_stopped()
             recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes))

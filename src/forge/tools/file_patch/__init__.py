@@ -95,8 +95,8 @@ class FilePatch(
     ) -> ToolResult:
         wanted = self._operations({"operations": operations, "patch": patch})
         _check_paths(ctx, wanted)
-        (done, diff), _ = await change_files(ctx, _paths(wanted), lambda draft: (plan(draft, wanted), draft.diff()))
-        return _answer(done, diff)
+        done, draft = await change_files(ctx, _paths(wanted), lambda draft: plan(draft, wanted))
+        return _answer(done, draft.diff())
 
     def _operations(self, arguments: Mapping[str, Any]) -> list[Operation]:
         from forge.tools.file_patch.parse import FORM, parse_patch  # loads what only a change needs

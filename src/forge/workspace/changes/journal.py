@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.paths import Location
+from forge.workspace.paths.digest import LARGE
 from forge.workspace.paths.locks import lock_directories
 from forge.workspace.paths.open import open_directory
 from forge.workspace.state import NAME, STRAY, append_whole, find_state, state_directory
@@ -33,6 +35,7 @@ FOLDER = "journal"
 LONGEST = 16 * 1024 * 1024  # bytes of a note
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # a file system without hard links
 
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if hasattr(os, "O_PATH") else None  # it needs no permission
 _TEMPORARY = re.compile(rf"{re.escape(STRAY)}[0-9a-f]{{16}}")
 _NOTE = re.compile(r"[0-9a-f]{16}\.note")
 _PATIENCE = 1.0  # seconds: another process may be changing files there, and the next start will do as well
@@ -121,14 +124,36 @@ def _restore_backup(directory: int, move: Move, is_kept: bool) -> str:
 
 def remove_temporaries(directory: int, move: Move) -> None:
     """Removes the temporary files of a move."""
-    for name in (move.temporary, move.backup):
-        try:
-            os.unlink(name, dir_fd=directory)
-        except FileNotFoundError:
-            pass
-        except OSError:
-            if status_in(directory, name) is not None:  # a read-only file system reports another error than ENOENT
-                raise
+    with _free_later(directory, move):
+        for name in (move.temporary, move.backup):
+            try:
+                os.unlink(name, dir_fd=directory)
+            except FileNotFoundError:
+                pass
+            except OSError:
+                if status_in(directory, name) is not None:  # a read-only file system reports another error than ENOENT
+                    raise
+
+
+@contextlib.contextmanager
+def _free_later(directory: int, move: Move) -> Iterator[None]:
+    """Holds a large replaced file open until its name is gone, and closes it in a thread.
+
+    The file system frees the space when nothing holds the file any more. That can take longer than to write the new
+    one, and nobody has to wait for it.
+    """
+    held = -1
+    if _HOLD is not None and move.found is not None and move.found.st_size >= LARGE:
+        with contextlib.suppress(OSError):  # it is not there, or there are too many open files
+            held = os.open(move.backup, _HOLD, dir_fd=directory)
+    try:
+        yield
+    finally:
+        if held >= 0:
+            try:
+                threading.Thread(target=os.close, args=(held,), name="forge-free", daemon=True).start()
+            except RuntimeError:  # there are too many threads, or the program ends
+                os.close(held)
 
 
 class JournalNote:
