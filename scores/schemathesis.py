@@ -22,6 +22,7 @@ SOURCE = "PyPI schemathesis"
 EXAMPLES = 60  # requests of each operation and phase
 SEED = 20261115
 _SECONDS = 600.0
+_WORKERS = "2" if sys.version_info >= (3, 12) else "1"  # two threads in the `ast` of Python 3.11 break each other
 _LINK = re.compile(r"http://127\.0\.0\.1:(\d+)/enter\?token=(\S+)")
 _SERVED = re.compile(r"at http://127\.0\.0\.1:(\d+)/mcp")
 _TOKEN = "a-token-of-some-length"
@@ -111,14 +112,15 @@ def _tested(document: dict[str, Any], port: int, headers: dict[str, str], folder
     argv = [sys.executable, "-m", "schemathesis.cli", "run", str(path), "--url", f"http://127.0.0.1:{port}"]
     argv += ["--checks", "not_a_server_error", "--phases", "examples,coverage,fuzzing", "-n", str(EXAMPLES)]
     argv += ["--seed", str(SEED), "--continue-on-failure", "--report", "ndjson", "--report-ndjson-path", str(report)]
-    argv += ["--request-timeout", "20", "--suppress-health-check", "all", "--workers", "2", "--no-color"]
+    argv += ["--request-timeout", "20", "--suppress-health-check", "all", "--workers", _WORKERS, "--no-color"]
     for name, value in headers.items():
         argv += ["-H", f"{name}: {value}"]
     ended = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=_SECONDS, check=False)
     count = sum(len(item) for item in document["paths"].values())
     parts = re.split(r"^_{3,} (\w+ /\S*) _{3,}$", ended.stdout, flags=re.MULTILINE)
     failures = [
-        f"{label}: {' '.join(said.split())[:400]}" for label, said in zip(parts[1::2], parts[2::2], strict=True)
+        f"{label}: {' '.join(said.replace(sys.prefix, '…').split())[:400]}"
+        for label, said in zip(parts[1::2], parts[2::2], strict=True)
     ]
     if ended.returncode not in (0, 1) or not report.exists():
         raise RuntimeError(f"schemathesis did not run: {(ended.stderr or ended.stdout)[-800:]}")
