@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import threading
 import time
+import warnings
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
@@ -25,6 +27,7 @@ from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
 from forge.pipeline._step import make_look_step, make_step
+from forge.pipeline.limit_time import limit_time
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 
@@ -700,6 +703,36 @@ def test_steps_that_surround_keep_their_place_whether_the_tool_waits_or_not(chos
     steps = [around("d"), around("c", waits=True), looks, between, around("b"), looks, around("a")]
     assert call(chosen, steps=steps).for_llm == "3 a look b between look c d"
     assert seen == ["d", "c", "between", "b", "a"]
+
+
+def test_nothing_runs_before_a_step_awaits_what_proceed_returns():
+    seen: list[str] = []
+
+    def notes(ctx: ToolContext, proceed: Any) -> Any:
+        seen.append("inside")
+        return proceed(ctx)
+
+    async def closes(ctx: ToolContext, proceed: Any) -> ToolResult:
+        proceed(ctx).close()
+        assert seen == []
+        return await asyncio.create_task(proceed(ctx))
+
+    looks = make_look_step(lambda ctx, result: result)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a coroutine that is never awaited, too
+        assert call(three, steps=[closes, looks, notes]).for_llm == "3"
+        gc.collect()
+    assert seen == ["inside"]
+
+
+@pytest.mark.parametrize("chosen", [three, late_three])
+@pytest.mark.parametrize("around", [[], [limit_time()], [limit_time(), limit_time()]])
+def test_a_step_that_forgets_its_result_is_named(chosen, around):
+    async def forgets(ctx: ToolContext, proceed: Any) -> None:
+        await proceed(ctx)
+
+    result = call(chosen, steps=[*around, forgets])
+    assert "a step returned NoneType instead of a ToolResult" in result.for_llm
 
 
 def test_a_step_that_is_listed_twice_looks_twice_when_it_waits():

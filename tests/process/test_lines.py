@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from forge.core.errors import ToolError
-from forge.process.running.lines import LONGEST, run_streamed
+from forge.process.running.lines import LONGEST, PAUSE, run_streamed
 
 
 def python(code: str) -> list[str]:
@@ -132,3 +133,15 @@ async def test_no_descriptor_is_left_open(tmp_path):
     for _ in range(3):
         await once()
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+@pytest.mark.parametrize("first", ["", "os.close(2)"])
+async def test_a_program_that_writes_often_does_not_wake_us_each_time(tmp_path, first):
+    code = f"import os, time\n{first}\nfor _ in range(2000): os.write(1, b'x' * 51); time.sleep(0.0001)"
+    reads, size = 0, 0
+    began = time.monotonic()
+    async with run_streamed(python(code), tmp_path) as program:
+        while piece := await program.read():
+            reads, size = reads + 1, size + len(piece)
+    assert size == 2000 * 51
+    assert reads <= (time.monotonic() - began) / PAUSE + 10

@@ -162,7 +162,7 @@ class ToolExecutor:
             if type(arguments) is Repaired:
                 result = _note_repairs(result, arguments)
             if not isinstance(result, ToolResult):
-                raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
+                raise no_result_error(result)
         except BaseException as error:
             if self.background.offered:
                 self.background.end_call(ctx, pending=False)
@@ -342,6 +342,10 @@ class ToolExecutor:
         return f"<{type(self).__name__} of {len(self.registry)} tools, {len(self.steps)} steps>"
 
 
+def no_result_error(value: object) -> TypeError:
+    return TypeError(f"a step returned {type(value).__name__} instead of a ToolResult")
+
+
 def render_call(call: ToolCall) -> str:
     """Renders a call as the model would write it: `file_read(path="a.txt")`."""
     name, arguments = str(call.name)[:80], call.arguments
@@ -426,7 +430,7 @@ def _compose(steps: Iterable[Step], innermost: Chain, tool: Tool) -> Chain:
         if look is not None:
             looks.append(look)
             continue
-        run = _add_looks(run, looks)
+        run = _add_looks(run, looks, is_coroutine)
         proceed: Any = run if is_coroutine else _as_next(run)
         if hasattr(step, "look_after"):
             looks = [step.look_after(proceed)]
@@ -434,7 +438,7 @@ def _compose(steps: Iterable[Step], innermost: Chain, tool: Tool) -> Chain:
             run, looks, is_coroutine = step.surround(run), [], False
         else:
             run, looks, is_coroutine = _wrap(step, proceed), [], True
-    return _add_looks(run, looks)
+    return _add_looks(run, looks, is_coroutine)
 
 
 def _wrap(step: Step, proceed: Next) -> Next:
@@ -442,6 +446,8 @@ def _wrap(step: Step, proceed: Next) -> Next:
 
 
 def _as_next(run: Chain) -> Next:
+    """Returns a coroutine function: nothing of the chain runs before somebody awaits it."""
+
     async def proceed(ctx: ToolContext) -> ToolResult:
         result = run(ctx)
         return result if isinstance(result, ToolResult) else await result
@@ -449,7 +455,8 @@ def _as_next(run: Chain) -> Next:
     return proceed
 
 
-def _add_looks(inner: Chain, looks: Sequence[Look]) -> Chain:
+def _add_looks(inner: Chain, looks: Sequence[Look], is_coroutine: bool) -> Chain:
+    """Adds steps that only look at the result. With `is_coroutine`, what `inner` returns can always be awaited."""
     if not looks:
         return inner
 
@@ -474,7 +481,14 @@ def _add_looks(inner: Chain, looks: Sequence[Look]) -> Chain:
             result = looked if isinstance(looked, ToolResult) else await looked
         return result
 
-    return run
+    async def run_later(ctx: ToolContext) -> ToolResult:
+        result: Any = await inner(ctx)  # type: ignore[misc]
+        for look in looks:
+            looked = look(ctx, result)
+            result = looked if isinstance(looked, ToolResult) else await looked
+        return result  # type: ignore[no-any-return]
+
+    return run_later if is_coroutine else run
 
 
 def _outcome(ctx: ToolContext) -> ToolResult:

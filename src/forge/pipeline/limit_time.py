@@ -8,7 +8,7 @@ from typing import Any
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import DeadlinePassed, Until
-from forge.core.executor import Chain, Step, render_call
+from forge.core.executor import Chain, Step, no_result_error, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.pipeline._step import make_step
@@ -26,7 +26,9 @@ def limit_time() -> Step:
             try:
                 waited = coming.send(None)
             except StopIteration as stop:  # it never had to wait, so neither do we
-                return stop.value  # type: ignore[no-any-return]
+                if isinstance(stop.value, ToolResult):
+                    return stop.value
+                raise no_result_error(stop.value) from None
             return _await_until_deadline(ctx, coming, waited)
 
         return step

@@ -34,6 +34,7 @@ class StreamedProgram:
         self._rest = b""
         self._next = 0.0  # time of the next read
         self._pause = PAUSE
+        self._reads_at_end = 0
         self._errors = b""
         self._listening = asyncio.create_task(self._collect_errors(process.stderr))
         if process.stdin is not None:
@@ -95,7 +96,7 @@ class StreamedProgram:
     async def _read(self) -> bytes:
         loop = asyncio.get_running_loop()
         if (early := self._next - loop.time()) > 0:
-            await asyncio.wait({self._listening}, timeout=early)  # its error output is closed when it ends
+            await self._wait_for_more(early)
         while True:
             try:
                 piece = os.read(self._output, PIECE)
@@ -109,6 +110,19 @@ class StreamedProgram:
             else:
                 self._next, self._pause = 0.0, PAUSE
             return piece
+
+    async def _wait_for_more(self, seconds: float) -> None:
+        """Waits before the next read. The program's end is noticed at once: its error output is closed then.
+
+        A program may also close it and go on: after two reads, which are enough for what is left at the end, it is
+        waited for as before.
+        """
+        if not self._listening.done():
+            await asyncio.wait({self._listening}, timeout=seconds)
+        elif self._reads_at_end < 2:
+            self._reads_at_end += 1
+        else:
+            await asyncio.sleep(seconds)
 
     async def _wait_readable(self, loop: asyncio.AbstractEventLoop) -> None:
         something = asyncio.Event()
