@@ -194,11 +194,11 @@ chromium:
 
 test-browser: $(READY) chromium ## the console in a real browser
 	$(call step,tests: pytest in a browser)
-	@$(BIN)/pytest -n0 -m browser tests/browser
+	@$(BIN)/pytest -rR -n0 -m browser tests/browser
 
 quick-browser-tests: $(READY) chromium ## step: the same without the slow tests
 	$(call step,tests: pytest in a browser without the slow ones)
-	@$(BIN)/pytest -n0 -m 'browser and not slow' tests/browser
+	@$(BIN)/pytest -rR -n0 -m 'browser and not slow' tests/browser
 
 screenshots: $(READY) chromium ## a picture of every page of the console, into docs/images
 	@$(BIN)/python -m scripts.screenshots
