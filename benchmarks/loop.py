@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any
 
-from pydantic import TypeAdapter, create_model
-
 from benchmarks.calls import add
+from benchmarks.peer_floor import PAIR
 from benchmarks.timing import Measure, per_await, side_by_side_async
 from forge import Limits, Message, ModelRequest, Scope, TextDelta, ToolCall, rules, run_loop
 from forge.pipeline import standard_executor
@@ -39,9 +38,6 @@ async def turns(number: int, history: list[Message] | None = None) -> None:
 async def per_turn(number: int) -> float:
     """Microseconds of CPU a turn."""
     return await per_await(lambda: turns(number), max(1, 1_000 // number)) / number
-
-
-PAIR = TypeAdapter(create_model("Pair", a=(int, ...), b=(int, ...)))
 
 
 async def bare_turns(number: int) -> None:

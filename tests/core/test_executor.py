@@ -26,7 +26,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
-from forge.pipeline._step import make_look_step, make_step
+from forge.pipeline._step import make_look_step, make_surround_step
 from forge.pipeline.limit_time import limit_time
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
@@ -692,7 +692,7 @@ def test_steps_that_surround_keep_their_place_whether_the_tool_waits_or_not(chos
 
             return run
 
-        return make_step(surround)
+        return make_surround_step(surround)
 
     async def between(ctx: ToolContext, proceed: Any) -> ToolResult:
         seen.append("between")

@@ -424,21 +424,22 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
 def _compose(steps: Iterable[Step], innermost: Chain, tool: Tool) -> Chain:
     """Puts the steps around the innermost call; neighbours that only look at the result share one function."""
     run, looks = innermost, list[Look]()
-    is_coroutine = iscoroutinefunction(innermost)  # what `run` returns can always be awaited
+    is_lazy = iscoroutinefunction(innermost)  # a call of `run` does nothing until its result is awaited
     for step in reversed(list(steps)):
         look: Look | None = step.look_for(tool) if hasattr(step, "look_for") else getattr(step, "look", None)
         if look is not None:
             looks.append(look)
             continue
-        run = _add_looks(run, looks, is_coroutine)
-        proceed: Any = run if is_coroutine else _as_next(run)
+        if looks:
+            run, is_lazy = _add_looks(run, looks), False
+        proceed: Any = run if is_lazy else _as_next(run)
         if hasattr(step, "look_after"):
             looks = [step.look_after(proceed)]
         elif hasattr(step, "surround"):
-            run, looks, is_coroutine = step.surround(run), [], False
+            run, looks, is_lazy = step.surround(run), [], False
         else:
-            run, looks, is_coroutine = _wrap(step, proceed), [], True
-    return _add_looks(run, looks, is_coroutine)
+            run, looks, is_lazy = _wrap(step, proceed), [], True
+    return _add_looks(run, looks) if looks else run
 
 
 def _wrap(step: Step, proceed: Next) -> Next:
@@ -455,10 +456,8 @@ def _as_next(run: Chain) -> Next:
     return proceed
 
 
-def _add_looks(inner: Chain, looks: Sequence[Look], is_coroutine: bool) -> Chain:
-    """Adds steps that only look at the result. With `is_coroutine`, what `inner` returns can always be awaited."""
-    if not looks:
-        return inner
+def _add_looks(inner: Chain, looks: Sequence[Look]) -> Chain:
+    """Adds steps that only look at the result."""
 
     def run(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         result = inner(ctx)
@@ -481,14 +480,7 @@ def _add_looks(inner: Chain, looks: Sequence[Look], is_coroutine: bool) -> Chain
             result = looked if isinstance(looked, ToolResult) else await looked
         return result
 
-    async def run_later(ctx: ToolContext) -> ToolResult:
-        result: Any = await inner(ctx)  # type: ignore[misc]
-        for look in looks:
-            looked = look(ctx, result)
-            result = looked if isinstance(looked, ToolResult) else await looked
-        return result  # type: ignore[no-any-return]
-
-    return run_later if is_coroutine else run
+    return run
 
 
 def _outcome(ctx: ToolContext) -> ToolResult:

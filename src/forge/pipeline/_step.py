@@ -17,7 +17,7 @@ def add_attributes(step: Step, **attributes: Any) -> Step:
     return step
 
 
-def make_step(surround: Callable[[Chain], Chain], **attributes: Any) -> Step:
+def make_surround_step(surround: Callable[[Chain], Chain], **attributes: Any) -> Step:
     """Makes a step of a function that returns a part of the chain: the executor needs no coroutine for it."""
 
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:

@@ -11,7 +11,7 @@ from forge.core.execution.deadline import DeadlinePassed, Until
 from forge.core.executor import Chain, Step, no_result_error, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import make_step
+from forge.pipeline._step import make_surround_step
 
 LONGEST = 86_400.0  # seconds: a day, however much a model asks for
 SPARE = 10.0  # seconds that a tool with a deadline of its own has beyond it for cleaning up
@@ -33,7 +33,7 @@ def limit_time() -> Step:
 
         return step
 
-    return make_step(surround, applies=_is_limited)
+    return make_surround_step(surround, applies=_is_limited)
 
 
 async def _await_until_deadline(

@@ -13,8 +13,8 @@ from forge.core.executor import Chain, Step
 from forge.core.extras import is_installed
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline._step import make_step
-from forge.pipeline.spans import TOOL, run_operation
+from forge.pipeline._step import make_surround_step
+from forge.pipeline.spans import TOOL, find_telemetry, run_operation
 
 _refused: ContextVar[ToolContext | None] = ContextVar("refused", default=None)  # has its span already
 
@@ -23,16 +23,14 @@ def trace() -> Step:
     """Makes one span per call, refused ones included, and one for background work that failed."""
 
     def surround(run: Chain) -> Chain:
-        modules = sys.modules
-
         def step(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
-            if "opentelemetry.trace" not in modules or _has_span(ctx):  # whoever sets up tracing has imported it
+            if find_telemetry() is None or _has_span(ctx):  # an application that sets up tracing has imported it
                 return run(ctx)
             return _run_in_span(ctx, run)
 
         return step
 
-    return make_step(surround, applies=_is_in_use, screens=True)
+    return make_surround_step(surround, applies=_is_in_use, screens=True)
 
 
 async def _run_in_span(ctx: ToolContext, run: Chain) -> ToolResult:

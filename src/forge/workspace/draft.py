@@ -78,7 +78,7 @@ class Draft:
         self._stopped = stopped
         self._within = None if within is None else frozenset(location.path for location in within)
         self._files: dict[str, _DraftFile] = {}
-        self._made: str | None = None  # the diff of the changes that were made
+        self._made_diff: str | None = None  # of the changes that `commit` makes
 
     def resolve(self, path: str, *, follow: bool = True) -> Location:
         """Returns the location of a path that may be written."""
@@ -179,8 +179,8 @@ class Draft:
 
     def diff(self) -> str:
         """Returns all planned changes as a unified diff, one file after another; after `commit` those made."""
-        if self._made is not None:
-            return self._made
+        if self._made_diff is not None:
+            return self._made_diff
         self._check_digests()
         return self._render_diff()
 
@@ -227,7 +227,7 @@ class Draft:
         recorded: list[int] = []
 
         def record() -> None:
-            self._made = self._render_diff()  # large contents are still being hashed
+            self._made_diff = self._render_diff()  # large contents are still being hashed
             self._check_digests()
             self.check_not_stopped()
             recorded.append(undo.record(now.session_id, now.turn, now.call_id, now.tool, changes))

@@ -57,6 +57,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
     context, whole, model, deps = style
     kind = kind_of(made.run)
     pace = Pace()
+    make_result = ToolResult.of
 
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         if deps is not None:
@@ -67,7 +68,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
             arguments = {**arguments, context: ctx}
         function = (await _copy_for_call(made, ctx)).run if hooked else made.run
         if kind == "coroutine":
-            return ToolResult.of(await function(**arguments))
+            return make_result(await function(**arguments))
         if kind == "plain":
             return await run_plain(function, arguments, ctx, pace)
         return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
@@ -75,7 +76,6 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
     async def run_coroutine(arguments: Mapping[str, Any], _: ToolContext) -> ToolResult:
         return make_result(await made.run(**arguments))
 
-    make_result = ToolResult.of
     return run_coroutine if kind == "coroutine" and not (whole or context or hooked) else run
 
 

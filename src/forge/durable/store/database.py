@@ -92,7 +92,7 @@ class Database:
         return self._run_with_retry(work, "IMMEDIATE" if self.is_sqlite else "ONCE")
 
     def on_write(self, listener: Callable[[], object]) -> None:
-        """Calls `listener` after every write of this object, once others can read it, in the thread that wrote."""
+        """Calls this one listener after every write, in the thread that wrote. Others can read the change by then."""
         self._on_write = listener
 
     def close(self) -> None:
