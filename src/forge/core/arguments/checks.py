@@ -19,6 +19,7 @@ MOST_REPAIRED = 50_000  # values that are repaired in one call
 MOST_PARTS = 100_000  # lists and objects in the arguments of a call
 _STRING = lazy_pattern(r'"[^"]*"?')  # once no quote in it is escaped; it fits at every quote, so the time is linear
 LONGEST_PROBLEM = 160
+LONGEST_PATH = 80  # of a parameter in a problem
 LONGEST_CHOICES = 4_000  # characters of the choices that are compared with a value
 _SHOWN_CHOICES = 120  # characters of them in an error
 LONGEST_KEY = 100  # of an unknown argument that is compared with the known ones
@@ -202,7 +203,7 @@ def render_path(path: Path) -> str:
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return text[:80] or "arguments"
+    return text[:LONGEST_PATH] or "arguments"
 
 
 def make_unreadable_error(text: str, words: str) -> ToolError:
@@ -242,24 +243,36 @@ def _merge_problems(problems: list[Problem]) -> list[Problem]:
     return list(by_path.values())
 
 
-def render_problem(problem: tuple[Path, str, str, Any, str], known: ArgumentHelp) -> str:
-    """Renders a `Problem`, or its fields."""
+def render_problem(problem: Problem, known: ArgumentHelp) -> str:
     path, kind, expected, value, message = problem
-    where = str(path[0])[:80] if len(path) == 1 else render_path(path)
+    where = str(path[0]) if len(path) == 1 else render_path(path)
     if kind == "missing":
-        return f"{where}: required, but missing"
+        return render_missing(where)
     if kind == "type":
-        got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
-        text = f"{where}: expected {expected}, got {got}"
-    elif kind == "unknown":
-        text = f"{where}: unknown argument{_suggest_names(path, known)}"
-    elif kind == "choice":
+        return render_type(where, expected, value)
+    if kind == "unknown":
+        return render_unknown(where, path, known)
+    where = where[:LONGEST_PATH]
+    if kind == "choice":
         hint = near(value, list_choices(expected), 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
         text = f"{where}: {brief(value)} is not one of {expected[:_SHOWN_CHOICES]}{meant}"
     else:
         text = f"{where}: {message}" if value is None else f"{where}: {message}, got {brief(value)}"
     return text[:LONGEST_PROBLEM]
+
+
+def render_missing(where: str) -> str:
+    return f"{where[:LONGEST_PATH]}: required, but missing"
+
+
+def render_type(where: str, expected: str, value: Any) -> str:
+    got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
+    return f"{where[:LONGEST_PATH]}: expected {expected}, got {got}"[:LONGEST_PROBLEM]
+
+
+def render_unknown(where: str, path: Path, known: ArgumentHelp) -> str:
+    return f"{where[:LONGEST_PATH]}: unknown argument{_suggest_names(path, known)}"[:LONGEST_PROBLEM]
 
 
 def _suggest_names(path: Path, known: ArgumentHelp) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -29,8 +28,10 @@ from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
 
 MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
+HOPELESS: dict[str, Any] = {}  # returned by `repair_quickly`
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
+_STARTS_NUMBER = frozenset("+-0123456789")
 _SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _NOT_TEXT = ("integer", "number", "boolean")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
@@ -110,10 +111,10 @@ class Repairing:
         self.allowed = spec.allowed_repairs
         self.names = Names(tuple(schema.get("properties") or ()), tuple(schema.get("required") or ()))
         self.names_by_path = NamesByPath(schema)
-        self._is_quick = self.allowed == REPAIRS and not spec.argument_aliases
+        self._is_quick = self.allowed == REPAIRS
         self._renamed = {*spec.argument_aliases, *(WRAPPERS | CALLS if "wrapping" in self.allowed else ())}
         self._plain_types = _find_plain_types(schema.get("properties") or {})
-        self._spellings = _find_spellings(self.names.known)
+        self._spellings = _find_spellings(self.names.known, spec.argument_aliases)
 
     def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
         """Says whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
@@ -126,7 +127,7 @@ class Repairing:
     def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
         """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
 
-        None: it is another case, and `repair` decides.
+        None: it is another case, and `repair` decides. `HOPELESS`: no repair can make some value right.
         """
         if not self._is_quick or len(sent) > MOST_UNKNOWN:
             return None
@@ -150,7 +151,7 @@ class Repairing:
                 else:
                     new = _convert_text(value, expected)
                     if new is None:
-                        return None
+                        return HOPELESS if key in sent else None
                     notes.append(f"{key}: {brief(value)} → {brief(new)}")
                 value = new
             repaired[key] = value
@@ -237,11 +238,12 @@ def _find_plain_types(properties: Mapping[str, Any]) -> dict[str, str]:
     return {name: one if isinstance(one, str) else "" for name, one in types.items()}
 
 
-def _find_spellings(names: Sequence[str]) -> dict[str, str]:
+def _find_spellings(names: Sequence[str], aliases: Mapping[str, str]) -> dict[str, str]:
     """Returns the parameters by their folded name; a spelling of two of them is none."""
-    folded = [fold_name(name) for name in names]
-    counts = Counter(folded)
-    return {one: name for one, name in zip(folded, names, strict=True) if counts[one] == 1}
+    meant: dict[str, set[str]] = {}
+    for spelt, name in [*((name, name) for name in names), *aliases.items()]:
+        meant.setdefault(fold_name(spelt), set()).add(name)
+    return {folded: name for name in names if len(meant[folded := fold_name(name)]) == 1}
 
 
 def _converted(problems: list[Problem]) -> list[Any]:
@@ -342,7 +344,8 @@ def _convert_text(text: str, expected: str) -> Any:
         return int(text)
     stripped = text.strip()
     if expected == "integer":
-        return int(stripped.partition(".")[0]) if _WHOLE.fullmatch(stripped) else None
+        is_whole = stripped[:1] in _STARTS_NUMBER and _WHOLE.fullmatch(stripped)  # most texts need no pattern
+        return int(stripped.partition(".")[0]) if is_whole else None
     if expected == "number":
         return float(stripped) if _DECIMAL.fullmatch(stripped) else None
     if expected == "boolean":

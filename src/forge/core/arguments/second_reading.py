@@ -19,11 +19,14 @@ from forge.core.arguments.checks import (
     make_argument_error,
     make_help,
     mark_repaired,
-    render_problem,
+    render_missing,
+    render_type,
+    render_unknown,
 )
 from forge.core.arguments.example import example
-from forge.core.arguments.repair import Repairing, convert, resolve_aliases
+from forge.core.arguments.repair import HOPELESS, Repairing, resolve_aliases
 from forge.core.arguments.sent_text import read_sent, respell
+from forge.core.arguments.simple_types import ExactType
 from forge.core.spec import ToolSpec
 
 _problem = Problem._make  # half the price of calling the class
@@ -40,16 +43,21 @@ _KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was ex
     **dict.fromkeys(("literal_error", "enum"), ("choice", "")),
 }
 _OTHER = ("", "")
-_SIMPLE = ("type", "missing", "unknown")
 
 
 class SecondReading:
     """Reads the calls of one typed tool that failed. `validate` is pydantic's `validate_json`."""
 
-    __slots__ = ("_defaults", "_known", "_repairing", "_spec", "_validate")
+    __slots__ = ("_defaults", "_exact_types", "_known", "_repairing", "_spec", "_validate")
 
-    def __init__(self, spec: ToolSpec, validate: Callable[..., dict[str, Any]], defaults: Mapping[str, Any]) -> None:
-        self._spec, self._validate, self._defaults = spec, validate, defaults
+    def __init__(
+        self,
+        spec: ToolSpec,
+        validate: Callable[..., dict[str, Any]],
+        defaults: Mapping[str, Any],
+        exact_types: Mapping[str, ExactType | None],
+    ) -> None:
+        self._spec, self._validate, self._defaults, self._exact_types = spec, validate, defaults, exact_types
         self._repairing = Repairing(spec, spec.parameters, self._check)
         self._known: ArgumentHelp | None = None
 
@@ -66,7 +74,11 @@ class SecondReading:
             except (ValueError, TypeError, RecursionError):
                 return self._read_all(text)
             quickly = self._repairing.repair_quickly(data)
-            return quickly if quickly is not None else self._repair_or_explain(data, failed)
+            if quickly is HOPELESS:
+                self._explain_quickly(data)
+            elif quickly is not None:
+                return quickly
+            return self._repair_or_explain(data, failed)
         respelt = respell(text, self._spec)
         if respelt is not None:
             try:
@@ -82,14 +94,32 @@ class SecondReading:
         if aliases and not aliases.keys().isdisjoint(data):
             data = resolve_aliases(data, aliases)
             return self._finish(data, self._check(data), [])
-        errors = failed.errors(include_url=False)
-        known = self._help()
-        if (shown := _render_hopeless(errors, known)) and not self._repairing.is_renamed(data):
-            raise make_argument_error(shown, known)
-        found = _list_problems(errors, data)
+        found = _list_problems(failed.errors(include_url=False), data)
         if not self._repairing.has_chance(found, data):
-            raise explain(found, known)
+            raise explain(found, self._help())
         return self._finish(data, found, [])
+
+    def _explain_quickly(self, data: dict[str, Any]) -> None:
+        """Raises the explanation of arguments that cannot be repaired, unless pydantic alone knows all that is wrong.
+
+        It is the commonest case; to ask pydantic and to translate its errors would cost a fifth of the whole call.
+        """
+        known = self._help()
+        required = self._repairing.names.required
+        shown = []
+        for name, exact in self._exact_types.items():
+            if name in data:
+                if exact is None:
+                    return
+                if type(data[name]) is not exact[1]:
+                    shown.append(render_type(name, exact[0], data[name]))
+            elif name in required:
+                shown.append(render_missing(name))
+        for key in data:
+            if key not in self._exact_types:
+                shown.append(render_unknown(key, (key,), known))
+        if len(shown) <= MOST_PROBLEMS:
+            raise make_argument_error(shown, known)
 
     def _read_all(self, text: str) -> dict[str, Any]:
         """Reads a text of which nothing is known."""
@@ -134,24 +164,6 @@ def _list_problems(errors: list[Any], data: dict[str, Any]) -> list[Problem]:
             message = one["msg"].removeprefix("Value error, ").replace("Input should", "should", 1)[:120]
         problems.append(_problem((path, kind, expected, one["input"], message)))
     return FlatProblems(problems) if flat else problems  # without nesting, pydantic names a parameter once
-
-
-def _render_hopeless(errors: list[Any], known: ArgumentHelp) -> list[str] | None:
-    """Renders the errors where one is a value that no repair can convert. None: it is another case.
-
-    It saves what the general way costs, `_list_problems` and `explain`, in the commonest case.
-    """
-    shown = []
-    hopeless = False
-    for one in errors:
-        path, (kind, expected) = one["loc"], _KINDS.get(one["type"], _OTHER)
-        if len(path) != 1 or kind not in _SIMPLE:
-            return None
-        value = one["input"]
-        if kind == "type" and not hopeless:
-            hopeless = value is not None and convert(kind, value, expected) is None
-        shown.append(render_problem((path, kind, expected, value, ""), known))
-    return shown if hopeless and len(shown) <= MOST_PROBLEMS else None
 
 
 def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool) -> Path:

@@ -13,6 +13,9 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from forge.core.arguments.parameters import Limits
 
+ExactType = tuple[str, type]
+"""The name that JSON has for a type, and the type."""
+
 _UNIONS = (Union, types.UnionType)
 _NULL = {"type": "null"}
 _SHOWN: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, and its core schema for pydantic
@@ -38,6 +41,9 @@ _LIMITS = {
     "str": {"min_length": "minLength", "max_length": "maxLength"},
     "list": {"min_length": "minItems", "max_length": "maxItems"},
 }
+
+
+_EXACT = {"str": ("string", str), "int": ("integer", int), "bool": ("boolean", bool)}
 
 
 class _Simple(NamedTuple):
@@ -68,6 +74,13 @@ class SimpleArguments:
         from pydantic_core import SchemaValidator  # heavy: paid at the first call
 
         return SchemaValidator(self.core_schema)
+
+    @cached_property
+    def exact_types(self) -> dict[str, ExactType | None]:
+        """The type of each parameter of which nothing but the type is checked. None: more is checked."""
+        return {
+            key: _EXACT.get(one.checked["type"]) if len(one.checked) == 1 else None for key, one in self._fields.items()
+        }
 
     def json_schema(self) -> dict[str, Any]:
         """Returns a new dictionary each time: its parameters are given texts and defaults."""

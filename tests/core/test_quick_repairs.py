@@ -1,0 +1,76 @@
+"""The quick ways for common mistakes repair and say the same as the general way."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+from pydantic import BeforeValidator
+
+from forge.core.arguments.repair import Repairing
+from forge.core.arguments.second_reading import SecondReading
+from forge.core.errors import ToolError
+from forge.core.tool import Tool, tool
+
+
+def plain(count: int, name: str, deep: bool = False, size: int = 1) -> str:
+    """Take."""
+    return "taken"
+
+
+def mixed(count: int, name: str, most: int | None = None, ratio: float = 0.5, tags: list[str] = []) -> str:  # noqa: B006
+    """Take."""
+    return "taken"
+
+
+def checked(count: Annotated[int, BeforeValidator(lambda value: 7 if value == "seven" else value)], name: str) -> str:
+    """Take."""
+    return "taken"
+
+
+def none() -> str:
+    """Take."""
+    return "taken"
+
+
+ALIASES = {"number": "count", "title": "name", "Size": "deep"}  # the last is another spelling of another parameter
+TOOLS: dict[str, Tool] = {one.__name__: tool(one) for one in (plain, mixed, checked, none)}
+TOOLS["aliased"] = tool(argument_aliases=ALIASES)(plain)
+TOOLS["values"] = tool(repairs={"values"})(plain)
+NAMES = "count Count COUNT name Name deep Deep size Size SIZE number Number title most ratio tags other input".split()
+VALUES = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False)
+VALUES |= some.sampled_from(
+    ["5", " 5 ", "+3", "3.0", "1.5", "two", "two 2", "true", "seven", "", "٣", "1e999", ["a"], {}]
+)
+CALLS = some.dictionaries(some.sampled_from(NAMES), VALUES, max_size=5)
+
+
+def read(one: Tool, sent: dict[str, Any]) -> Any:
+    try:
+        values = one.parse(json.dumps(sent))
+    except ToolError as error:
+        return error.message, error.kind, error.suggestion
+    return dict(values), sorted(getattr(values, "repaired", []))
+
+
+@pytest.mark.parametrize("name", TOOLS)
+@settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(sent=CALLS)
+def test_the_quick_ways_repair_and_explain_as_the_general_way_does(name, sent):
+    quickly = read(TOOLS[name], sent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Repairing, "repair_quickly", lambda self, sent: None)
+        patch.setattr(SecondReading, "_explain_quickly", lambda self, data: pytest.fail("it is not asked"))
+        assert read(TOOLS[name], sent) == quickly
+
+
+@pytest.mark.parametrize("sent", [{"count": "two"}, {"count": "two", "other": 1}, {"count": "two", "name": 5}])
+def test_a_plain_mistake_is_explained_without_asking_pydantic(monkeypatch, sent):
+    monkeypatch.setattr(SecondReading, "_repair_or_explain", lambda *_: pytest.fail("the general way was taken"))
+    with pytest.raises(ToolError, match='count: expected integer, got string "two"'):
+        TOOLS["plain"].parse(json.dumps(sent))
+    with pytest.raises(ToolError, match='count: expected integer, got string "two"'):
+        TOOLS["aliased"].parse(json.dumps(sent))
