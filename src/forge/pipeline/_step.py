@@ -12,8 +12,7 @@ from forge.core.result import ToolResult
 
 def add_attributes(step: Step, **attributes: Any) -> Step:
     """Sets `applies`, `screens`, `egress`, `clear_turn`, `clear_state` or `end_session` on a step."""
-    for name, value in attributes.items():
-        setattr(step, name, value)
+    step.__dict__.update(attributes)
     return step
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from forge.core.executor import ToolExecutor
@@ -20,43 +21,55 @@ SAID = "said"  # in `Message.extra` of a message in the person's place: the part
 NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
 MOST_FIELDS = 200  # addresses that a tool itself set apart
 DEEPEST = 6
-_NO_FIELDS: frozenset[str] = frozenset()
 
 
-class LabelHistory:
-    """Notes each new message of a history once: a run that is resumed notes the stored ones, in the same way."""
+class LabelHistory(Provenance):
+    """Notes each new message of a history once: a run that is resumed notes the stored ones, in the same way.
 
-    def __init__(self, parent: Provenance | None) -> None:
-        self.provenance = Provenance(parent)
+    Messages are noted when something is looked up. In many runs nothing is, and the turns cost less.
+    """
+
+    def __init__(self, parent: Provenance | None = None) -> None:
+        super().__init__(parent)
+        self._messages: Sequence[Message] = ()
+        self._arrived = 0  # the number of messages so far
         self._noted = 0
         self._calls: dict[str, ToolCall] = {}
+        self._lock = Lock()  # tools in threads look up, too
 
     def follow(self, messages: Sequence[Message]) -> None:
-        """Notes the messages that are new. Text that the model no longer sees stays noted."""
-        for message in messages[self._noted :]:
-            self._note(message)
-        self._noted = len(messages)
-        self.provenance.end_turn()
+        """Takes the messages that are new. Text that the model no longer sees stays noted."""
+        self._messages, self._arrived = messages, len(messages)
+        self.end_turn()
 
-    def _note(self, message: Message) -> None:
+    def catch_up(self) -> None:
+        if self._noted == self._arrived:
+            return
+        with self._lock:
+            arrived = self._arrived
+            for message in self._messages[self._noted : arrived]:
+                self._note_message(message)
+            self._noted = arrived
+
+    def _note_message(self, message: Message) -> None:
         labels = read_labels(message.extra.get(LABELS)) if message.extra else ()
         if message.attachments and labels:
-            self.provenance.note_unread(labels)
+            self.note_unread(labels)
         if message.role == "assistant":
             for call in message.tool_calls:
                 self._calls[call.id] = call
             return
         if message.role == "tool":
             answered = self._calls.pop(message.call_id, None)
-            fields = frozenset(message.extra.get(FIELDS, ())) if message.extra else _NO_FIELDS
-            self.provenance.note(message.text, labels, answered.arguments if answered else "", fields)
+            fields = frozenset(message.extra.get(FIELDS, ()))
+            self.note(message.text, labels, answered.arguments if answered else "", fields)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
-            self.provenance.note(message.text, labels)
-            self.provenance.hear(str(message.extra.get(SAID, "")))
+            self.note(message.text, labels)
+            self.hear(str(message.extra.get(SAID, "")))
         elif message.extra.get(FROM_FORGE):
             return
-        elif message.role == "system" or self.provenance.parent is None:
-            self.provenance.hear(message.text)  # the task of a sub-agent is in the words of a model
+        elif message.role == "system" or self.parent is None:
+            self.hear(message.text)  # the task of a sub-agent is in the words of a model
 
 
 @contextmanager
@@ -67,14 +80,14 @@ def follow_labels(executor: ToolExecutor, messages: Sequence[Message]) -> Iterat
         return
     parent = current_provenance.get()
     history = LabelHistory(parent)
-    before = current_provenance.set(history.provenance)
+    before = current_provenance.set(history)
     try:
         yield history
     finally:
         current_provenance.reset(before)
         if parent is not None:
             history.follow(messages)
-            parent.note_agent(history.provenance.own_labels)
+            parent.note_agent(history.own_labels)
 
 
 def export_context(provenance: Provenance | None) -> tuple[Message, ...]:

@@ -38,20 +38,53 @@ class Provenance:
 
     def __init__(self, parent: Provenance | None = None) -> None:
         self.parent = parent
-        self.words: list[ReadText] = []  # the person's and the instructions'
-        self.read: list[ReadText] = []  # results with labels
-        self.trusted: list[ReadText] = []  # results without
-        self._results: list[ReadText] = []  # both, in order
-        self.unread: list[Label] = []  # of images and files that only the model sees
+        self._words: list[ReadText] = []
+        self._read: list[ReadText] = []
+        self._trusted: list[ReadText] = []
+        self._results: list[ReadText] = []
+        self._unread: list[Label] = []
         self.inner: set[Label] = set()  # of sub-agents
         self.has_inner = False  # whether running tools have made calls with labels, or run agents that read such text
         self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
         self._by_agents: list[tuple[Label, ...]] = []  # of agents that a running tool has run
 
+    def catch_up(self) -> None:
+        """Notes what has arrived meanwhile. It is called before anything is looked up, and does nothing here."""
+
+    @property
+    def words(self) -> list[ReadText]:
+        """The person's words, and the instructions."""
+        self.catch_up()
+        return self._words
+
+    @property
+    def read(self) -> list[ReadText]:
+        """Results with labels."""
+        self.catch_up()
+        return self._read
+
+    @property
+    def trusted(self) -> list[ReadText]:
+        """Results without labels."""
+        self.catch_up()
+        return self._trusted
+
+    @property
+    def results(self) -> list[ReadText]:
+        """Results with labels and without, in order."""
+        self.catch_up()
+        return self._results
+
+    @property
+    def unread(self) -> list[Label]:
+        """Labels of images and files that only the model sees."""
+        self.catch_up()
+        return self._unread
+
     def hear(self, text: str) -> None:
         """Notes the words of the person, or of the instructions."""
         if text:
-            self.words.append(ReadText(text))
+            self._words.append(ReadText(text))
 
     def note(
         self,
@@ -63,15 +96,15 @@ class Provenance:
         """Notes a result that the model reads."""
         noted = ReadText(text, labels, arguments, fields)
         self._results.append(noted)
-        (self.read if labels else self.trusted).append(noted)
+        (self._read if labels else self._trusted).append(noted)
 
     def note_unread(self, labels: tuple[Label, ...]) -> None:
         """Notes images or files that the model sees and nobody can search."""
-        self.unread += [label for label in labels if label.kind == UNTRUSTED and label not in self.unread]
+        self._unread += [label for label in labels if label.kind == UNTRUSTED and label not in self._unread]
 
     def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
         """Notes a labelled result of a call that a tool makes while it runs."""
-        self.read.append(ReadText(text, labels))
+        self._read.append(ReadText(text, labels))
         self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
         self.has_inner = True
 
@@ -251,7 +284,7 @@ class Provenance:
         """Says whether a trusted result names it, before any call did: a note of the model vouches for nothing."""
         if self.parent is not None and self.parent._is_known(value):
             return True
-        for text in self._results:
+        for text in self.results:
             if text.echoes(value):
                 return False
             if not text.labels and text.says(value):

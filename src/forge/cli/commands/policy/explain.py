@@ -89,7 +89,7 @@ def _read_origins(configuration: Configuration, scope: Scope, session: str) -> P
 
     if not configuration.labels.enabled:
         return None
-    history = LabelHistory(None)
+    history = LabelHistory()
     with SessionStore.of(scope.workspace) as store:
         history.follow(store.show(session).messages)
-    return history.provenance
+    return history
