@@ -104,19 +104,19 @@ class SecondReading:
 
         It is the commonest case; to ask pydantic and to translate its errors would cost a fifth of the whole call.
         """
-        known = self._help()
-        required = self._repairing.names.required
+        known, required, exact_types = self._help(), self._repairing.names.required, self._exact_types
         shown = []
-        for name, exact in self._exact_types.items():
+        for name, exact in exact_types.items():
             if name in data:
                 if exact is None:
                     return
-                if type(data[name]) is not exact[1]:
-                    shown.append(render_type(name, exact[0], data[name]))
+                value = data[name]
+                if type(value) is not exact[1]:
+                    shown.append(render_type(name, exact[0], value))
             elif name in required:
                 shown.append(render_missing(name))
         for key in data:
-            if key not in self._exact_types:
+            if key not in exact_types:
                 shown.append(render_unknown(key, (key,), known))
         if len(shown) <= MOST_PROBLEMS:
             raise make_argument_error(shown, known)
