@@ -135,8 +135,9 @@ class GlobRun:
         self._plain = plain  # the glob is the pattern with its brackets as parts of names
         self._prefix = "" if location.shown == "." else f"{location.shown.rstrip('/')}/"
         from heapq import nsmallest
+        from itertools import chain
 
-        self._found = nsmallest(most, self._files(self._prefix))
+        self._found = nsmallest(most, chain.from_iterable(self._files(self._prefix)))
 
     def __contains__(self, name: object) -> bool:
         return name in self.glob or name in self.names
@@ -157,12 +158,13 @@ class GlobRun:
             },
         )
 
-    def _files(self, prefix: str) -> Iterator[tuple[int, str]]:
-        """Yields sort keys, newest first, and paths."""
+    def _files(self, prefix: str) -> Iterator[list[tuple[int, str]]]:
+        """Yields the files of each directory: sort keys, newest first, and paths."""
         denied = self.denied
-        total = 0
-        try:
-            for relative, entry, _ in self.walk:
+        for above, _, entries in self.walk.by_directory():
+            found: list[tuple[int, str]] = []
+            for entry in entries:
+                relative = above + entry.name
                 try:
                     if entry.is_file(follow_symlinks=False):
                         modified = entry.stat(follow_symlinks=False).st_mtime_ns
@@ -175,10 +177,9 @@ class GlobRun:
                 if denied is not None and denied(prefix + relative):
                     self.left_out += 1
                 else:
-                    total += 1
-                    yield -modified, relative
-        finally:
-            self.total = total
+                    found.append((-modified, relative))
+            self.total += len(found)
+            yield found
 
     def _modified_time(self, shown: str) -> int:
         """Returns the time of the file that a link leads to."""

@@ -79,27 +79,39 @@ class FileWalk:
         self.stopped = False
 
     def __iter__(self) -> Iterator[WalkEntry]:
+        new = tuple.__new__  # faster than WalkEntry(…), with the same result
+        for prefix, directory, entries in self.by_directory():
+            for entry in entries:
+                yield new(WalkEntry, (prefix + entry.name, entry, directory))
+
+    def by_directory(self) -> Iterator[tuple[str, int, list[os.DirEntry[str]]]]:
+        """Yields the entries of a directory together, which costs less: its path with a slash, its descriptor, entries.
+
+        A large directory is yielded in several parts.
+        """
         fits_name = None if self.only is None else self.only.fits_name
         is_plain = self.only is None or self.only.decided_by_name  # the name alone decides
-        new = tuple.__new__  # faster than WalkEntry(…), with the same result
         rules = None if self.include_ignored else read_rules_above(self.location)
         frames = [self._open_frame(open_directory(self.location), "", rules)]
         try:
             while frames and not self.stopped:
                 frame = frames[-1]
-                prefix, directory = frame.prefix, frame.directory
                 is_free = is_plain and frame.rules is None
                 try:
-                    for entry in frame.entries:
-                        if entry.is_dir(follow_symlinks=False):
-                            if self._enters(frame, entry.name):
-                                frame.later.append(entry.name)
-                            continue
-                        name = entry.name
-                        if fits_name is not None and not fits_name(name):
-                            continue
-                        if (is_free and name[0] != ".") or self._shows(frame, name):
-                            yield new(WalkEntry, (prefix + name, entry, directory))
+                    for batch in frame.batches:
+                        shown = []
+                        for entry in batch:
+                            if entry.is_dir(follow_symlinks=False):
+                                if self._enters(frame, entry.name):
+                                    frame.later.append(entry.name)
+                                continue
+                            name = entry.name
+                            if fits_name is not None and not fits_name(name):
+                                continue
+                            if (is_free and name[0] != ".") or self._shows(frame, name):
+                                shown.append(entry)
+                        if shown:
+                            yield frame.prefix, frame.directory, shown
                 except OSError:  # the directory went away, or its disk has an error
                     self.unreadable += 1
                 self.stopped = self.stopped or self.stop()
@@ -142,7 +154,8 @@ class FileWalk:
         try:
             entries = list(islice(scan, BATCH))
             is_whole = len(entries) < BATCH
-            frame.entries = iter(entries) if is_whole else chain(entries, self._remaining_entries(scan))
+            batches = iter((entries,))
+            frame.batches = batches if is_whole else chain(batches, self._remaining_batches(scan))
             if not self.include_ignored and entries:
                 names = [entry.name for entry in entries] if is_whole else FILES
                 if min(names) < "/" and not _IGNORE_FILES.isdisjoint(names):  # a dot comes before the slash
@@ -152,13 +165,13 @@ class FileWalk:
             raise
         return frame
 
-    def _remaining_entries(self, scan: Iterator[os.DirEntry[str]]) -> Iterator[os.DirEntry[str]]:
-        """Yields the rest of a large directory in batches, so that the walk can be stopped in between."""
+    def _remaining_batches(self, scan: Iterator[os.DirEntry[str]]) -> Iterator[list[os.DirEntry[str]]]:
+        """Yields the rest of a large directory; the walk can be stopped in between."""
         while batch := list(islice(scan, BATCH)):
             self.stopped = self.stop()
             if self.stopped:
                 return
-            yield from batch
+            yield batch
 
     def _enters(self, frame: _Frame, name: str) -> bool:
         if name in NEVER or (not self.hidden and name[0] == "." and not self._is_unignored(frame, name, True)):
@@ -203,13 +216,13 @@ class DirectoryScan(Protocol):
 class _Frame:
     """A directory that is being walked."""
 
-    __slots__ = ("_scan", "directory", "entries", "later", "prefix", "rules")
+    __slots__ = ("_scan", "batches", "directory", "later", "prefix", "rules")
 
     def __init__(self, directory: int, prefix: str, rules: EffectiveRules | None, scan: DirectoryScan) -> None:
         self.directory = directory
         self.prefix = prefix
         self.rules = rules
-        self.entries: Iterator[os.DirEntry[str]] = iter(())
+        self.batches: Iterator[list[os.DirEntry[str]]] = iter(())
         self.later: list[str] = []  # directories to enter after the files
         self._scan = scan
 
