@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -85,6 +86,45 @@ def test_a_page_is_the_lines_asked_for(first, lines, expected, block):
 def test_past_the_end_there_is_nothing_but_the_number_of_lines(content, first, total, block):
     page = page_of(content, first)
     assert (page.lines, page.total, page.exact, page.ended) == ([], total, True, True)
+
+
+LINES = st.sampled_from([b"", b"a", b"some words", "é日😀".encode(), b"x" * 30, b"y" * 200, b"\xff", b"tab\there"])
+ENDS = st.sampled_from([b"\n"] * 6 + [b"\r\n"] * 3 + [b"\r", b""])
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.tuples(LINES, ENDS), max_size=30).map(lambda parts: b"".join(text + end for text, end in parts)),
+    st.integers(1, 12),
+    st.integers(0, 12),
+    st.sampled_from([0, 1, 9, 30, 100, 101, 102, 103, 500, 10_000]),
+    st.sampled_from([1, 3, 10, 31, 2_000]),
+    st.sampled_from([1, 7, 256 * 1024]),
+    st.sampled_from([1, 50, 1_000_000]),
+)
+def test_lines_taken_together_are_those_taken_one_by_one(content, first, lines, size, characters, block, exact):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "BLOCK", block)
+        assert_same_one_by_one(content, first, lines, size, characters, exact=exact)
+
+
+@pytest.mark.parametrize("first", [999_990, 999_999, 1_000_000])
+@pytest.mark.parametrize("size", [0, 50, 100])
+def test_the_width_of_large_numbers_counts(first, size):
+    assert_same_one_by_one(b"\n" * (first - 1) + b"some words\r\n" * 20, first, 0, size, 2_000)
+
+
+def assert_same_one_by_one(content: bytes, *bounds: int, **options: Any) -> None:
+    def read() -> Any:
+        try:
+            return page_of(content, *bounds, **options)
+        except ToolError as error:
+            return error.message
+
+    together = read()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_take_short_lines", lambda block, first, bounds: ([], 0, block))
+        assert read() == together
 
 
 @settings(max_examples=300)

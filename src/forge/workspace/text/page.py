@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import codecs
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice, takewhile
 from typing import AnyStr, BinaryIO, Generic, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
@@ -135,6 +136,7 @@ class _PageReader(Generic[AnyStr]):
         self.form: _LineFormat[AnyStr] = form
         self.exact = exact
         self.blocks: Iterator[AnyStr] = self._split_between_lines(blocks)
+        self.rest: AnyStr | None = None  # of the block that the page begins in, before its lines are taken one by one
         self.pieces: Iterator[AnyStr] = iter(())  # of the block whose lines are being taken
         self.is_cut = False  # True: reading stopped inside a line
         self.is_sparse = True
@@ -143,9 +145,8 @@ class _PageReader(Generic[AnyStr]):
         passed, block = self._skip(first - 1)
         if block is None:
             return Page(first, [], passed, exact=True, ended=True)
-        lines: list[PageLine] = []
-        used = 0
-        taken = self._lines(block, bounds.characters)
+        lines, used, self.rest = _take_short_lines(block, first, bounds)
+        taken = self._lines(bounds.characters, is_first=not lines)
         while not bounds.lines or len(lines) < bounds.lines:
             try:
                 line = next(taken, None)
@@ -184,9 +185,11 @@ class _PageReader(Generic[AnyStr]):
             inside = self._is_inside(block, inside)
         return passed + inside, None
 
-    def _lines(self, block: AnyStr | None, characters: int) -> Iterator[PageLine]:
-        furthest, is_first = self.source.read + self.exact, True
+    def _lines(self, characters: int, *, is_first: bool) -> Iterator[PageLine]:
+        furthest = self.source.read + self.exact
         line = _OpenLine(self.form, characters)
+        block: AnyStr | None = self.rest
+        self.rest = None
         while block is not None:
             self.pieces = iter(self.form.split(block))
             for piece in self.pieces:
@@ -205,6 +208,8 @@ class _PageReader(Generic[AnyStr]):
     def _count(self, total: int) -> tuple[int, bool]:
         """Counts the lines of the file, `total` of which are known; False: only of its first part."""
         inside = False
+        if self.rest is not None:
+            total, inside = total + self._ends(self.rest), self._is_inside(self.rest, False)
         for piece in self.pieces:
             inside = not piece.endswith((self.form.newline, self.form.back))
             total += not inside
@@ -232,6 +237,37 @@ class _PageReader(Generic[AnyStr]):
     def _is_inside(self, block: AnyStr, before: bool) -> bool:
         """Returns True if text follows the last line ending."""
         return not block.endswith((self.form.newline, self.form.back)) if block else before
+
+
+def _take_short_lines(block: AnyStr, first: int, bounds: Bounds) -> tuple[list[PageLine], int, AnyStr]:
+    """Takes the lines from the start of a block that are whole, short and within the bounds, all at once.
+
+    Returns the lines, their size, and the rest of the block. Most pages have no other lines.
+    """
+    nothing: tuple[list[PageLine], int, AnyStr] = ([], 0, block)
+    if not isinstance(block, bytes) or block.count(b"\r") != block.count(b"\r\n"):
+        return nothing
+    pieces = block.split(b"\n", bounds.lines or -1)
+    pieces.pop()  # what follows the last newline
+    number = max(6, len(str(first))) + 2  # bytes for the number of a line, a tab and the newline
+    if max(6, len(str(first + len(pieces)))) + 2 > number:
+        return nothing
+    sizes = [len(piece) + number for piece in pieces]
+    if sizes and max(sizes) - number > bounds.characters:
+        pieces = list(takewhile(lambda piece: len(piece) <= bounds.characters, pieces))
+        del sizes[len(pieces) :]
+    totals = list(accumulate(sizes))
+    fitting = bisect_right(totals, bounds.size) if bounds.size else len(totals)
+    if not fitting:
+        return nothing
+    end = totals[fitting - 1] - fitting * (number - 1)
+    try:
+        texts = block[:end].decode().split("\n")
+    except UnicodeDecodeError:  # in which line, the careful way finds out
+        return nothing
+    texts.pop()
+    lines = [PageLine(text[:-1], "\r\n") if text[-1:] == "\r" else PageLine(text, "\n") for text in texts]
+    return lines, totals[fitting - 1] - block.count(b"\r", 0, end), block[end:]
 
 
 class _OpenLine(Generic[AnyStr]):
