@@ -1,7 +1,8 @@
-"""A page far inside a file of 1 GB: as fast as `sed -n` of the same lines, in little memory."""
+"""Reading files: short ones through the whole gate, and a page far inside one of 1 GB, in little memory."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import subprocess
 import sys
@@ -12,15 +13,17 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.timing import Measure, side_by_side_async
-from forge import Scope, ToolCall
+from forge import Scope, ToolCall, rules
 from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
+from forge.pipeline import standard_executor
 from forge.tools.file_read import FileRead
 
 SIZE = 1_000_000_000  # bytes
 LINE = 1_000_000
 PAGE = 400  # lines
 NAME = "large.log"
+FILES = 100
 
 _MEMORY = """
 import asyncio, sys
@@ -32,6 +35,47 @@ print(peak())
 
 
 async def measures() -> list[Measure]:
+    return [await _read_short(20, 6.0), await _read_short(500, 4.0), *await _read_far()]
+
+
+async def _read_short(lines: int, must: float) -> Measure:
+    """Reads files as an agent does: each call asks the policy, notes what was read, and is limited and labelled."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for number in range(FILES):
+            text = "".join(f"line {line} of the file with the number {number}\n" for line in range(lines))
+            (folder / f"{number}.txt").write_text(text)
+        executor, scope = standard_executor([FileRead()], policy=rules("allow read")), Scope(workspace=folder)
+        here, there = count(), count()
+
+        def number_lines(path: Path) -> str:
+            return "\n".join(f"{at:6d}\t{line}" for at, line in enumerate(path.read_text().splitlines(), 1))
+
+        async def bare() -> str:
+            return await asyncio.to_thread(number_lines, folder / f"{next(there) % FILES}.txt")
+
+        async def ours() -> str:
+            number = next(here)
+            call = ToolCall("file_read", {"path": f"{number % FILES}.txt"})
+            return (await executor.execute(call, scope.in_turn(f"turn {number}"))).for_llm
+
+        assert await ours() == await bare()
+        floor, found = await side_by_side_async(_each(bare), _each(ours))
+    return Measure(f"read a file of {lines} lines", "read and numbered in a thread", floor, found, "µs", must)
+
+
+def _each(function: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[float]]:
+    async def measured() -> float:
+        """Microseconds on the clock."""
+        started = time.perf_counter()
+        for _ in range(FILES):
+            await function()
+        return (time.perf_counter() - started) / FILES * 1e6
+
+    return measured
+
+
+async def _read_far() -> list[Measure]:
     with TemporaryDirectory() as name:
         folder = Path(name)
         if shutil.disk_usage(folder).free < 2 * SIZE:

@@ -10,8 +10,10 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from forge import Scope, ToolCall, ToolResult, tool
+from forge import Scope, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.execution import threads
 from forge.core.result import Attachment, Failure
@@ -19,6 +21,8 @@ from forge.pipeline._bounds import bound_data, size_of
 from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fit_text, limit_output
 from forge.workspace.state import keep_newest
 from tests.pipeline.calling import call_once, executor_of
+
+module = import_module("forge.pipeline.limit_output")  # the package has a function of this name
 
 
 @tool
@@ -38,6 +42,36 @@ def test_a_result_exactly_at_the_limits_is_not_cut():
     assert len(lines) <= MAX_BYTES
     assert fit_text(lines, 2_000, MAX_BYTES, 2_000) is None
     assert fit_text(lines + "\n", 2_000, MAX_BYTES, 2_000) is None
+
+
+WORDS = ["", " ", "word ", "x" * 59, "x" * 60, "Qm9" * 25, "Qm9" * 26, "aB3/" * 260, "data:image/png;base64,", "=", "é"]
+ENDS = ["\n", "\r\n", "\n\n", ""]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    st.lists(st.tuples(st.sampled_from(WORDS), st.sampled_from(ENDS)), max_size=20),
+    st.integers(0, 14),
+    st.sampled_from(ENDS[:2]),
+)
+def test_a_text_that_is_not_searched_has_no_payload(parts, lines, end):
+    text = "".join(word + end for word, end in parts) + ("aB3/" * 16 + end) * lines
+    if module._PAYLOAD.search(text):
+        assert module._may_have_payload(text)
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.lists(st.tuples(st.sampled_from([*WORDS, "\ud800", "y" * 2_001]), st.sampled_from(ENDS)), max_size=60))
+def test_what_is_left_alone_on_the_spot_would_be_left_alone_in_a_thread(parts):
+    ctx = ToolContext(ToolCall("say"), say)
+    result = ToolResult(for_llm="".join(word + end for word, end in parts), title="t", data={"a": [1, "b"]})
+    if module._is_light(result) and module._is_within(result, 30, 4_000, 2_000):
+        assert module._limit_text(ctx, module._bound_fields(result), 30, 4_000, 2_000) == result
+
+
+def test_code_and_logs_are_not_searched():
+    assert not module._may_have_payload(Path(threads.__file__).read_text())
+    assert not module._may_have_payload("2026-01-01 GET /a/b/c 200\n" * 1_000)
 
 
 def test_one_line_more_is_cut_and_says_so(tmp_path):

@@ -39,9 +39,8 @@ def read_for_model(
             return _read_image(location, file, status, kind, max_image)
         if kind is not None or is_binary(head):
             raise _binary_error(location, kind, status.st_size)
-        file.seek(0)
-        content = file.read(EXACT + 1) if status.st_size <= EXACT else None
-        if content is None or len(content) > EXACT:
+        content = _read_whole(file, head, status.st_size)
+        if content is None:
             file.seek(0)
             page = read_page(file, first, bounds, stopped=stopped)
             note_read(location, status)
@@ -49,6 +48,18 @@ def read_for_model(
     page = read_page(io.BytesIO(content), first, bounds, stopped=stopped)
     note_read(location, status, content)
     return FileContent(len(content), page)
+
+
+def _read_whole(file: BinaryIO, head: bytes, size: int) -> bytes | None:
+    """Reads a file of which the head is read; None if it has more than `EXACT` bytes."""
+    if size > EXACT:
+        return None
+    content = head
+    if len(head) == HEAD:
+        content += file.read(max(0, size - HEAD) + 1)
+        if len(content) > size:  # it grew, or does not tell its size
+            content += file.read(EXACT + 1 - len(content))
+    return content if len(content) <= EXACT else None
 
 
 def _is_text(head: bytes) -> bool:
