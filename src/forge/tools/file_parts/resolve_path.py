@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
@@ -9,7 +11,6 @@ from forge.permissions.call_gate import gate_of
 from forge.permissions.policy import Decision
 from forge.permissions.targets import identity
 from forge.workspace.paths import Location, PathValidator, quote_path
-from forge.workspace.paths.open import is_link
 
 
 async def resolve_approved(
@@ -20,19 +21,24 @@ async def resolve_approved(
     Of a link that leads outside only the link itself can be written, that is deleted.
     """
     paths = PathValidator.of(ctx.scope)
-    itself = paths.resolve(path, blank=blank, follow=False)
-    try:
-        locations = [paths.resolve(path, blank=blank, follow=True)]
-    except ToolError:
-        if permission is not Permission.WRITE or not is_link(itself):
-            raise
-        locations = []
-    if itself not in locations:
-        locations.append(itself)
+    locations = _find_locations(paths, permission, path, blank)
     spelled = paths.normalize(path)
     if gate_of(ctx).judges and any(str(location.path) != spelled for location in locations):
         await _judge_again(ctx, permission, path, locations)
     return locations
+
+
+def _find_locations(paths: PathValidator, permission: Permission, path: str, blank: bool) -> list[Location]:
+    itself = paths.resolve(path, blank=blank, follow=False)
+    if not os.path.islink(itself.path):  # to open it refuses a link that is put there later
+        return [itself]
+    try:
+        target = paths.resolve(path, blank=blank, follow=True)
+    except ToolError:
+        if permission is not Permission.WRITE:
+            raise
+        return [itself]
+    return [itself] if target == itself else [target, itself]
 
 
 async def _judge_again(ctx: ToolContext, permission: Permission, path: str, locations: list[Location]) -> None:
