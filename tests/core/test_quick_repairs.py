@@ -36,14 +36,32 @@ def none() -> str:
     return "taken"
 
 
-ALIASES = {"number": "count", "title": "name", "Size": "deep"}  # the last is another spelling of another parameter
+ALIASES = {"number": "count", "title": "name", "action": "name", "Size": "deep"}  # Size also spells another parameter
 TOOLS: dict[str, Tool] = {one.__name__: tool(one) for one in (plain, mixed, checked, none)}
 TOOLS["aliased"] = tool(argument_aliases=ALIASES)(plain)
 TOOLS["values"] = tool(repairs={"values"})(plain)
-NAMES = "count Count COUNT name Name deep Deep size Size SIZE number Number title most ratio tags other input".split()
+NAMES = "count Count COUNT name Name deep Deep size Size SIZE number Number title action most ratio tags other".split()
+NAMES += ["input", "arguments"]
 VALUES = some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False, allow_infinity=False)
 VALUES |= some.sampled_from(
-    ["5", " 5 ", "+3", "3.0", "1.5", "two", "two 2", "true", "seven", "", "٣", "1e999", ["a"], {}]
+    [
+        "5",
+        " 5 ",
+        "+3",
+        "3.0",
+        "1.5",
+        "two",
+        "two 2",
+        "true",
+        "seven",
+        "",
+        "٣",
+        "1e999",
+        ["a"],
+        {},
+        {"count": 1, "name": "x"},
+        {"title": "x", "Count": 1},
+    ]
 )
 CALLS = some.dictionaries(some.sampled_from(NAMES), VALUES, max_size=5)
 

@@ -260,3 +260,31 @@ def listed_by_ripgrep(root: Path) -> list[str]:
     command += ["--no-require-git", "--no-ignore-parent", "--no-messages"]
     listed = subprocess.run(command, cwd=root, capture_output=True).stdout
     return sorted(os.fsdecode(name) for name in listed.split(b"\0") if name)
+
+
+def test_an_error_in_the_middle_of_a_directory_keeps_what_was_found_before(tmp_path, monkeypatch):
+    made(tmp_path, "a", "b", "c", "d")
+
+    class Entry:
+        def __init__(self, entry: os.DirEntry[str]) -> None:
+            self.name = entry.name
+
+        def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+            if self.name == "c":
+                raise OSError(5, "input/output error")
+            return False
+
+    class Scan:
+        def __init__(self, directory: int) -> None:
+            self.entries = iter([Entry(one) for one in sorted(scandir(directory), key=lambda one: one.name)])
+
+        def __iter__(self):
+            return self.entries
+
+        def close(self) -> None: ...
+
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", Scan)
+    walked = walk(place(tmp_path))
+    assert [entry.relative for entry in walked] == ["a", "b"]
+    assert walked.unreadable == 1

@@ -12,7 +12,8 @@ from forge.core.result import ToolResult
 
 def add_attributes(step: Step, **attributes: Any) -> Step:
     """Sets `applies`, `screens`, `egress`, `clear_turn`, `clear_state` or `end_session` on a step."""
-    step.__dict__.update(attributes)
+    for name, value in attributes.items():
+        setattr(step, name, value)
     return step
 
 

@@ -31,45 +31,49 @@ class LabelHistory(Provenance):
 
     def __init__(self, parent: Provenance | None = None) -> None:
         super().__init__(parent)
-        self._messages: Sequence[Message] = ()
-        self._arrived = 0  # the number of messages so far
-        self._noted = 0
+        self._followed = 0  # messages of the history
+        self._pending: list[Message] = []  # those that are not noted yet
         self._calls: dict[str, ToolCall] = {}
         self._lock = Lock()  # tools in threads look up, too
 
     def follow(self, messages: Sequence[Message]) -> None:
         """Takes the messages that are new. Text that the model no longer sees stays noted."""
-        self._messages, self._arrived = messages, len(messages)
+        self._pending += messages[self._followed :]
+        self._followed = len(messages)
         self.end_turn()
 
     def catch_up(self) -> None:
-        if self._noted == self._arrived:
+        pending = self._pending
+        if not pending:
             return
-        with self._lock:
-            arrived = self._arrived
-            for message in self._messages[self._noted : arrived]:
-                self._note_message(message)
-            self._noted = arrived
+        with self._lock:  # another thread waits until all are noted
+            noted = 0
+            try:
+                for message in pending[:]:
+                    self._note_message(message)
+                    noted += 1
+            finally:
+                del pending[:noted]
 
     def _note_message(self, message: Message) -> None:
         labels = read_labels(message.extra.get(LABELS)) if message.extra else ()
         if message.attachments and labels:
-            self.note_unread(labels)
+            self._add_unread(labels)
         if message.role == "assistant":
             for call in message.tool_calls:
                 self._calls[call.id] = call
             return
         if message.role == "tool":
             answered = self._calls.pop(message.call_id, None)
-            fields = frozenset(message.extra.get(FIELDS, ()))
-            self.note(message.text, labels, answered.arguments if answered else "", fields)
+            fields = frozenset(message.extra.get(FIELDS, ()) if message.extra else ())
+            self._add_result(message.text, labels, answered.arguments if answered else "", fields)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
-            self.note(message.text, labels)
-            self.hear(str(message.extra.get(SAID, "")))
+            self._add_result(message.text, labels, "", frozenset())
+            self._add_words(str(message.extra.get(SAID, "")))
         elif message.extra.get(FROM_FORGE):
             return
         elif message.role == "system" or self.parent is None:
-            self.hear(message.text)  # the task of a sub-agent is in the words of a model
+            self._add_words(message.text)  # the task of a sub-agent is in the words of a model
 
 
 @contextmanager

@@ -132,7 +132,7 @@ class Repairing:
         if not self._is_quick or len(sent) > MOST_UNKNOWN:
             return None
         if not self._renamed.isdisjoint(sent):
-            return self._unwrap_quickly(sent)
+            return None if self.spec.argument_aliases else self._unwrap_quickly(sent)
         types = self._plain_types
         repaired: dict[str, Any] = {}
         notes: list[str] = []

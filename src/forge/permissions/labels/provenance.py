@@ -49,7 +49,7 @@ class Provenance:
         self._by_agents: list[tuple[Label, ...]] = []  # of agents that a running tool has run
 
     def catch_up(self) -> None:
-        """Notes what has arrived meanwhile. It is called before anything is looked up, and does nothing here."""
+        """Notes what has arrived meanwhile, before anything else is noted or looked up. Here, nothing arrives."""
 
     @property
     def words(self) -> list[ReadText]:
@@ -83,6 +83,10 @@ class Provenance:
 
     def hear(self, text: str) -> None:
         """Notes the words of the person, or of the instructions."""
+        self.catch_up()
+        self._add_words(text)
+
+    def _add_words(self, text: str) -> None:
         if text:
             self._words.append(ReadText(text))
 
@@ -94,16 +98,27 @@ class Provenance:
         fields: frozenset[str] = frozenset(),
     ) -> None:
         """Notes a result that the model reads."""
+        self.catch_up()
+        self._add_result(text, labels, arguments, fields)
+
+    def _add_result(
+        self, text: str, labels: tuple[Label, ...], arguments: Mapping[str, Any] | str, fields: frozenset[str]
+    ) -> None:
         noted = ReadText(text, labels, arguments, fields)
         self._results.append(noted)
         (self._read if labels else self._trusted).append(noted)
 
     def note_unread(self, labels: tuple[Label, ...]) -> None:
         """Notes images or files that the model sees and nobody can search."""
+        self.catch_up()
+        self._add_unread(labels)
+
+    def _add_unread(self, labels: tuple[Label, ...]) -> None:
         self._unread += [label for label in labels if label.kind == UNTRUSTED and label not in self._unread]
 
     def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
         """Notes a labelled result of a call that a tool makes while it runs."""
+        self.catch_up()  # the first text with a value says where it comes from
         self._read.append(ReadText(text, labels))
         self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
         self.has_inner = True

@@ -97,10 +97,12 @@ class FileWalk:
             while frames and not self.stopped:
                 frame = frames[-1]
                 is_free = is_plain and frame.rules is None
-                try:
-                    for batch in frame.batches:
-                        shown = []
-                        for entry in batch:
+                batch: list[os.DirEntry[str]] | None = []
+                while batch is not None:
+                    shown = []
+                    try:
+                        batch = next(frame.batches, None)
+                        for entry in batch or ():
                             if entry.is_dir(follow_symlinks=False):
                                 if self._enters(frame, entry.name):
                                     frame.later.append(entry.name)
@@ -110,10 +112,11 @@ class FileWalk:
                                 continue
                             if (is_free and name[0] != ".") or self._shows(frame, name):
                                 shown.append(entry)
-                        if shown:
-                            yield frame.prefix, frame.directory, shown
-                except OSError:  # the directory went away, or its disk has an error
-                    self.unreadable += 1
+                    except OSError:  # the directory went away, or its disk has an error
+                        self.unreadable += 1
+                        batch = None
+                    if shown:
+                        yield frame.prefix, frame.directory, shown
                 self.stopped = self.stopped or self.stop()
                 self._advance(frames, frame.later.pop() if frame.later else "")
         finally:
