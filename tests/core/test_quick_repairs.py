@@ -6,7 +6,7 @@ import json
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from pydantic import BeforeValidator
 
@@ -77,6 +77,7 @@ def read(one: Tool, sent: dict[str, Any]) -> Any:
 @pytest.mark.parametrize("name", TOOLS)
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sent=CALLS)
+@example(sent={"action": "plain", "arguments": {"count": 1, "name": "x"}})
 def test_the_quick_ways_repair_and_explain_as_the_general_way_does(name, sent):
     quickly = read(TOOLS[name], sent)
     with pytest.MonkeyPatch.context() as patch:
