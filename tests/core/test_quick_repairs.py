@@ -36,7 +36,7 @@ def none() -> str:
     return "taken"
 
 
-ALIASES = {"number": "count", "title": "name", "action": "name", "Size": "deep"}  # Size also spells another parameter
+ALIASES = {"number": "count", "title": "name", "action": "size", "Size": "deep"}  # Size also spells another parameter
 TOOLS: dict[str, Tool] = {one.__name__: tool(one) for one in (plain, mixed, checked, none)}
 TOOLS["aliased"] = tool(argument_aliases=ALIASES)(plain)
 TOOLS["values"] = tool(repairs={"values"})(plain)
