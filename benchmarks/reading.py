@@ -35,7 +35,7 @@ print(peak())
 
 
 async def measures() -> list[Measure]:
-    return [await _read_short(20, 6.0), await _read_short(500, 4.0), *await _read_far()]
+    return [await _read_short(20, 5.5), await _read_short(500, 4.5), *await _read_far()]
 
 
 async def _read_short(lines: int, must: float) -> Measure:

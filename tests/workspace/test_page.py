@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forge.core.errors import ToolError
 from forge.workspace.text import page as module
 from forge.workspace.text import split_lines
-from forge.workspace.text.page import Bounds, PageLine, number_line, read_page
+from forge.workspace.text.page import Bounds, PageLine, number_lines, read_page
 
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")
@@ -153,8 +153,7 @@ def test_any_bytes_give_a_page_or_a_refusal(content, first, lines, block, charac
             page = page_of(content, first, lines, characters=characters, exact=8)
         except ToolError:
             return
-    for number, line in enumerate(page.lines, first):
-        number_line(number, line).encode()
+    "\n".join(number_lines(first, page.lines)).encode()
 
 
 @given(TEXTS, st.integers(1, 12), st.integers(1, 9), st.sampled_from(sorted(ENCODINGS)))
@@ -170,10 +169,10 @@ def test_a_long_line_is_clipped_and_the_rest_counted(text, characters, block, en
 
 
 def test_a_line_is_shown_with_its_number_and_what_was_clipped():
-    assert number_line(7, PageLine("text", "\n")) == "     7\ttext"
-    assert number_line(1_000_000, PageLine("text", "\n")) == "1000000\ttext"
-    assert number_line(7, PageLine("text", "\n", 12)) == "     7\ttext[… 12 more characters]"
-    assert number_line(7, PageLine("text", "", 12, whole=False)) == "     7\ttext[… at least 12 more characters]"
+    assert number_lines(7, [PageLine("text", "\n"), PageLine("more", "")]) == ["     7\ttext", "     8\tmore"]
+    assert number_lines(1_000_000, [PageLine("text", "\n")]) == ["1000000\ttext"]
+    assert number_lines(7, [PageLine("text", "\n", 12)]) == ["     7\ttext[… 12 more characters]"]
+    assert number_lines(7, [PageLine("text", "", 12, whole=False)]) == ["     7\ttext[… at least 12 more characters]"]
 
 
 def test_a_line_of_just_the_limit_is_whole():
@@ -185,9 +184,9 @@ def test_a_line_of_just_the_limit_is_whole():
 def test_a_page_keeps_to_its_size_and_ends_on_a_whole_line(size, block):
     content = "".join(f"line {number} é\r\n" for number in range(1_500)).encode()
     page = page_of(content, 10, size=size)
-    shown = "".join(f"{number_line(number, line)}\n" for number, line in enumerate(page.lines, 10)).encode()
+    shown = "".join(f"{line}\n" for line in number_lines(10, page.lines)).encode()
     following = page_of(content, page.last + 1, 1)
-    more = len(number_line(page.last + 1, following.lines[0]).encode()) + 1
+    more = len(number_lines(page.last + 1, following.lines[:1])[0].encode()) + 1
     assert len(shown) <= size < len(shown) + more or len(page.lines) == 1
     assert (page.total, page.exact, page.ended) == (1_500, True, False)
 

@@ -59,9 +59,9 @@ def build_part(location: Location, reading: FileContent, offset: int) -> FilePar
 
 
 def _number_lines(page: Page) -> str:
-    from forge.workspace.text.page import number_line
+    from forge.workspace.text.page import number_lines
 
-    return "\n".join([number_line(number, line) for number, line in enumerate(page.lines, page.first)])
+    return "\n".join(number_lines(page.first, page.lines))
 
 
 def _footer(page: Page) -> str:
