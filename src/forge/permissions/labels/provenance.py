@@ -108,12 +108,8 @@ class Provenance:
         self._results.append(noted)
         (self._read if labels else self._trusted).append(noted)
 
-    def note_unread(self, labels: tuple[Label, ...]) -> None:
-        """Notes images or files that the model sees and nobody can search."""
-        self.catch_up()
-        self._add_unread(labels)
-
     def _add_unread(self, labels: tuple[Label, ...]) -> None:
+        """Notes images or files that the model sees and nobody can search."""
         self._unread += [label for label in labels if label.kind == UNTRUSTED and label not in self._unread]
 
     def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
