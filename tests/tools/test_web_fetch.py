@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 import time
 from pathlib import Path
@@ -21,6 +22,7 @@ from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.limit_output import limit_output
 from forge.tools.web_fetch import WebFetch
 from forge.tools.web_fetch.cache import Cache, HostRateLimit
+from forge.tools.web_parts import page_program
 from forge.tools.web_parts.mark_untrusted import clean_text, mark_text
 from forge.tools.web_parts.page_program import convert_page, safe_link
 from forge.tools.web_parts.read_page import Page, PageReader
@@ -188,6 +190,24 @@ async def test_links_of_a_page_are_filtered_and_their_text_stays(web):
     assert not re.search(r"(?<!\\)\]\(\s*<?(?:javascript|&#106;avascript|data):", text)
     assert "]: vbscript" not in text
     assert "<javascript" not in text
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_bound_of_the_nesting_is_never_below_it(seed):
+    chance, parts, open_tags = random.Random(seed), [], []
+    for _ in range(3_000):
+        if open_tags and chance.random() < 0.48:
+            parts.append(f"</{open_tags.pop()}>")
+        else:
+            open_tags.append(chance.choice(["div", "b", "section"]))
+            parts.append(f"<{open_tags[-1]}{' class=x' * chance.randrange(3)}>{'text ' * chance.randrange(4)}<br>")
+    text = "".join([*parts, *(f"</{tag}>" for tag in reversed(open_tags))])
+    assert page_program._bound_nesting(text) >= page_program._measure_nesting(page_program._TAG.findall(text))
+
+
+def test_a_page_of_many_shallow_elements_is_not_measured(monkeypatch):
+    monkeypatch.setattr(page_program, "_measure_nesting", lambda tags: pytest.fail("it was measured"))
+    assert convert_page("<div><b>word</b></div>\n" * 5_000, "http://a.example/", "text")[1].count("word") == 5_000
 
 
 def test_a_wide_cell_does_not_pad_all_the_others():

@@ -30,7 +30,7 @@ async def resolve_approved(
 
 def _find_locations(paths: PathValidator, permission: Permission, path: str, blank: bool) -> list[Location]:
     itself = paths.resolve(path, blank=blank, follow=False)
-    if not os.path.islink(itself.path):  # to open it refuses a link that is put there later
+    if not os.path.islink(itself.path):  # a link that is put there later is refused when it is opened
         return [itself]
     try:
         target = paths.resolve(path, blank=blank, follow=True)

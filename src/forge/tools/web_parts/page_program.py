@@ -20,6 +20,7 @@ LONGEST_WAIT = 600  # seconds for a page to come; longer than any request, and a
 PIPE = 1024 * 1024  # bytes
 DEEPEST = 200  # levels of elements; what lies deeper is kept as text alone
 NESTED = 500  # levels that the parser is given: for each element it looks at all that are open
+PART = 2_048  # characters, which have fewer than `NESTED` tags on most pages
 LONGEST_LINK = 2_000  # characters; a longer one is dropped, its text stays
 WIDE = 100  # characters of a cell with its markup
 WIDEST = 1_000  # columns or rows that a cell may claim to span
@@ -29,6 +30,7 @@ _GONE = (
     "audio video source track map area input datalist link meta base title"
 ).split()
 _RAW = ("xmp", "plaintext", "listing")
+_SOUGHT = re.compile(f"<({'|'.join((*_GONE, *_RAW))})")  # may find longer names, too
 _MAYBE_UNSEEN = "[hidden], [aria-hidden], [style]"
 # Of the attributes of strangers, markdown is made of these alone; most links need no look: the converter completes them
 _WITH_LINKS = ", ".join(
@@ -79,8 +81,7 @@ def convert_page(html: str, url: str, form: str) -> tuple[str, str]:
     """Returns a page's title, and the page as `markdown`, `text` or `html`, without its invisible parts."""
     from selectolax.lexbor import LexborHTMLParser
 
-    tags = _TAG.findall(html.lower())
-    if _measure_nesting(tags) > NESTED:
+    if _bound_nesting(html) > NESTED and _measure_nesting(_TAG.findall(html.lower())) > NESTED:
         html = _drop_deep_tags(html)
     tree: Any = LexborHTMLParser(html)
     head_title = tree.css_first("head title")
@@ -88,12 +89,26 @@ def convert_page(html: str, url: str, form: str) -> tuple[str, str]:
     base = tree.css_first("base[href]")
     if base is not None:
         url = safe_link(base.attributes.get("href") or "", url) or url
-    _sanitise(tree, url, form, {"head", *tags})
+    _sanitise(tree, url, form, {"head", *_SOUGHT.findall(html.lower())})
     clean: str = tree.body.html if tree.body is not None else ""
     clean = _COMMENT.sub("", clean)  # nothing else in it is written like one: text and attributes are escaped
     if form == "html":
         return title, _BLANK_LINES.sub("\n\n", clean.removeprefix("<body>").removesuffix("</body>")).strip()
     return title, _render(clean, url, form)
+
+
+def _bound_nesting(html: str) -> int:
+    """Returns a depth that the page's elements do not exceed, as if all end tags of a part came before its start tags.
+
+    Most pages are far below the limit; to measure them takes ten times as long.
+    """
+    depth = deepest = 0
+    for start in range(0, len(html), PART):
+        ends = html.count("</", start, start + PART)
+        starts = html.count("<", start, start + PART) - ends
+        deepest = max(deepest, depth + starts)
+        depth = max(0, depth - ends) + starts
+    return deepest
 
 
 def _measure_nesting(tags: list[str]) -> int:
@@ -171,7 +186,7 @@ def _has_wide_cells(clean: str) -> bool:
 
 
 def _sanitise(tree: Any, url: str, form: str, present: set[str]) -> None:
-    """Removes hidden elements. `present` holds the page's tags: elements that it lacks are not searched for."""
+    """Removes hidden elements. `present` holds tags of the page: elements that it lacks are not searched for."""
     for tag in _GONE:
         if tag in present:
             _remove(tree.tags(tag))
