@@ -194,7 +194,8 @@ async def test_links_of_a_page_are_filtered_and_their_text_stays(web):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_bound_of_the_nesting_is_never_below_it(seed):
-    chance, parts, open_tags = random.Random(seed), [], []
+    chance, parts = random.Random(seed), list[str]()
+    open_tags: list[str] = []
     for _ in range(3_000):
         if open_tags and chance.random() < 0.48:
             parts.append(f"</{open_tags.pop()}>")
