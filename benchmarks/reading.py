@@ -6,13 +6,12 @@ import asyncio
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.timing import Measure, side_by_side_async
+from benchmarks.timing import Measure, side_by_side_async, wall
 from forge import Scope, ToolCall, rules
 from forge.core.executor import ToolExecutor
 from forge.core.registry import ToolRegistry
@@ -60,19 +59,19 @@ async def _read_short(lines: int, must: float) -> Measure:
             return (await executor.execute(call, scope.in_turn(f"turn {number}"))).for_llm
 
         assert await ours() == await bare()
-        floor, found = await side_by_side_async(_each(bare), _each(ours))
-    return Measure(f"read a file of {lines} lines", "read and numbered in a thread", floor, found, "µs", must)
+        floor, found = await side_by_side_async(lambda: wall(_times(bare)), lambda: wall(_times(ours)))
+    each = 1e3 / FILES  # of all of them, in milliseconds
+    return Measure(
+        f"read a file of {lines} lines", "read and numbered in a thread", floor * each, found * each, "µs", must
+    )
 
 
-def _each(function: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[float]]:
-    async def measured() -> float:
-        """Microseconds on the clock."""
-        started = time.perf_counter()
+def _times(function: Callable[[], Awaitable[str]]) -> Callable[[], Awaitable[None]]:
+    async def run() -> None:
         for _ in range(FILES):
             await function()
-        return (time.perf_counter() - started) / FILES * 1e6
 
-    return measured
+    return run
 
 
 async def _read_far() -> list[Measure]:
@@ -82,7 +81,8 @@ async def _read_far() -> list[Measure]:
             print(f"no room for a file of 1 GB in {folder}: nothing measured", file=sys.stderr)
             return []
         write(folder / NAME)
-        floor, ours = await side_by_side_async(_wall(_sed(folder / NAME)), _wall(reader(folder)))
+        sed, read = _sed(folder / NAME), reader(folder)
+        floor, ours = await side_by_side_async(lambda: wall(sed), lambda: wall(read))
         run = subprocess.run([sys.executable, "-c", _MEMORY, folder], check=True, capture_output=True, text=True)
     return [
         Measure("page at line 1,000,000 of 1 GB", "sed -n of the same lines", floor, ours, "ms", 1.5),
@@ -128,16 +128,6 @@ def _sed(path: Path) -> Callable[[], Awaitable[str]]:
         return shown
 
     return read
-
-
-def _wall(function: Callable[[], Awaitable[object]]) -> Callable[[], Awaitable[float]]:
-    async def measured() -> float:
-        """Milliseconds on the clock: the file is read by both, and sed is another process."""
-        started = time.perf_counter()
-        await function()
-        return (time.perf_counter() - started) * 1e3
-
-    return measured
 
 
 def peak() -> float:

@@ -21,7 +21,7 @@ def plain(count: int, name: str, deep: bool = False, size: int = 1) -> str:
     return "taken"
 
 
-def mixed(count: int, name: str, most: int | None = None, ratio: float = 0.5, tags: list[str] = []) -> str:  # noqa: B006
+def mixed(count: int, name: str, most: int | None = None, ratio: float = 0.5, tags: list[str] | None = None) -> str:
     """Take."""
     return "taken"
 

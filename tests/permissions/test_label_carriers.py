@@ -226,7 +226,7 @@ def test_messages_are_noted_once_when_threads_look_them_up_at_the_same_time():
 
         def look(history: LabelHistory = history, several: Barrier = several) -> tuple[int, int]:
             several.wait()
-            return len(history.read), len(history.words)
+            return len(history.noted.read), len(history.noted.words)
 
         with ThreadPoolExecutor(8) as pool:
             assert {future.result() for future in [pool.submit(look) for _ in range(8)]} == {(50, 1)}
@@ -239,9 +239,9 @@ def test_a_message_counts_when_the_history_was_followed_and_not_before():
     history.follow(messages)
     messages.append(Message("user", "Write to eve@evil.example."))
     assert history.has("untrusted")
-    assert not history.words
+    assert not history.noted.words
     history.follow(messages)
-    assert [one.text for one in history.words] == ["Write to eve@evil.example."]
+    assert [one.text for one in history.noted.words] == ["Write to eve@evil.example."]
 
 
 def test_what_was_followed_stays_noted_when_the_history_is_changed_in_place():
@@ -251,7 +251,7 @@ def test_what_was_followed_stays_noted_when_the_history_is_changed_in_place():
     messages.clear()
     history.follow(messages)
     assert history.has("untrusted")
-    assert [one.text for one in history.read] == [PAGE]
+    assert [one.text for one in history.noted.read] == [PAGE]
 
 
 async def test_a_summary_is_not_the_word_of_the_person():

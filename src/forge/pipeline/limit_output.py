@@ -17,7 +17,7 @@ from forge.core.errors import ToolError
 from forge.core.executor import Step
 from forge.core.lazy import lazy_pattern
 from forge.core.messages import InnerCall
-from forge.core.plain_values import sendable
+from forge.core.plain_values import is_sendable, sendable
 from forge.core.result import LARGEST_ON_WIRE, RESULT, Attachment, Failure, StoredText, ToolResult
 from forge.pipeline._bounds import bound_data, size_of
 from forge.pipeline._step import make_look_step
@@ -48,7 +48,7 @@ _PAYLOAD = lazy_pattern(
     r"data:(?P<media>[\w.+-]+/[\w.+-]+)?(?:;[\w=.-]+)*;base64,(?P<inline>[A-Za-z0-9+/_-]{200,}={0,2})"
     r"|(?P<bare>(?<![A-Za-z0-9+/])(?:[A-Za-z0-9+/]{1000,}|(?:[A-Za-z0-9+/]{60,76}\r?\n){12,}[A-Za-z0-9+/]{0,76})={0,2})"
 )
-_INSIDE_PAYLOAD = lazy_pattern(r"\n[A-Za-z0-9+/]{60,76}\r?\n")
+_INSIDE_PAYLOAD = lazy_pattern(r"\n[A-Za-z0-9+/]{60,76}\r?\n")  # a line in the middle of a payload
 LONG_PAYLOAD = 1_000  # characters of a payload on one line, without the mark `;base64,`
 
 _NUMBERED = lazy_pattern(r" {0,5}[0-9]+\t(?P<line>.*?)(?:\[… (?:at least )?[0-9]+ more characters\])?")
@@ -114,14 +114,9 @@ def _is_light(result: ToolResult) -> bool:
 def _is_within(result: ToolResult, max_lines: int, max_bytes: int, max_line: int) -> bool:
     """Says whether the text is short enough to look at on the spot, and needs no change. False: it may need one."""
     text = result.for_llm
-    if len(text) > max_bytes or result.whole is not None or _may_have_payload(text):
+    if len(text) > max_bytes or result.whole is not None or not is_sendable(text) or _may_have_payload(text):
         return False
-    try:
-        size = len(text) if text.isascii() else len(text.encode())
-    except UnicodeEncodeError:  # half a surrogate pair
-        return False
-    lines = text.split("\n")
-    return size <= max_bytes and len(lines) <= max_lines and max(map(len, lines)) <= max_line
+    return fit_text(text, max_lines, max_bytes, max_line) is None
 
 
 def _bound_fields(result: ToolResult) -> ToolResult:
@@ -298,7 +293,7 @@ def _store_attachment(ctx: ToolContext, attachment: Attachment) -> Attachment:
 
 
 def _may_have_payload(text: str) -> bool:
-    """Says whether a text may have Base64 in it: to ask takes a hundredth of the time that looking for it takes."""
+    """Says whether a text may have Base64 in it. To look for it takes a hundred times as long."""
     return (
         ";base64," in text
         or _INSIDE_PAYLOAD.search(text) is not None

@@ -31,8 +31,8 @@ class LabelHistory(Provenance):
 
     def __init__(self, parent: Provenance | None = None) -> None:
         super().__init__(parent)
-        self._followed = 0  # messages of the history
-        self._pending: list[Message] = []  # those that are not noted yet
+        self._followed = 0  # how many messages of the history were taken
+        self._pending: list[Message] = []  # taken, and not noted yet
         self._calls: dict[str, ToolCall] = {}
         self._lock = Lock()  # tools in threads look up, too
 

@@ -28,7 +28,7 @@ from forge.core.spec import REPAIRS, JsonSchema, ToolSpec
 
 MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
-HOPELESS: dict[str, Any] = {}  # returned by `repair_quickly`
+HOPELESS: dict[str, Any] = {}  # what `repair_quickly` returns for a value that no repair can make right
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
 _STARTS_NUMBER = frozenset("+-0123456789")
@@ -127,7 +127,7 @@ class Repairing:
     def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
         """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
 
-        None: it is another case, and `repair` decides. `HOPELESS`: no repair can make some value right.
+        None: it is another case, and `repair` decides. `HOPELESS`: no repair helps.
         """
         if not self._is_quick or len(sent) > MOST_UNKNOWN:
             return None
@@ -243,7 +243,7 @@ def _find_spellings(names: Sequence[str], aliases: Mapping[str, str]) -> dict[st
     meant: dict[str, set[str]] = {}
     for spelt, name in [*((name, name) for name in names), *aliases.items()]:
         meant.setdefault(fold_name(spelt), set()).add(name)
-    return {folded: name for name in names if len(meant[folded := fold_name(name)]) == 1}
+    return {fold_name(name): name for name in names if len(meant[fold_name(name)]) == 1}
 
 
 def _converted(problems: list[Problem]) -> list[Any]:

@@ -171,13 +171,13 @@ class Signature:
 
         validate = make_closed_validator(self._adapter).validate_json
         defaults = self.defaults
-        is_simple = isinstance(self._adapter, SimpleArguments)
-        exact_types = self._adapter.exact_types if is_simple else dict.fromkeys(self.parameters)
 
         @cache
         def second_reading() -> Any:
             from forge.core.arguments.second_reading import SecondReading  # only where something is wrong
 
+            is_simple = isinstance(self._adapter, SimpleArguments)
+            exact_types = self._adapter.exact_types if is_simple else dict.fromkeys(self.parameters)
             return SecondReading(spec, validate, defaults, exact_types)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -43,7 +43,9 @@ _LIMITS = {
 }
 
 
-_EXACT = {"str": ("string", str), "int": ("integer", int), "bool": ("boolean", bool)}
+_EXACT = {  # nothing but the type is checked; a float must be finite, too
+    _CHECKED[kind]["type"]: (_SHOWN[kind]["type"], kind) for kind in (str, int, bool)
+}
 
 
 class _Simple(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from forge.core.label import PRIVATE, UNTRUSTED, Label, merge_labels
@@ -30,6 +31,17 @@ MOST_COPIED = 50  # lines of one text that are looked for, and as many addresses
 MOST_PRIVATE = 5_000  # parts of one private text
 
 
+@dataclass(slots=True, eq=False)
+class NotedTexts:
+    """What a run has noted, each list in order."""
+
+    words: list[ReadText] = field(default_factory=list)  # the person's and the instructions'
+    read: list[ReadText] = field(default_factory=list)  # results with labels
+    trusted: list[ReadText] = field(default_factory=list)  # results without
+    results: list[ReadText] = field(default_factory=list)  # both
+    unread: list[Label] = field(default_factory=list)  # of images and files that only the model sees
+
+
 class Provenance:
     """The texts that one run has read: the person's words, and results. A sub-agent's has a parent.
 
@@ -38,11 +50,7 @@ class Provenance:
 
     def __init__(self, parent: Provenance | None = None) -> None:
         self.parent = parent
-        self._words: list[ReadText] = []
-        self._read: list[ReadText] = []
-        self._trusted: list[ReadText] = []
-        self._results: list[ReadText] = []
-        self._unread: list[Label] = []
+        self._noted = NotedTexts()
         self.inner: set[Label] = set()  # of sub-agents
         self.has_inner = False  # whether running tools have made calls with labels, or run agents that read such text
         self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
@@ -52,34 +60,9 @@ class Provenance:
         """Notes what has arrived meanwhile, before anything else is noted or looked up. Here, nothing arrives."""
 
     @property
-    def words(self) -> list[ReadText]:
-        """The person's words, and the instructions."""
+    def noted(self) -> NotedTexts:
         self.catch_up()
-        return self._words
-
-    @property
-    def read(self) -> list[ReadText]:
-        """Results with labels."""
-        self.catch_up()
-        return self._read
-
-    @property
-    def trusted(self) -> list[ReadText]:
-        """Results without labels."""
-        self.catch_up()
-        return self._trusted
-
-    @property
-    def results(self) -> list[ReadText]:
-        """Results with labels and without, in order."""
-        self.catch_up()
-        return self._results
-
-    @property
-    def unread(self) -> list[Label]:
-        """Labels of images and files that only the model sees."""
-        self.catch_up()
-        return self._unread
+        return self._noted
 
     def hear(self, text: str) -> None:
         """Notes the words of the person, or of the instructions."""
@@ -88,7 +71,7 @@ class Provenance:
 
     def _add_words(self, text: str) -> None:
         if text:
-            self._words.append(ReadText(text))
+            self._noted.words.append(ReadText(text))
 
     def note(
         self,
@@ -104,18 +87,19 @@ class Provenance:
     def _add_result(
         self, text: str, labels: tuple[Label, ...], arguments: Mapping[str, Any] | str, fields: frozenset[str]
     ) -> None:
-        noted = ReadText(text, labels, arguments, fields)
-        self._results.append(noted)
-        (self._read if labels else self._trusted).append(noted)
+        result = ReadText(text, labels, arguments, fields)
+        self._noted.results.append(result)
+        (self._noted.read if labels else self._noted.trusted).append(result)
 
     def _add_unread(self, labels: tuple[Label, ...]) -> None:
         """Notes images or files that the model sees and nobody can search."""
-        self._unread += [label for label in labels if label.kind == UNTRUSTED and label not in self._unread]
+        unread = self._noted.unread
+        unread += [label for label in labels if label.kind == UNTRUSTED and label not in unread]
 
     def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
         """Notes a labelled result of a call that a tool makes while it runs."""
         self.catch_up()  # the first text with a value says where it comes from
-        self._read.append(ReadText(text, labels))
+        self._noted.read.append(ReadText(text, labels))
         self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
         self.has_inner = True
 
@@ -147,7 +131,7 @@ class Provenance:
     @property
     def own_labels(self) -> tuple[Label, ...]:
         """The labels of everything that is in the context, and in those of the sub-agents."""
-        return merge_labels((label for text in self.read for label in text.labels), sorted(self.inner))
+        return merge_labels((label for text in self.noted.read for label in text.labels), sorted(self.inner))
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -156,7 +140,7 @@ class Provenance:
 
     def has(self, kind: str) -> bool:
         """Says whether text of a kind is in the context."""
-        if any(label.kind == kind for text in self.read for label in text.labels):
+        if any(label.kind == kind for text in self.noted.read for label in text.labels):
             return True
         return any(label.kind == kind for label in self.inner) or (self.parent is not None and self.parent.has(kind))
 
@@ -169,7 +153,7 @@ class Provenance:
         secrets: Secrets | None = None,
     ) -> RequestLabels | None:
         """Returns what labels say about a request of a call; None where nothing has a label, and no secret is known."""
-        if not (self.read or self.inner or self.parent is not None or (secrets is not None and secrets.pattern)):
+        if not (self.noted.read or self.inner or self.parent is not None or (secrets is not None and secrets.pattern)):
             return None
         return RequestLabels(self, spec, arguments, permission, target, secrets)
 
@@ -261,7 +245,7 @@ class Provenance:
         return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote, _returns(value.text, label))
 
     def _find_unread(self) -> Iterator[Label]:
-        yield from self.unread
+        yield from self.noted.unread
         if self.parent is not None:
             yield from self.parent._find_unread()
 
@@ -295,7 +279,7 @@ class Provenance:
         """Says whether a trusted result names it, before any call did: a note of the model vouches for nothing."""
         if self.parent is not None and self.parent._is_known(value):
             return True
-        for text in self.results:
+        for text in self.noted.results:
             if text.echoes(value):
                 return False
             if not text.labels and text.says(value):
@@ -303,7 +287,7 @@ class Provenance:
         return False
 
     def _texts(self, name: str) -> Iterator[ReadText]:
-        yield from getattr(self, name)
+        yield from getattr(self.noted, name)
         if self.parent is not None:
             yield from self.parent._texts(name)
 
@@ -313,7 +297,8 @@ class Provenance:
 
     def _free_memory(self) -> None:
         left = MOST_FOLDED
-        for text in (*reversed(self.words), *reversed(self.read), *reversed(self.trusted)):
+        noted = self.noted
+        for text in (*reversed(noted.words), *reversed(noted.read), *reversed(noted.trusted)):
             left -= text.size
             if left < 0:
                 text.forget_leaves()

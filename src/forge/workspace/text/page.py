@@ -251,18 +251,19 @@ def _take_short_lines(block: AnyStr, first: int, bounds: Bounds) -> tuple[list[P
         return nothing
     pieces = block.split(b"\n", bounds.lines or -1)
     pieces.pop()  # what follows the last newline
-    number = max(6, len(str(first))) + 2  # bytes for the number of a line, a tab and the newline
-    if max(6, len(str(first + len(pieces)))) + 2 > number:
+    digits = max(6, len(str(first)))
+    if first + len(pieces) >= 10**digits:
         return nothing
-    sizes = [len(piece) + number for piece in pieces]
-    if sizes and max(sizes) - number > bounds.characters:
+    around = digits + 2  # bytes that are shown with a line: its number, a tab and the newline
+    sizes = [len(piece) + around for piece in pieces]
+    if max(sizes, default=0) > bounds.characters + around:
         pieces = list(takewhile(lambda piece: len(piece) <= bounds.characters, pieces))
         del sizes[len(pieces) :]
     totals = list(accumulate(sizes))
     fitting = bisect_right(totals, bounds.size) if bounds.size else len(totals)
     if not fitting:
         return nothing
-    end = totals[fitting - 1] - fitting * (number - 1)
+    end = totals[fitting - 1] - fitting * (around - 1)
     try:
         texts = block[:end].decode().split("\n")
     except UnicodeDecodeError:  # in which line, the careful way finds out
