@@ -33,7 +33,7 @@ MOST_PRIVATE = 5_000  # parts of one private text
 
 @dataclass(slots=True, eq=False)
 class NotedTexts:
-    """What a run has noted, each list in order."""
+    """The texts that entered the context of a run, each list in order."""
 
     words: list[ReadText] = field(default_factory=list)  # the person's and the instructions'
     read: list[ReadText] = field(default_factory=list)  # results with labels
