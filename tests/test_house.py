@@ -1,4 +1,4 @@
-"""The house stays in order: small folders, no opaque names, docstrings that say what a thing does."""
+"""The house stays in order: every folder says what belongs there, no opaque names, docstrings that say what a thing does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import pytest
 import forge
 
 PACKAGE = Path(forge.__file__).parent
-MOST_FILES = 25
 OPAQUE = frozenset(
     "sitting attended paper kept calmed travelling turns_on looking meaning place once foresee settling subject home "
     "wishes ground told shown found asked heard mended".split()
@@ -25,8 +24,7 @@ FILES = sorted(file for file in PACKAGE.rglob("*.py") if "builtin" not in file.p
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: str(folder.relative_to(PACKAGE)))
-def test_a_folder_has_few_files_and_says_what_belongs_there(folder):
-    assert len(list(folder.glob("*.py"))) <= MOST_FILES
+def test_a_folder_says_what_belongs_there(folder):
     assert ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
 
 
