@@ -202,3 +202,15 @@ def test_what_python_reads_at_its_start_needs_a_usual_start(monkeypatch):
 
 def test_the_order_of_chunks_is_the_order_of_tests():
     assert all(one[1] == other[0] for one, other in pairwise(cut([0] * 500, 2)))
+
+
+@pytest.mark.parametrize("module", ["forge", "forge.core.tool", "tests.core.test_tool", "scripts.machines"])
+def test_a_warning_that_our_own_module_causes_is_an_error(module):
+    with pytest.raises(DeprecationWarning):
+        exec(_WARN, {"__name__": module})
+
+
+@pytest.mark.parametrize("module", ["langsmith.client", "forgery", "pytest_randomly"])
+@pytest.mark.filterwarnings("ignore:only a test")
+def test_a_warning_of_a_dependency_is_none(module):
+    exec(_WARN, {"__name__": module})
