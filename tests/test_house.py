@@ -1,4 +1,4 @@
-"""The house stays in order: every folder says what belongs there, no opaque names, docstrings that say what a thing does."""
+"""The house stays in order: folders say what belongs there, no opaque names, docstrings that say what a thing does."""
 
 from __future__ import annotations
 
