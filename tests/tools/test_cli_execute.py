@@ -360,6 +360,63 @@ def test_a_signal_in_the_sandbox_is_named(project):
     assert result.data["signal"] == "SIGTERM"
 
 
+TIERS = [
+    pytest.param(str(tier), marks=pytest.mark.skipif(bool(problem(tier)), reason=f"NO {tier}: {problem(tier)}"))
+    for tier in (Tier.BUBBLEWRAP, Tier.LANDLOCK)
+]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("get --raw /healthz", "api /repos/o/r", "exec pod -- cat /var/log/app.log", "cp pod:/tmp/x .", "-w=/app"),
+        "run --env=A=/var/x",
+    ],
+)
+def test_an_argument_that_is_no_local_path_reaches_the_program_in_a_sandbox(project, tier, line):
+    result = project.run("print(*sys.argv[1:])", args=tuple(line.split()), sandbox=tier)
+    assert (result.data["stdout"], result.data["sandbox"]) == (f"{line}\n", tier)
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_a_file_outside_is_hidden_by_the_sandbox_though_its_path_is_an_argument(project, tmp_path, tier):
+    (tmp_path / "secret").write_text("SECRET")
+    lines = ("print(open(sys.argv[1]).read())",)
+    result = project.run(*lines, args=(str(tmp_path / "secret"),), sandbox=tier)
+    assert result.data["exit_code"] == 1
+    assert "SECRET" not in result.for_llm
+    assert "one" in project.run(*lines, args=(str(project.workspace / "notes.txt"),), sandbox=tier).data["stdout"]
+
+
+@pytest.mark.parametrize("tier", TIERS)
+def test_settings_that_passed_variables_name_can_be_read_in_the_sandbox(project, tmp_path, monkeypatch, tier):
+    home = tmp_path / "home"
+    (home / ".kube").mkdir(parents=True)
+    (home / ".kube" / "real").write_text("clusters")
+    (home / ".kube" / "config").symlink_to("real")
+    (home / ".config" / "gh").mkdir(parents=True)
+    (home / ".config" / "gh" / "hosts.yml").write_text("hosts")
+    (home / ".config" / "forge").mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("KUBECONFIG", f"{home}/.kube/config:{home}/.kube/missing")
+    monkeypatch.setenv("GH_CONFIG_DIR", str(home / ".config" / "gh"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
+    lines = (
+        "print(open(os.environ['KUBECONFIG'].split(':')[0]).read())",
+        "print(os.listdir(os.environ['GH_CONFIG_DIR']))",
+    )
+    passed = ["KUBECONFIG", "GH_CONFIG_DIR"]
+    assert project.run(*lines, sandbox=tier, env_passthrough=passed).data["stdout"] == "clusters\n['hosts.yml']\n"
+    lines = (
+        f"print(os.path.isfile({str(home / '.kube' / 'real')!r}) and open({str(home / '.kube' / 'real')!r}).read())",
+    )
+    assert "clusters" not in project.run(*lines, sandbox=tier).for_llm
+    lines = ("print(os.listdir(os.environ['XDG_CONFIG_HOME']))",)
+    result = project.run(*lines, sandbox=tier, env_passthrough=["XDG_CONFIG_HOME"])  # it holds Forge's own settings
+    assert result.data["exit_code"] == 1
+
+
 @needs_sandbox
 def test_a_program_given_by_its_path_is_seen_in_the_sandbox(project, tmp_path):
     aside = tmp_path / "aside"

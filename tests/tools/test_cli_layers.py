@@ -426,11 +426,61 @@ def test_a_pattern_or_delimiter_is_no_path(ground, name, args):
             ("grep", ["x", "/etc/passwd"]),
         ),
         *(("grep", ["-cf/etc/passwd", "x"]), ("rg", ["--files", "/etc"]), ("awk", ["-f", "/etc/passwd"])),
-        *(("awk", ["-v", "/x=/etc/passwd", "1"]), ("cat", ["/api"]), ("grep", ["--exclude-from", "/etc/passwd", "x"])),
+        *(("awk", ["-v", "/x=/etc/passwd", "1"]), ("cat", ["/etc"]), ("grep", ["--exclude-from", "/etc/passwd", "x"])),
     ],
 )
 def test_a_path_in_the_place_of_a_pattern_is_one(ground, name, args):
     assert "outside the working directory" in refusal(confine_paths, ground.binary(name), args, ground.paths).message
+
+
+NO_LOCAL_PATHS = [  # what names nothing here, and neither does its parent other than /
+    *("/healthz", "/repos/o/r", "/repos/o/r/compare/a...b", "-w=/app", "--workdir=/app", "/apis/apps/v1?watch=1"),
+    *("pod:/srv-of-a-pod/x", "key=/nowhere-here/x", "--path=/v1/secrets/a", "-H/nowhere-here", "a,/nowhere-here"),
+]
+HERE = ["/var/log/app.log", "pod:/tmp/x", "/etc/nothing-of-this-name", "//etc/x", "/etc/", "/"]  # it, or its parent, is
+
+
+@pytest.mark.parametrize("argument", NO_LOCAL_PATHS)
+def test_an_argument_that_is_no_path_of_this_machine_is_accepted(ground, argument):
+    for sandboxed in (True, False):
+        assert not confine_paths(ground.binary("kubectl"), [argument], ground.paths, sandboxed=lambda _=sandboxed: _)
+
+
+@pytest.mark.parametrize("argument", HERE)
+def test_a_path_of_this_machine_is_refused_only_without_a_sandbox(ground, argument):
+    assert "outside" in refusal(confine_paths, ground.binary("kubectl"), [argument], ground.paths).message
+    confine_paths(ground.binary("kubectl"), [argument], ground.paths, sandboxed=lambda: True)
+
+
+def test_a_path_into_the_home_directory_or_up_from_the_workspace_is_refused_in_a_sandbox_too(ground, monkeypatch):
+    home = ground.outside / "home"
+    home.mkdir()
+    (ground.outside / "to-home").symlink_to(home)
+    monkeypatch.setenv("HOME", str(home))
+    wrong = [
+        home,
+        home / "x",
+        f"--file={home}/.ssh/id",
+        f"@/{home}/x",
+        ground.outside / "to-home" / "x",
+        "~/x",
+        "~root/x",
+    ]
+    wrong += ["../x", "--file=../x", "link/secret", f"{ground.workspace}/../x", f"{ground.workspace}/../outside/secret"]
+    for argument in map(str, wrong):
+        error = refusal(confine_paths, ground.binary("mytool"), [argument], ground.paths, sandboxed=lambda: True)
+        assert "outside the working directory" in error.message, argument
+    fine = [f"{home}-of-another", "/srv/x", "sub/../inside.txt", f"{ground.workspace}/inside.txt", "pod:/tmp/x"]
+    confine_paths(ground.binary("mytool"), fine, ground.paths, sandboxed=lambda: True)
+
+
+def test_whether_there_is_a_sandbox_is_asked_only_for_what_needs_it(ground):
+    def asked() -> bool:
+        raise AssertionError("a sandbox was tried")
+
+    confine_paths(
+        ground.binary("mytool"), ["inside.txt", "--x=sub", str(ground.workspace)], ground.paths, sandboxed=asked
+    )
 
 
 def test_an_argument_of_countless_paths_ends_soon(ground):
@@ -446,6 +496,9 @@ PIECES = st.lists(
     min_size=1,
     max_size=8,
 ).map("".join)
+
+
+EXISTING = {"etc", "tmp", "usr", "var"}  # parents that are on every machine
 
 
 @given(PIECES)
@@ -486,7 +539,8 @@ def leads_out(reading: str, workspace: Path) -> bool:
     root = os.path.realpath(workspace)
     for path in (os.path.join(root, reading), os.path.normpath(os.path.join(root, reading))):
         real = os.path.realpath(path)
-        if real != root and not real.startswith(f"{root}/"):
+        is_here = not reading.startswith("/") or os.path.lexists(real) or os.path.dirname(real).strip("/") in EXISTING
+        if real != root and not real.startswith(f"{root}/") and is_here:
             return True
     return False
 

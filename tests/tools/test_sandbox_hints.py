@@ -53,3 +53,31 @@ def test_only_the_end_of_much_output_is_looked_at():
     said = "Could not resolve host"
     assert find_hints(said + "\n" + "x" * 20_000, "bubblewrap", network=False) == []
     assert find_hints("x" * 20_000 + said, "bubblewrap", network=False) != []
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        *(("curl -s https://example.com", 6), ("/usr/bin/curl -sS x -o y", 7), ("wget -q https://example.com", 4)),
+        *(("curl -s https://example.com | jq .", 0), ("ssh -q example.com", 255), ("cd x && curl -fs y", 22)),
+    ],
+)
+def test_a_program_that_fails_in_silence_gets_the_note_too(line, code):
+    assert "no network" in find_hints("", "bubblewrap", network=False, line=line, exit_code=code)[0]
+    assert find_hints("", "bubblewrap", network=True, line=line, exit_code=code) == []
+
+
+@pytest.mark.parametrize(("line", "code"), [("curl -s x", 22), ("grep -q curl file", 1), ("false", 6), ("recurl x", 6)])
+def test_another_failure_gets_no_note_about_the_network(line, code):
+    said = "404 Not Found" if line.startswith("curl") else ""
+    assert find_hints(said, "bubblewrap", network=False, line=line, exit_code=code) == []
+
+
+def test_advice_about_the_loopback_fits_a_tool_without_a_shell():
+    def advice(*, in_shell: bool) -> str:
+        line = "curl -s http://localhost:8080/"
+        return find_hints("", "bubblewrap", network=False, line=line, exit_code=7, in_shell=in_shell)[0]
+
+    assert "server & sleep 1; client" in advice(in_shell=True)
+    assert "&" not in advice(in_shell=False)
+    assert "another call" in advice(in_shell=False)

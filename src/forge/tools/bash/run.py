@@ -22,7 +22,7 @@ from forge.process.running.limits import Resources
 from forge.process.running.run import Capture, Confinement, Finished, confine, run
 from forge.tools.bash.withheld_paths import ReadOnlyRun
 from forge.tools.file_parts.resolve_path import resolve_approved
-from forge.tools.shell_parts.confinement import confinement
+from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings
 from forge.tools.shell_parts.sandbox_hints import find_hints
 from forge.workspace.paths import PathValidator
 
@@ -76,7 +76,10 @@ async def prepare_line(
         (await resolve_approved(ctx, Permission.READ, working_dir))[0] if working_dir.strip() else paths.resolve(".")
     )
     env = shell_environment(settings.env_passthrough)
-    confined = confinement(ctx, paths, network=settings.network)
+    named = find_settings(env, settings.env_passthrough, paths)
+    env |= spell_settings(env, named)
+    readable = [path for each in named.values() for path in each]
+    confined = confinement(ctx, paths, network=settings.network, readable=readable)
     if reading is not None:
         env = reading_environment([root.path for root in paths.roots])
         confined = replace(confined, read_only=True, network=False, hidden=reading.hidden)
@@ -216,7 +219,9 @@ def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
     found = []
     if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
         network = work.confinement.network
-        found += find_hints(finished.output, finished.sandbox, network=network, line=work.line)
+        found += find_hints(
+            finished.output, finished.sandbox, network=network, line=work.line, exit_code=finished.exit_code
+        )
     if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
         found.append(_ONLY_READING)
     if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_processes(work.line):

@@ -137,7 +137,20 @@ class CliExecute(
         return [*asked, *((Permission.WRITE, path) for path in guarded)]
 
     def _rules(self) -> dict[str, Any]:
-        return {"allow_exec_flags": self.allow_exec_flags, "guardrails": self._guardrails}
+        return {
+            "allow_exec_flags": self.allow_exec_flags,
+            "guardrails": self._guardrails,
+            "sandboxed": self._is_sandboxed,
+        }
+
+    def _is_sandboxed(self) -> bool:
+        """Returns True if commands run in a sandbox. The first call tries the sandboxes."""
+        from forge.process.running.run import find_tier  # it loads what only a call needs
+
+        try:
+            return find_tier("auto" if self.sandbox is None else self.sandbox) != "none"
+        except ToolError:  # the run reports it
+            return False
 
     @cached_property
     def _guardrails(self) -> tuple[Guardrail, ...]:

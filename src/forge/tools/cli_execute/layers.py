@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote
 
@@ -50,15 +50,16 @@ def judge(
     stdin: str = "",
     allow_exec_flags: bool = False,
     guardrails: Iterable[Guardrail] = (),
+    sandboxed: Callable[[], bool] = lambda: False,
 ) -> CheckedCommand:
-    """Layers 1 to 6 and 12. Raises `ToolError` for what must not run."""
+    """Layers 1 to 6 and 12. Raises `ToolError` for what must not run. `sandboxed`: as in `confine_paths`."""
     refuse_shells(name, allowed)
     require_allowed(name, allowed)
     paths = PathValidator.of(scope)
     binary = resolve(name, allowed, [root.path for root in paths.roots if root.writable])
     validate_arguments(args)
     refuse_file_protocol(args)
-    named = confine_paths(binary, args, paths)
+    named = confine_paths(binary, args, paths, sandboxed=sandboxed)
     flag = refuse_exec_flags(binary, args, paths, stdin=stdin, allowed=allow_exec_flags)
     apply_guardrails(name, args, guardrails)
     return CheckedCommand(binary, named, flag)

@@ -1,10 +1,15 @@
-"""Keeps the paths in a command's arguments inside the workspace and the declared roots."""
+"""Keeps the paths in a command's arguments inside the workspace and the declared roots.
+
+An absolute argument may be no path of this machine, such as `/healthz` or `pod:/tmp/x`. In a sandbox, the sandbox
+confines the files, and only paths into the home directory and out of the workspace by `..` or a link are refused.
+Without a sandbox, an absolute path is refused if it, or its parent, exists here.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.tools.cli_execute.binaries import Binary
@@ -24,8 +29,13 @@ _URL = re.compile(
 _DELIMITING = {"cut": "-d", "sort": "-t", "join": "-t", "paste": "-d", "column": "-s", "awk": "-F", "mawk": "-F"}
 
 
-def confine_paths(binary: Binary, args: Sequence[str], paths: PathValidator) -> list[str]:
-    """Layer 6: every possible path in every argument stays inside. Returns those paths."""
+def confine_paths(
+    binary: Binary, args: Sequence[str], paths: PathValidator, *, sandboxed: Callable[[], bool] = lambda: False
+) -> list[str]:
+    """Layer 6: every possible path in every argument stays inside. Returns the paths inside.
+
+    `sandboxed`: returns True if the command will run in a sandbox; it is called only for absolute paths outside.
+    """
     named: dict[str, None] = {}
     spared = find_patterns(binary, args) | _find_delimiters(binary, args)
     for index, argument in enumerate(args):
@@ -36,9 +46,12 @@ def confine_paths(binary: Binary, args: Sequence[str], paths: PathValidator) -> 
             if piece in _DEVICES or not _may_lead_somewhere(piece, paths):
                 continue
             looked_up += 1
-            if looked_up > MOST_LOOKED_UP or leads_outside(piece, paths):
-                raise _outside_error(index, argument if looked_up > MOST_LOOKED_UP else piece)
-            named[piece] = None
+            if looked_up > MOST_LOOKED_UP:
+                raise _outside_error(index, argument)
+            if not leads_outside(piece, paths):
+                named[piece] = None
+            elif _is_refused(piece) or (not sandboxed() and _exists_here(piece)):
+                raise _outside_error(index, piece)
     return list(named)
 
 
@@ -64,6 +77,44 @@ def leads_outside(piece: str, paths: PathValidator) -> bool:
             if error.kind is ErrorKind.VALIDATION and paths.location_of(paths.normalize(piece)) is None:
                 return True  # too long for the kernel, but not once it is tidied up
     return False
+
+
+def _is_refused(piece: str) -> bool:
+    """Returns True for a path outside that is refused in a sandbox, too: only a plain absolute path may be none."""
+    return not piece.startswith("/") or ".." in piece.split("/") or _is_in_home(piece)
+
+
+def _is_in_home(piece: str) -> bool:
+    homes = {os.path.expanduser("~"), os.path.expanduser(f"~{_user_name()}")}
+    spellings = {_normalize(piece), os.path.realpath(piece)}
+    return any(
+        spelling == home or spelling.startswith(f"{home}/")
+        for one in homes
+        for home in (_normalize(one), os.path.realpath(one))
+        if home.startswith("/") and home != "/"
+        for spelling in spellings
+    )
+
+
+def _user_name() -> str:
+    """Returns the name of this user, whose home directory may not be HOME; "" if the system does not know it."""
+    import pwd  # only for a path outside
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return ""
+
+
+def _exists_here(piece: str) -> bool:
+    """Returns True if an absolute path, or its parent other than `/`, exists on this machine."""
+    path = _normalize(piece)
+    parent = os.path.dirname(path)
+    return os.path.lexists(path) or (parent != "/" and os.path.lexists(parent))
+
+
+def _normalize(path: str) -> str:
+    return "/" + os.path.normpath(path).lstrip("/")  # two slashes at the start mean one
 
 
 def _cut_at_separators(argument: str, start: int = 0, *, whole: bool = True) -> Iterator[str]:
@@ -110,5 +161,5 @@ def _outside_error(index: int, piece: str) -> ToolError:
     return ToolError(
         f"argument {index}: {quote_path(piece)} resolves outside the working directory",
         ErrorKind.SECURITY,
-        "Use a path inside the workspace, relative to it.",
+        "Use a path inside the workspace, relative to it. The person can add a directory to workspace.roots.",
     )

@@ -19,7 +19,7 @@ from forge.process.running.limits import Resources
 from forge.process.running.run import Capture, Finished, run
 from forge.process.sandbox.layout import SYSTEM
 from forge.tools.cli_execute.layers import CheckedCommand
-from forge.tools.shell_parts.confinement import confinement
+from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings
 from forge.tools.shell_parts.sandbox_hints import find_hints
 from forge.workspace.paths import PathValidator
 
@@ -40,14 +40,15 @@ async def execute(
     settings: Settings, ctx: ToolContext, judged: CheckedCommand, args: list[str], stdin: str, timeout: float | None
 ) -> ToolResult:
     paths = PathValidator.of(ctx.scope)
-    confined = confinement(
-        ctx, paths, network=settings.network, readable=_program_folders(judged), home=working_directory(paths)
-    )
+    env = environment(settings, paths)
+    named = find_settings(env, settings.env_passthrough, paths)
+    readable = [*_program_folders(judged), *(path for each in named.values() for path in each)]
+    confined = confinement(ctx, paths, network=settings.network, readable=readable, home=working_directory(paths))
     try:
         finished = await run(
             command_line(judged, args),
             cwd=working_directory(paths),
-            env=environment(settings, paths),
+            env=env | spell_settings(env, named),
             stdin=_encode_input(stdin),
             timeout=timeout,
             capture=output_limit(settings),
@@ -61,7 +62,7 @@ async def execute(
             vars(error)["until_then"] = _result_of_cancelled(stopped)
         raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
-    said = _text(finished, network=confined.network)
+    said = _text(finished, line, network=confined.network)
     if finished.timed_out:
         return _timeout_result(ctx, finished, timeout, line, said)
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
@@ -98,7 +99,7 @@ def _writable_flags(folder: str, paths: PathValidator) -> list[bool]:
 def _result_of_cancelled(finished: Finished) -> ToolResult:
     """Returns a short result for a cancelled run, since no step shortens it any more."""
     short = replace(finished, output=finished.output[:MOST_OF_CANCELLED], errors=finished.errors[:MOST_OF_CANCELLED])
-    return ToolResult(for_llm=f"Output until then: {_text(short, network=True)}", data=_data(short))
+    return ToolResult(for_llm=f"Output until then: {_text(short, '', network=True)}", data=_data(short))
 
 
 def _timeout_result(
@@ -113,7 +114,7 @@ def _timeout_result(
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 
 
-def _text(finished: Finished, *, network: bool) -> str:
+def _text(finished: Finished, line: str, *, network: bool) -> str:
     shown = _streams(finished)
     if finished.signal:
         shown["signal"] = finished.signal
@@ -121,8 +122,16 @@ def _text(finished: Finished, *, network: bool) -> str:
         shown["put_back"] = "; ".join(finished.put_back)
     if finished.cut or finished.errors_cut:
         shown["left_out"] = f"{finished.cut} bytes of stdout, {finished.errors_cut} bytes of stderr"
-    if finished.exit_code != 0 and (found := find_hints(finished.errors, finished.sandbox, network=network)):
-        shown["note"] = "; ".join(found)
+    if finished.exit_code != 0:
+        found = find_hints(
+            finished.errors,
+            finished.sandbox,
+            network=network,
+            line=line,
+            exit_code=finished.exit_code,
+            in_shell=False,
+        )
+        shown |= {"note": "; ".join(found)} if found else {}
     return json.dumps(shown, ensure_ascii=False)
 
 

@@ -16,6 +16,11 @@ _REFUSED = re.compile(
     r"connection refused|ECONNREFUSED|couldn't connect|failed to connect|can't connect", re.IGNORECASE
 )
 _HERE = re.compile(r"\blocalhost\b|\b127\.0\.0\.\d|\[?::1\b")
+_CLIENT = re.compile(  # at the place of a command, not in its arguments
+    r"(?:^|[;|&(`\n]|\$\()\s*(?:\w+=\S*\s+|(?:time|then|do|if|!)\s+)*(?:[^\s;|&]*/)?"
+    r"(curl|wget|aria2c|https?|xh|ssh|scp|sftp|rsync|nc|ncat|netcat|telnet|ftp|ping|kubectl|gh)(?=\s)"
+)
+_UNREACHED_CODES = {"curl": (5, 6, 7), "wget": (4,)}  # exit codes for "no such host" and "no connection"
 _NAMELESS = re.compile(r"^\*\*\* Please tell me who you are", re.MULTILINE)
 _SETTINGS = re.compile(r"could not (?:write|lock) config file \S*\.git/config")
 
@@ -27,22 +32,43 @@ _OWN_LOOPBACK = (
     "each command has its own network in this sandbox: a server can be reached only from the line that starts it, as"
     " in `server & sleep 1; client`, unless the person opens the network"
 )
+_OWN_LOOPBACK_ALONE = (
+    "each program has its own network in this sandbox, so it cannot reach a server that another call started; use a"
+    " tool that runs shell lines to start the server and the client in one line, or the person can open the network"
+)
 _NO_NAME = "name the author in the command: git -c user.name=… -c user.email=… commit"
 _READ_ONLY = "Git's settings are read-only in this sandbox; give them for one command: git -c KEY=VALUE …"
 
 
-def find_hints(output: str, sandbox: str, *, network: bool, line: str = "") -> list[str]:
-    """Returns hints to show after a failed program's output; usually none."""
+def find_hints(
+    output: str, sandbox: str, *, network: bool, line: str = "", exit_code: int | None = None, in_shell: bool = True
+) -> list[str]:
+    """Returns hints to show after a failed program's output; usually none. `line`: the command.
+
+    `in_shell`: False for a tool that starts one program, so that advice about command lines is of no use.
+    """
     if sandbox == "none":
         return []
     end = output[-_LOOKED_AT:]
     found = []
-    if not network and _UNREACHED.search(end):
-        found.append(_NO_NETWORK)
-    elif not network and _REFUSED.search(end) and (_HERE.search(end) or _HERE.search(line)):
-        found.append(_OWN_LOOPBACK if sandbox == "bubblewrap" else _NO_NETWORK)
+    if not network and (why := _find_network_failure(end, line, exit_code)):
+        own_loopback = _OWN_LOOPBACK if in_shell else _OWN_LOOPBACK_ALONE
+        found.append(own_loopback if why == "loopback" and sandbox == "bubblewrap" else _NO_NETWORK)
     if _NAMELESS.search(end):
         found.append(_NO_NAME)
     if _SETTINGS.search(end):
         found.append(_READ_ONLY)
     return found
+
+
+def _find_network_failure(end: str, line: str, exit_code: int | None) -> str:
+    """Returns `network` or `loopback`, which was not reached; "" if nothing points to it."""
+    if _UNREACHED.search(end):
+        return "network"
+    clients = {found[1] for found in _CLIENT.finditer(line)}
+    failed_silently = bool(clients) and not end.strip()  # as with `curl -s`
+    failed_by_code = any(exit_code in _UNREACHED_CODES.get(client, ()) for client in clients)
+    is_here = bool(_HERE.search(end) or _HERE.search(line))
+    if failed_silently or failed_by_code or (is_here and _REFUSED.search(end)):
+        return "loopback" if is_here else "network"
+    return ""
