@@ -402,17 +402,16 @@ def test_settings_that_passed_variables_name_can_be_read_in_the_sandbox(project,
     monkeypatch.setenv("KUBECONFIG", f"{home}/.kube/config:{home}/.kube/missing")
     monkeypatch.setenv("GH_CONFIG_DIR", str(home / ".config" / "gh"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / ".config"))
-    lines = (
+    lines = [
         "print(open(os.environ['KUBECONFIG'].split(':')[0]).read())",
         "print(os.listdir(os.environ['GH_CONFIG_DIR']))",
-    )
+    ]
     passed = ["KUBECONFIG", "GH_CONFIG_DIR"]
     assert project.run(*lines, sandbox=tier, env_passthrough=passed).data["stdout"] == "clusters\n['hosts.yml']\n"
-    lines = (
-        f"print(os.path.isfile({str(home / '.kube' / 'real')!r}) and open({str(home / '.kube' / 'real')!r}).read())",
-    )
+    real = str(home / ".kube" / "real")
+    lines = [f"print(os.path.isfile({real!r}) and open({real!r}).read())"]
     assert "clusters" not in project.run(*lines, sandbox=tier).for_llm
-    lines = ("print(os.listdir(os.environ['XDG_CONFIG_HOME']))",)
+    lines = ["print(os.listdir(os.environ['XDG_CONFIG_HOME']))"]
     result = project.run(*lines, sandbox=tier, env_passthrough=["XDG_CONFIG_HOME"])  # it holds Forge's own settings
     assert result.data["exit_code"] == 1
 

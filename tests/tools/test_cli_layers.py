@@ -442,8 +442,8 @@ HERE = ["/var/log/app.log", "pod:/tmp/x", "/etc/nothing-of-this-name", "//etc/x"
 
 @pytest.mark.parametrize("argument", NO_LOCAL_PATHS)
 def test_an_argument_that_is_no_path_of_this_machine_is_accepted(ground, argument):
-    for sandboxed in (True, False):
-        assert not confine_paths(ground.binary("kubectl"), [argument], ground.paths, sandboxed=lambda _=sandboxed: _)
+    assert not confine_paths(ground.binary("kubectl"), [argument], ground.paths, sandboxed=lambda: True)
+    assert not confine_paths(ground.binary("kubectl"), [argument], ground.paths)
 
 
 @pytest.mark.parametrize("argument", HERE)

@@ -54,6 +54,6 @@ def spell_settings(env: Mapping[str, str], settings: Mapping[str, Sequence[Path]
 def _is_hidden_settings(real: str, paths: PathValidator) -> bool:
     if paths.location_of(real) is not None or not (os.path.isfile(real) or os.path.isdir(real)):
         return False
-    own = config_file("")
-    kept = [os.path.realpath(one) for one in (os.path.expanduser("~"), *([own] if own else []))]
+    own = config_file("") or os.path.expanduser("~")
+    kept = [os.path.realpath(one) for one in (os.path.expanduser("~"), str(own))]
     return not any(f"{one}/".startswith(f"{real.rstrip('/')}/") for one in kept)
