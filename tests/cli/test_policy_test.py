@@ -191,3 +191,44 @@ def test_a_text_that_cannot_be_used_is_explained(tried, read, problem):
     assert ended.code == 2
     assert problem in ended.err
     assert "For example:" in ended.err
+
+
+NUMBERS = """
+from forge import tool
+
+
+@tool(permissions={"write"}, target="numbers")
+def cancel_orders(numbers: list[int]) -> str:
+    "Cancel orders."
+    return "cancelled"
+
+
+@tool(permissions={"network"}, target="enabled")
+def switch(enabled: bool) -> str:
+    "Switch it."
+    return "switched"
+"""
+
+
+def test_numbers_and_booleans_are_named_by_their_text_as_in_the_call_itself(tried, here, workspace):
+    (workspace / "shop_of_numbers.py").write_text(NUMBERS)
+    (workspace / "c.yaml").write_text(
+        "tools: ['shop_of_numbers:cancel_orders', 'shop_of_numbers:switch']\n"
+        "permissions: {rules: [allow write 7, deny write 9, {action: deny, permission: network, target: true}]}\n"
+    )
+    calls = {
+        ("cancel_orders", '{"numbers": [7]}'): "allow",
+        ("cancel_orders", '{"numbers": ["7"]}'): "allow",
+        ("cancel_orders", '{"numbers": [7, 9]}'): "deny",
+        ("cancel_orders", '{"numbers": [8]}'): "ask",
+        ("switch", '{"enabled": true}'): "deny",
+        ("switch", '{"enabled": false}'): "ask",
+    }
+    examples = "".join(
+        f"- {{tool: {name}, arguments: {sent}, expect: {expect}}}\n" for (name, sent), expect in calls.items()
+    )
+    ended = tried(examples, "--config", "c.yaml")
+    assert (ended.code, ended.out) == (0, "6 examples, all as expected.\n"), ended.err
+    for (name, sent), expect in calls.items():
+        assert here("policy", "explain", name, sent, "--json", "--config", "c.yaml").json["decision"] == expect
+        assert (here("tool", "call", name, sent, "--config", "c.yaml").code == 0) is (expect == "allow")

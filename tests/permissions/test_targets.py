@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import enum
+from datetime import date, datetime
+from decimal import Decimal
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from uuid import UUID
 
 import pytest
+from pydantic import AnyHttpUrl, BaseModel, Field
 
+from forge import Agent, ToolContext
+from forge.core.spec import Permission
 from forge.core.tool import Tool, tool
 from forge.permissions.gate import Answer, PolicyGate
-from forge.permissions.policy import rules
+from forge.permissions.policy import PolicyError, load_rules, rules
 from forge.permissions.targets import Opaque, find_requests, targets_of
 from tests.permissions.test_gate import Person, context, merge, plain, refusal, save
 
@@ -47,9 +54,8 @@ def of_schema(schema: dict[str, Any], target: str = "path", **traits: Any) -> To
         {"path": "secret/x"},
         [["secret/x"]],
         ["public/x", {"path": "secret/x"}],
-        7,
-        True,
-        [None],
+        [7, {"path": "secret/x"}],
+        [["public/x"]],
         {"a": {1: 2}},
     ],
 )
@@ -133,7 +139,7 @@ def test_a_target_belongs_to_optional_permissions_where_none_is_declared():
     assert len(find_requests(merge.spec, {"sources": ["a", "b"], "destination": "c"})) == 6
 
 
-@pytest.mark.parametrize("permission", ["execute", None])
+@pytest.mark.parametrize("permission", [*Permission, None])
 async def test_a_rule_names_a_whole_number(permission):
     """Such as the number of an order. Text and number are judged alike."""
     refund = of_schema({"path": {}}, permissions={permission} if permission else ())
@@ -144,12 +150,146 @@ async def test_a_rule_names_a_whole_number(permission):
     assert (f"`allow {permission} 8`" in refused.suggestion) == (permission is not None)
     await refusal(PolicyGate(rules(f"allow {what}", f"deny {what} 7")), context(refund, path=7))
     await PolicyGate(rules(f"allow {what}", f"deny {what} 7")).authorize(context(refund, path=8))
-    for other in (7.0, True, [[7]], {"a": 7}):
+    for other in (7.5, 77, -7, True, [[7]], {"a": 7}):
         await refusal(PolicyGate(only_seven), context(refund, path=other))
 
 
-async def test_a_number_is_no_path():
-    """It may be a descriptor of a file anywhere, so no pattern of paths allows it."""
+SCALARS: list[tuple[Any, str, Any, str]] = [  # a value, rules that name it, another value, rules that name that one
+    (7, "7", 9, "9"),
+    (-7, "-7", 7, "7"),
+    (7.5, "7.5", 7, "7"),
+    (7.0, "7", 7.5, "7.5"),  # one number to JSON, and to a parameter of type float
+    (7, "7.0", 8, "8.0"),
+    (1000.0, "1e3", 10000, "1e4"),
+    (1e20, "1e+20", 1e21, "1e+21"),
+    (10**30, str(10**30), 10**30 + 1, str(10**30 + 1)),
+    (-0.5, "-0.5", 0.5, "0.5"),
+    (True, "true", False, "false"),
+    (False, "false", 0, "0"),
+    (1, "1", True, "true"),
+    (Decimal("7.50"), "7.5", Decimal("7.51"), "7.51"),
+]
+
+
+@pytest.mark.parametrize("permission", [*Permission])
+@pytest.mark.parametrize(("value", "named", "other", "named_other"), SCALARS)
+async def test_every_scalar_is_a_target_by_its_text(permission, value, named, other, named_other):
+    made = of_schema({"path": {}}, permissions={permission})
+    one, both = (context(made).replace(arguments={"path": path}) for path in (value, [value, other]))
+    await PolicyGate(rules(f"deny {permission}", f"allow {permission} {named}")).authorize(one)
+    await PolicyGate(rules(f"allow {permission}", f"deny {permission} {named_other}")).authorize(one)
+    await refusal(PolicyGate(rules(f"allow {permission}", f"deny {permission} {named}")), one)
+    await refusal(PolicyGate(rules(f"deny {permission}", f"allow {permission} {named_other}")), one)
+    for line in (named, named_other):  # each of a list on its own
+        await refusal(PolicyGate(rules(f"deny {permission}", f"allow {permission} {line}")), both)
+        await refusal(PolicyGate(rules(f"allow {permission}", f"deny {permission} {line}")), both)
+    every = rules(f"deny {permission}", f"allow {permission} {named}", f"allow {permission} {named_other}")
+    await PolicyGate(every).authorize(both)
+
+
+async def test_the_null_of_a_list_is_named_and_a_missing_value_is_no_target():
+    made = of_schema({"path": {}}, permissions={"write"})
+    await PolicyGate(rules("deny write", "allow write null")).authorize(context(made, path=[None]))
+    await refusal(PolicyGate(rules("allow write", "deny write null")), context(made, path=[None]))
+    await PolicyGate(rules("allow write", "deny write null", "deny write 9")).authorize(context(made, path=None))
+
+
+async def test_a_number_that_is_an_address_is_denied_with_that_address():
+    fetch = of_schema({"path": {}}, permissions={"network"})
+    await refusal(PolicyGate(rules("allow network", "deny network 127.0.0.1")), context(fetch, path=2130706433))
+    await PolicyGate(rules("allow network", "deny network 127.0.0.1")).authorize(context(fetch, path=167772167))
+
+
+async def test_a_number_that_is_the_name_of_a_file_is_denied_with_that_file(tmp_path):
+    (tmp_path / "secret").mkdir()
+    (tmp_path / "7").symlink_to("secret")
     put = of_schema({"path": {"type": "integer"}}, permissions={"write"})
-    await refusal(PolicyGate(rules("allow write 7")), context(put, path=7))
-    await PolicyGate(rules("allow write")).authorize(context(put, path=7))
+    await refusal(PolicyGate(rules("allow write", "deny write secret")), context(put, tmp_path, path=7))
+    await refusal(PolicyGate(rules("allow write", f"deny write {tmp_path}/**")), context(put, tmp_path, path=8))
+    await PolicyGate(rules("allow write", "deny write secret")).authorize(context(put, tmp_path, path=8))
+
+
+class Size(enum.IntEnum):
+    SMALL = 7
+    LARGE = 9
+
+
+OBJECTS: list[tuple[Any, str, Any, str, str]] = [  # a type, a permission, what the model sends, and two rules
+    (int, "write", "7", "7", "9"),  # repaired
+    (int, "write", 7.0, "7", "9"),
+    (float, "write", 7, "7", "9"),
+    (float, "write", "1e3", "1000", "9"),
+    (bool, "execute", "true", "true", "false"),
+    (Size, "write", 7, "7", "9"),
+    (Literal[7, 9], "write", 7, "7", "9"),
+    (list[int], "write", 7, "7", "9"),
+    (set[int], "execute", [7], "7", "9"),
+    (Decimal, "write", "7.0", "7", "9"),
+    (UUID, "write", "12345678-1234-5678-1234-567812345678", "12345678-*", "9*"),
+    (date, "write", "2026-01-07", "2026-01-*", "2026-02-*"),
+    (datetime, "write", "2026-01-07T08:00:00Z", "2026-01-07T*", "2026-02-*"),
+    (bytes, "write", "docs/a", "docs/**", "secret/**"),
+    (AnyHttpUrl, "network", "https://api.example.com/x", "api.example.com", "evil.example"),
+    (IPv4Address, "network", "10.0.0.7", "10.0.0.7", "10.0.0.9"),
+]
+
+
+@pytest.mark.parametrize(("kind", "permission", "sent", "named", "other"), OBJECTS)
+async def test_rules_name_what_a_typed_parameter_receives(kind, permission, sent, named, other):
+    def act(value: Any) -> str:
+        """Act on it."""
+        return "done"
+
+    act.__annotations__["value"] = kind
+    made = tool(permissions={permission}, target="value")(act)
+    for lines, runs in (
+        ((f"deny {permission}", f"allow {permission} {named}"), True),
+        ((f"allow {permission}", f"deny {permission} {other}"), True),
+        ((f"deny {permission}", f"allow {permission} {other}"), False),
+        ((f"allow {permission}", f"deny {permission} {named}"), False),
+    ):
+        result = await Agent(None, tools=[made], policy=rules(*lines)).call("act", {"value": sent})
+        assert (result.for_llm == "done") is runs, (lines, result.for_llm)
+
+
+class Order(BaseModel):
+    number: int = Field(alias="orderNumber", default=3)
+
+
+async def test_the_alias_of_a_field_is_the_name_of_the_target():
+    """The model sends `orderNumber`, the parsed arguments have `number`: the value counts, not the default."""
+
+    def cancel(order: Order) -> str:
+        return f"cancelled {order.number}"
+
+    for options in ({}, {"deferred": True}):
+        made = Tool.from_schema("cancel", "Cancel.", Order, cancel, permissions={"write"}, target="orderNumber")
+        if options:
+            inner = made
+            made = Tool.define("cancel", lambda inner=inner: inner, permissions={"write"})  # type: ignore[misc]
+        only_seven = Agent(None, tools=[made], policy=rules("deny write", "allow write 7"))
+        assert (await only_seven.call("cancel", {"orderNumber": 7})).for_llm == "cancelled 7"
+        assert "denied" in (await only_seven.call("cancel", {"orderNumber": 9})).for_llm
+        assert "denied" in (await only_seven.call("cancel", {})).for_llm
+
+
+async def test_a_running_tool_asks_for_a_number_by_its_text():
+    @tool(optional_permissions={"write"})
+    async def cancel(number: int, ctx: ToolContext) -> str:
+        """Cancel it."""
+        await ctx.require("write", number)  # type: ignore[arg-type]
+        return "cancelled"
+
+    agent = Agent(None, tools=[cancel], policy=rules("deny write", "allow write 7"))
+    assert (await agent.call("cancel", {"number": 7})).for_llm == "cancelled"
+    assert "denied" in (await agent.call("cancel", {"number": 9})).for_llm
+
+
+def test_a_rule_of_yaml_names_a_number(tmp_path):
+    """YAML reads `target: 7` as a number."""
+    file = tmp_path / "my.rules.yaml"
+    file.write_text("- {action: deny, permission: network, target: 7, match: [7, 7.0], not_match: [9, true]}\n")
+    (rule,) = load_rules(file).rules
+    assert (rule.target, rule.text) == ("7", "deny network 7")
+    with pytest.raises(PolicyError, match="matches its not_match example"):
+        rules({"action": "deny", "permission": "write", "target": True, "not_match": [True]})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from forge.core.arguments.call_style import CallStyle, call_style
 from forge.core.arguments.checks import near
 from forge.core.arguments.description import description_from, description_of
-from forge.core.arguments.model_schema import is_model, parser_of, schema_of
+from forge.core.arguments.model_schema import field_name, is_model, parser_of, schema_of
 from forge.core.arguments.parameters import Setting
 from forge.core.arguments.return_schema import read_return_schema
 from forge.core.arguments.signature import Signature, names_taken
@@ -197,6 +197,10 @@ class Tool:
         """Returns the tool for another registry: itself, unless it works on the registry."""
         return self
 
+    def argument_key(self, name: str) -> str:
+        """Returns the key in parsed arguments of a property of the schema: its name, unless a model renames it."""
+        return name
+
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         """Returns the targets of a call where they differ from the parameters named as `target`; otherwise None."""
         return None
@@ -306,6 +310,9 @@ class SchemaTool(Tool):
         parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
         return parser(arguments)
 
+    def argument_key(self, name: str) -> str:
+        return name if self.model is None else field_name(self.model, name)
+
     def _takes(self) -> Collection[str] | None:
         """Returns the only keys that the code behind the schema can receive; None: any."""
         if self.model is not None:
@@ -360,6 +367,9 @@ class DeferredTool(Tool):
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         await self.ready()
         return await self._initialise_now().invoke(arguments, ctx)
+
+    def argument_key(self, name: str) -> str:
+        return self._initialise_now().argument_key(name)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         return self._initialise_now().targets(arguments)

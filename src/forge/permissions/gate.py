@@ -25,7 +25,7 @@ from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules,
 from forge.permissions.policy_decision import copy_arguments, ruling_of
 from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
 from forge.permissions.request import strictest
-from forge.permissions.targets import find_requests, identity
+from forge.permissions.targets import find_requests, identity, text_of
 
 __all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "is_opened", "nobody"]
 
@@ -61,7 +61,7 @@ class Grant(CallGate):
         return self.gate.policy
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
-        await self.gate.settle(ctx, self, (permission, target))
+        await self.gate.settle(ctx, self, (permission, text_of(target)))
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
@@ -139,7 +139,7 @@ class PolicyGate:
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         """Requires one permission, on its own. Raises `ToolError` if it is refused."""
-        await self.settle(ctx, Grant(self), (permission, target))
+        await self.settle(ctx, Grant(self), (permission, text_of(target)))
 
     async def authorize(self, ctx: ToolContext) -> ToolContext:
         """Judges all that a call declares. Returns the context to run with, whose gate is the call's `Grant`.

@@ -18,7 +18,7 @@ from forge.permissions.labels.settings import current_provenance
 from forge.permissions.labels.trace import Trace
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
 from forge.permissions.protected import protect
-from forge.permissions.targets import Opaque
+from forge.permissions.targets import Opaque, Scalar
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,11 @@ def _add_traces(reason: str, traces: tuple[Trace, ...]) -> str:
 
 def ask_if_unresolved(ruling: Ruling, permission: Permission | None, target: str, scope: Scope) -> Ruling:
     """Asks instead of allowing a destructive program with unknown targets, unless a rule allows that very line."""
-    if permission is not Permission.EXECUTE or ruling.decision is not Decision.ALLOW or isinstance(target, Opaque):
+    if (
+        permission is not Permission.EXECUTE
+        or ruling.decision is not Decision.ALLOW
+        or isinstance(target, Opaque | Scalar)
+    ):
         return ruling
     from forge.permissions.shell.destructive import explain_unresolved  # it loads a parser of shell lines
 

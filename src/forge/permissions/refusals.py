@@ -6,7 +6,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.permissions.request import PermissionRequest, Ruling
-from forge.permissions.targets import Opaque
+from forge.permissions.targets import Opaque, Scalar
 from forge.permissions.targets.hosts import pattern_of
 
 MOST_RULES = 3  # that are named
@@ -89,11 +89,11 @@ def _describe_request(request: PermissionRequest) -> str:
 
 def _write_rule(request: PermissionRequest) -> str:
     target = request.target
-    if isinstance(target, Opaque) and not (target.is_whole_number and request.permission is Permission.EXECUTE):
+    if isinstance(target, Opaque):
         target = ""
     if not request.target and request.spec.category is Category.ADAPTER:  # of a program there is nothing else to name
         return _shorten(f"allow tool:{request.spec.name}")
-    if request.permission is Permission.NETWORK:
+    if request.permission is Permission.NETWORK and not isinstance(target, Scalar):
         target = pattern_of(target)  # rules are about hosts, calls about URLs
     return _shorten(f"allow {request.permission or f'tool:{request.spec.name}'} {target}".strip())
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from forge.core.context import Scope
 from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.targets import PATHS, Opaque, hosts, identity
+from forge.permissions.targets import PATHS, Opaque, Scalar, hosts, identity
 
 MOST_SESSIONS = 1_000  # whose answers are remembered
 MOST_ANSWERS = 1_000  # remembered in each
@@ -67,7 +67,7 @@ def make_memory(
 ) -> Memory:
     """Returns the memory that an "always" for this question would add."""
     key: Hashable
-    if permission is None or not target or isinstance(target, Opaque) or spec.confirm:
+    if permission is None or not target or isinstance(target, Opaque | Scalar) or spec.confirm:
         mark = fingerprint(arguments)
         return Memory(
             mark and (spec.name, permission, "arguments", mark), f"allow tool:{spec.name} with exactly these arguments"

@@ -16,7 +16,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.conditions import CONDITIONS, CallLabels
 from forge.permissions.request import Decision
 from forge.permissions.target_forms import read_target_forms
-from forge.permissions.targets import PATHS, hosts, paths
+from forge.permissions.targets import PATHS, Scalar, hosts, is_scalar, paths, text_of
 from forge.permissions.targets.form import TargetForm
 
 LAYERS = ("organisation", "user", "project", "session")
@@ -142,6 +142,8 @@ def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
     for key, value in source.items():
         if key not in _KEYS:
             raise _make_error(where, text, f"it has an unknown key {key!r}{_suggest_word(str(key), _KEYS)}")
+        if key == "target" and isinstance(value, bool | int | float):  # as YAML reads `target: 7`
+            continue
         if key not in ("match", "not_match") and not (isinstance(value, str) and value.strip()):
             raise _make_error(where, text, f"its {key} is {value!r}, not a string")
     permission = source.get("permission", "*")
@@ -151,7 +153,7 @@ def _read_mapping(source: Mapping[str, Any], where: str) -> Rule:
         decision=_read_decision(source.get("action", ""), text, where),
         permission=None if permission == "*" else _read_permission(permission, text, where),
         tool=source.get("tool", "").removeprefix("tool:"),
-        target="" if source.get("target") == "*" else source.get("target", "").strip(),
+        target="" if source.get("target") == "*" else str(text_of(source.get("target", ""))).strip(),
         agent=source.get("agent", ""),
         user=source.get("user", ""),
         channel=source.get("channel", ""),
@@ -189,7 +191,7 @@ def _check_target(rule: Rule) -> Rule:
     problem = ""
     if rule.target and rule.permission in PATHS:
         problem = paths.problem_with(rule.target)
-    elif rule.target and rule.permission is Permission.NETWORK:
+    elif rule.target and rule.permission is Permission.NETWORK and not is_scalar(rule.target):
         problem = hosts.problem_with(rule.target)
     if problem:
         raise _make_error(rule.where, rule.text, f"its target {rule.target!r} would match nothing: {problem}")
@@ -202,10 +204,10 @@ def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
         if (
             isinstance(examples, str)
             or not isinstance(examples, Sequence)
-            or not all(isinstance(e, str) for e in examples)
+            or not all(isinstance(e, str | bool | int | float) for e in examples)
         ):
             raise _make_error(rule.where, rule.text, f"its {key} is not a list of strings")
-        for example in examples:
+        for example in map(text_of, examples):
             if any(_fits(rule, example)) is not (key == "match"):
                 does = "does not match" if key == "match" else "matches"
                 raise _make_error(
@@ -218,8 +220,10 @@ def _fits(rule: Rule, example: str) -> Iterator[bool]:
     if not rule.target and rule.tool:
         yield rule._names(example)
         return
-    for permission in (rule.permission,) if rule.permission else Permission:
-        readings = read_target_forms(permission, example, _EXAMPLE_SCOPE)
+    meanings = [example, Scalar(example)] if is_scalar(example) else [example]  # a file does not say which it is
+    permissions = (rule.permission,) if rule.permission else Permission
+    for permission, meant in ((permission, meant) for permission in permissions for meant in meanings):
+        readings = read_target_forms(permission, meant, _EXAMPLE_SCOPE)
         if rule.decision is Decision.ALLOW:  # only what has a default can be allowed
             yield all(rule.matches(form) for form in readings if form.by_default)
         else:
@@ -261,7 +265,7 @@ def _render_rule(source: Mapping[str, Any]) -> str:
     more = [f"{key}={value}" for key, value in fields.items()]
     words = [
         *first,
-        str(fields.pop("target", "")),
+        str(text_of(fields.pop("target", ""))),
         *conditions,
         *(one for one in more if not one.startswith("target=")),
     ]

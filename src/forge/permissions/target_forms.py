@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 
 from forge.core.context import Scope
 from forge.core.spec import Permission
-from forge.permissions.targets import PATHS, Opaque, hosts, paths
+from forge.permissions.targets import PATHS, Opaque, Scalar, hosts, is_same_number, paths, spell_number
 from forge.permissions.targets.form import TargetForm, UnreadTarget
 
 
@@ -16,8 +16,9 @@ def read_target_forms(permission: Permission | None, target: str, scope: Scope) 
     if not target:
         return [TargetForm()]  # only rules without a target apply
     if isinstance(target, Opaque):
-        names_it = target.is_whole_number and permission in (None, Permission.EXECUTE)
-        return [_TextTarget(target) if names_it else UnreadTarget()]
+        return [UnreadTarget()]
+    if isinstance(target, Scalar):
+        return list(_scalar_forms(permission, target, scope))
     if permission in PATHS:
         return list(_path_forms(target, scope))
     if permission is Permission.EXECUTE:
@@ -37,6 +38,27 @@ class _TextTarget(TargetForm):
         if generous and fnmatchcase(paths.fold(self.text), paths.fold(pattern)):
             return True
         return fnmatchcase(self.text, pattern)
+
+    def surely_matches(self, pattern: str) -> bool:
+        return self.matches(pattern, generous=True)
+
+
+class _ScalarTarget(TargetForm):
+    """A number, a boolean or null: named by its text, a number also by its value.
+
+    `other` is its meaning as a path or a host.
+    """
+
+    def __init__(self, text: str, other: TargetForm | None = None) -> None:
+        self.text = str(text)
+        self.other = other
+
+    def matches(self, pattern: str, *, generous: bool) -> bool:
+        if is_same_number(self.text, pattern) or fnmatchcase(self.text, pattern):
+            return True
+        if generous and any(fnmatchcase(paths.fold(one), paths.fold(pattern)) for one in spell_number(self.text)):
+            return True
+        return self.other is not None and self.other.matches(pattern, generous=generous)
 
     def surely_matches(self, pattern: str) -> bool:
         return self.matches(pattern, generous=True)
@@ -65,6 +87,16 @@ class _PathTarget(TargetForm):
 
     def surely_matches(self, pattern: str) -> bool:
         return paths.reaches(pattern, self.path, self.around)
+
+
+def _scalar_forms(permission: Permission | None, target: Scalar, scope: Scope) -> Iterator[TargetForm]:
+    if permission in PATHS:  # a tool may use the number as the name of a file
+        yield from (_ScalarTarget(target, path) for path in _path_forms(target, scope))
+    elif permission is Permission.NETWORK:  # 2130706433 is 127.0.0.1
+        host = _HostTarget(target)
+        yield _ScalarTarget(target, host if host.host.names else None)
+    else:
+        yield _ScalarTarget(target)
 
 
 def _path_forms(target: str, scope: Scope) -> Iterator[TargetForm]:

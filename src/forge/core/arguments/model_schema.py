@@ -27,6 +27,16 @@ def schema_of(name: str, model: Any) -> dict[str, Any]:
     return {"properties": {}, **{key: value for key, value in schema.items() if key != "description"}}
 
 
+def field_name(model: Any, name: str) -> str:
+    """Returns the field of a model that a property of its schema stands for: an alias is the property's name."""
+    for key, field in model.model_fields.items():
+        alias = field.validation_alias or field.alias or key
+        choices = getattr(alias, "choices", (alias,))
+        if name in [str(getattr(one, "path", (one,))[0]) for one in choices]:
+            return str(key)
+    return name
+
+
 def parser_of(
     model: Any, parse: Callable[[Mapping[str, Any] | str], dict[str, Any]]
 ) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:

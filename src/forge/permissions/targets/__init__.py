@@ -9,21 +9,57 @@ from pathlib import PurePath
 from typing import Any
 
 from forge.core.context import Scope
+from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.targets import paths
 
 PATHS = frozenset({Permission.READ, Permission.WRITE})
 
 
+LONGEST_NUMBER = 400  # characters of a number that rules compare by its value
+
+_NUMBER = lazy_pattern(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,6})?")
+_WORDS = frozenset({"true", "false", "null"})
+
+
 class Opaque(str):
-    """A target that is not text: its JSON, for people. Its effect is not known, except that of a whole number."""
+    """A target that is neither text nor a scalar: its JSON, for people. Its effect is not known."""
 
     __slots__ = ()
 
-    @property
-    def is_whole_number(self) -> bool:
-        """Says whether rules can name it: `allow execute 7` for order 7. As a path or host a number means nothing."""
-        return self.removeprefix("-").isdecimal()
+
+class Scalar(str):
+    """A target that is a number, a boolean or null: its JSON. Rules name it by this text, and a number by its value."""
+
+    __slots__ = ()
+
+
+def is_scalar(text: str) -> bool:
+    """Says whether a text is the JSON of a number, a boolean or null."""
+    return text in _WORDS or _NUMBER.fullmatch(text) is not None
+
+
+def is_same_number(one: str, other: str) -> bool:
+    """Says whether two texts are the same number: 7 and 7.0, 1000 and 1e3."""
+    if max(len(one), len(other)) > LONGEST_NUMBER or not (_NUMBER.fullmatch(one) and _NUMBER.fullmatch(other)):
+        return False
+    from decimal import Decimal  # few targets are numbers
+
+    return Decimal(one) == Decimal(other)
+
+
+def spell_number(text: str) -> set[str]:
+    """Returns the spellings of a number that a pattern may mean: 7.0 is also 7, and 1e+20 a one with twenty zeros."""
+    if len(text) > LONGEST_NUMBER or not _NUMBER.fullmatch(text):
+        return {text}
+    from decimal import Decimal
+
+    value = Decimal(text)
+    if abs(value.adjusted()) > LONGEST_NUMBER:
+        return {text}
+    whole, point, rest = f"{value:f}".partition(".")
+    rest = rest.rstrip("0")
+    return {text, f"{value:f}", f"{whole}{point if rest else ''}{rest}"}
 
 
 def find_requests(
@@ -38,7 +74,7 @@ def find_requests(
     say = getattr(type(tool), "wants", None)
     requests = say(tool, arguments, scope) if say is not None and scope is not None else None
     if requests is not None:
-        return list(dict.fromkeys(requests))
+        return list(dict.fromkeys((permission, text_of(target)) for permission, target in requests))
     if own_targets(arguments, tool) == []:
         return [(None, "")]
     targets = targets_of(spec, arguments, tool)
@@ -53,12 +89,13 @@ def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None
     """Returns the targets that the tool names, or else the texts in its target parameters, each element of a list on
     its own; one empty text if there is none.
 
-    Of a parameter that was left out, the default that the schema promises. Values that are no texts are `Opaque`.
+    Of a parameter that was left out, the default that the schema promises. Numbers, booleans and the null of a list are
+    `Scalar`; other values that are no texts are `Opaque`.
     """
     own = own_targets(arguments, tool)
     if own is not None:
-        return list(dict.fromkeys(own)) or [""]
-    texts = (text for name in spec.targets for text in _texts(_value(spec, arguments, name)))
+        return list(dict.fromkeys(map(text_of, own))) or [""]
+    texts = (text for name in spec.targets for text in _texts(_value(spec, arguments, name, tool)))
     return list({(type(text), text): text for text in texts}.values()) or [""]
 
 
@@ -71,15 +108,16 @@ def own_targets(arguments: Mapping[str, Any], tool: object) -> list[str] | None:
 
 def identity(permission: Permission | None, target: str, scope: Scope) -> Hashable:
     """Returns the current meaning of a target: it differs as soon as a link on the way leads elsewhere."""
-    if isinstance(target, Opaque):
-        return Opaque, target
+    if isinstance(target, Opaque | Scalar):
+        return type(target), str(target)
     if permission not in PATHS or not target or len(target) > paths.LONGEST:
         return target
     return frozenset(paths.spellings(target, paths.roots(str(scope.workspace))[0]))
 
 
-def _value(spec: ToolSpec, arguments: Mapping[str, Any], name: str) -> Any:
-    if (value := arguments.get(name)) is not None:
+def _value(spec: ToolSpec, arguments: Mapping[str, Any], name: str, tool: object) -> Any:
+    key_of = getattr(type(tool), "argument_key", None)
+    if (value := arguments.get(name if key_of is None else key_of(tool, name))) is not None:
         return value
     schema = (spec.parameters.get("properties") or {}).get(name)
     return schema.get("default") if isinstance(schema, Mapping) else None
@@ -88,17 +126,58 @@ def _value(spec: ToolSpec, arguments: Mapping[str, Any], name: str) -> Any:
 def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, list | tuple | set | frozenset):
         for item in value:
-            yield _text(item)
+            yield text_of(item)
     elif value is not None:
-        yield _text(value)
+        yield text_of(value)
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """Returns a value as a target: a text, a `Scalar`, or `Opaque`."""
     if isinstance(value, Enum):
         value = value.value
     if isinstance(value, str):
-        return str.__str__(value)
-    return str(value) if isinstance(value, PurePath) else Opaque(_to_text(value))
+        return value if isinstance(value, Scalar | Opaque) else str.__str__(value)
+    if value is None or isinstance(value, bool | int | float):
+        return _scalar(value)
+    if isinstance(value, PurePath):
+        return str(value)
+    return _text_of_object(value) or Opaque(_to_text(value))
+
+
+def _scalar(value: Any) -> str:
+    try:
+        return Scalar(json.dumps(value))
+    except ValueError:  # a number of thousands of digits
+        return Opaque(_to_text(value))
+
+
+def _text_of_object(value: Any) -> str:
+    """Returns the text of an object that is a text or a number in JSON, such as a date; empty for any other."""
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return ""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return ""
+    import datetime  # few values are objects
+    import ipaddress
+    import sys
+    import uuid
+    from decimal import Decimal
+
+    if isinstance(value, Decimal):
+        return Scalar(value) if is_scalar(str(value)) else ""
+    networks = sys.modules.get("pydantic.networks")  # without it there is no such object
+    if isinstance(value, uuid.UUID) or type(value) in (ipaddress.IPv4Address, ipaddress.IPv6Address):
+        return str(value)
+    if networks is not None and isinstance(value, networks.AnyUrl):
+        return str(value)
+    if isinstance(value, datetime.date | datetime.time | datetime.timedelta):
+        from pydantic_core import to_jsonable_python
+
+        return str(to_jsonable_python(value))
+    return ""
 
 
 def _to_text(value: Any) -> str:
