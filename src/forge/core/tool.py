@@ -197,7 +197,7 @@ class Tool:
         """Returns the tool for another registry: itself, unless it works on the registry."""
         return self
 
-    def argument_key(self, name: str) -> str:
+    def _argument_key(self, name: str) -> str:
         """Returns the key in parsed arguments of a property of the schema: its name, unless a model renames it."""
         return name
 
@@ -310,7 +310,7 @@ class SchemaTool(Tool):
         parser = self.__dict__["parse"] = parse if self.model is None else parser_of(self.model, parse)
         return parser(arguments)
 
-    def argument_key(self, name: str) -> str:
+    def _argument_key(self, name: str) -> str:
         return name if self.model is None else field_name(self.model, name)
 
     def _takes(self) -> Collection[str] | None:
@@ -368,8 +368,8 @@ class DeferredTool(Tool):
         await self.ready()
         return await self._initialise_now().invoke(arguments, ctx)
 
-    def argument_key(self, name: str) -> str:
-        return self._initialise_now().argument_key(name)
+    def _argument_key(self, name: str) -> str:
+        return self._initialise_now()._argument_key(name)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         return self._initialise_now().targets(arguments)

@@ -116,7 +116,7 @@ def identity(permission: Permission | None, target: str, scope: Scope) -> Hashab
 
 
 def _value(spec: ToolSpec, arguments: Mapping[str, Any], name: str, tool: object) -> Any:
-    key_of = getattr(type(tool), "argument_key", None)
+    key_of = getattr(type(tool), "_argument_key", None)
     if (value := arguments.get(name if key_of is None else key_of(tool, name))) is not None:
         return value
     schema = (spec.parameters.get("properties") or {}).get(name)
