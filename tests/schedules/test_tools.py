@@ -12,12 +12,13 @@ import jsonschema_rs
 import pytest
 
 from forge.core.context import Scope, ToolContext
+from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.spec import Category
-from forge.schedules.schedule import Outcome, Status
+from forge.schedules.schedule import Outcome, Source, Status
 from forge.schedules.tools import schedule_tools
 
 EXAMPLES = {
@@ -44,7 +45,7 @@ class Bench:
     def call(self, tool, /, **arguments):
         return asyncio.run(self.executor.execute(ToolCall(tool, arguments), self.scope))
 
-    def preview(self, name, **arguments):
+    def preview(self, name, /, **arguments):
         tool = self.registry[name]
         parsed = tool.parse(arguments)
         ctx = ToolContext(ToolCall(name, arguments), tool, parsed, self.scope)
@@ -139,6 +140,60 @@ def test_what_the_configuration_declares_is_read_only(bench, store):
     assert bench.call("schedule_list").data["schedules"][0]["source"] == "config"
     assert bench.call("schedule_set", id="mine", cron="* * * * *", task="Mine").success
     assert bench.call("schedule_delete", id="mine").data == {"deleted": "mine"}
+
+
+PERSONS = {"id": "count-the-stars", "cron": "0 3 * * *", "task": "Count the stars"}
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("schedule_delete", {"id": "count-the-stars"}),
+        ("schedule_delete", {"name": " count-the-stars\n"}),
+        ("schedule_set", {**PERSONS, "task": "Mine"}),
+        ("schedule_set", {**PERSONS, "enabled": False}),
+        ("schedule_set", {**PERSONS, "one_shot": True}),
+        ("schedule_set", {**PERSONS, "channel": "elsewhere"}),
+        ("schedule_set", {"schedule_id": "count-the-stars ", "cron": "* * * * *", "prompt": "Count the stars"}),
+        ("schedule_set", PERSONS),
+    ],
+)
+def test_a_model_changes_and_removes_only_its_own_schedules(bench, store, name, arguments):
+    before = store.set(by=Source.PERSON, **PERSONS)
+    result = bench.call(name, **arguments)
+    assert (result.failure.kind, "a person" in result.for_llm) == ("permission_error", True)
+    with pytest.raises(ToolError, match="only a person"):
+        bench.preview(name, **arguments)  # refused before anybody is asked
+    assert store.list() == [before]
+    own = {**PERSONS, "id": "my-own"}
+    assert bench.call("schedule_set", **own).success
+    assert bench.call("schedule_set", **{**own, "enabled": False}).data["schedule"]["enabled"] is False
+    assert bench.call("schedule_delete", id="my-own").data == {"deleted": "my-own"}
+
+
+def test_the_default_id_of_a_persons_task_is_the_persons(bench, store):
+    made = store.set(by=Source.PERSON, cron="0 3 * * *", task="Count the stars")
+    assert bench.call("schedule_set", cron="* * * * *", task="Count the stars").failure.kind == "permission_error"
+    assert store.get(made.id).cron == "0 3 * * *"
+    assert bench.call("schedule_set", cron="* * * * *", task="Count the moons").success
+
+
+@pytest.mark.parametrize(
+    "name", ["Count-the-stars", "COUNT-THE-STARS", "count\u2010the\u2010stars", "count-the-st\uff41rs"]
+)
+def test_another_spelling_of_an_id_reaches_no_persons_schedule(bench, store, name):
+    before = store.set(by=Source.PERSON, **PERSONS)
+    assert bench.call("schedule_delete", id=name).failure is not None
+    assert bench.call("schedule_set", id=name, cron="* * * * *", task="Mine").failure is not None
+    assert store.list() == [before]
+
+
+def test_what_a_person_changes_is_the_persons_from_then_on(bench, store):
+    assert bench.call("schedule_set", **PERSONS).data["schedule"]["source"] == "model"
+    assert store.set(by=Source.PERSON, **{**PERSONS, "enabled": False}).source is Source.PERSON
+    assert bench.call("schedule_set", **{**PERSONS, "enabled": True}).failure.kind == "permission_error"
+    assert store.delete("count-the-stars", Source.PERSON).enabled is False
+    assert bench.call("schedule_set", **PERSONS).success  # the name is free again
 
 
 def test_history_is_bounded_by_its_schema(bench, store):

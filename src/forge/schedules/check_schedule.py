@@ -140,12 +140,19 @@ def has_definition(row: Row, wanted: Schedule) -> bool:
     )
 
 
-def check_may_change(schedule: Schedule) -> None:
+def check_may_change(schedule: Schedule, by: Source) -> None:
+    """Raises `ToolError` for a schedule of the configuration, and for a model that did not set the schedule itself."""
     if schedule.source is Source.CONFIG:
         raise ToolError(
             f"{schedule.id} is declared in {schedule.origin}, so it cannot be changed here",
             ErrorKind.PERMISSION,
             f"Ask the person to edit {schedule.origin}, or use another id.",
+        )
+    if by is Source.MODEL and schedule.source is not Source.MODEL:
+        raise ToolError(
+            f"{schedule.id} was added or changed by a person, so only a person may change or remove it",
+            ErrorKind.PERMISSION,
+            "Ask the person to do it with `forge schedule` or in the console, or use another id.",
         )
 
 

@@ -22,7 +22,7 @@ _ID = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 class Source(StrEnum):
-    """The author of a schedule. Only the configuration's author changes what it declares."""
+    """The author of a schedule, who may change it. A person may also change what a model has set."""
 
     CONFIG = "config"
     PERSON = "person"

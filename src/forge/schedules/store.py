@@ -91,7 +91,8 @@ class ScheduleStore:
     ) -> Schedule:
         """Creates a schedule, or changes the one with that id; missing keys keep their values.
 
-        Raises `ToolError` if a value is invalid, or if the configuration declares that id.
+        A model changes only what a model has set; a change by a person makes the schedule the person's. Raises
+        `ToolError` if a value is invalid, the configuration declares that id, or the schedule is a person's.
         """
         with self._store.write_transaction() as connection:
             _, row = self._merge_definition(connection, by, here, definition)
@@ -99,11 +100,11 @@ class ScheduleStore:
         return row.schedule
 
     def draft(
-        self, *, here: CurrentChat = NO_CHAT, **definition: Unpack[Definition]
+        self, *, by: Source = Source.MODEL, here: CurrentChat = NO_CHAT, **definition: Unpack[Definition]
     ) -> tuple[Schedule | None, Schedule]:
         """Returns the stored schedule and the one that `set` would store. Nothing is written."""
         with self._store.read_transaction() as connection:
-            old, row = self._merge_definition(connection, Source.MODEL, here, definition)
+            old, row = self._merge_definition(connection, by, here, definition)
         return old.schedule if old else None, row.schedule
 
     def get(self, id: str) -> Schedule:
@@ -117,18 +118,18 @@ class ScheduleStore:
             return [row.schedule for row in schedule_rows.rows(connection, condition)]
 
     def delete(self, id: str, by: Source = Source.MODEL) -> Schedule:
-        """Removes a schedule; its history stays. A model may not remove what the configuration declares."""
+        """Removes a schedule; its history stays. A model may remove only what a model has set."""
         with self._store.write_transaction() as connection:
             found = schedule_rows.require_row(connection, id).schedule
             if by is not Source.PERSON:
-                check_may_change(found)
+                check_may_change(found, by)
             connection.execute("DELETE FROM schedules WHERE id = ?", (found.id,))
         return found
 
     def removable(self, id: str) -> Schedule:
         """Returns a schedule that a model may remove. Raises `ToolError`."""
         found = self.get(id)
-        check_may_change(found)
+        check_may_change(found, Source.MODEL)
         return found
 
     def history(self, schedule_id: str | None = None, limit: int = 20) -> Sequence[Run]:
@@ -224,10 +225,10 @@ class ScheduleStore:
             wanted = build_schedule(source=by, **complete_new(definition, here))
             _check_room(schedule_rows.count(connection))
         else:
-            check_may_change(old.schedule)
+            check_may_change(old.schedule, by)
             is_enabled = old.schedule.enabled or old.spent  # a one-shot that has fired fires again
             before = replace(old.schedule, enabled=is_enabled)
-            wanted = build_schedule(source=old.schedule.source, old=before, **complete_change(definition, here))
+            wanted = build_schedule(source=by, old=before, **complete_change(definition, here))
         return old, revise_row(old, wanted, self.clock(), arm=True)
 
     def _now(self) -> Moment:

@@ -16,7 +16,7 @@ from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
     from forge.schedules.check_schedule import CurrentChat, Definition
-    from forge.schedules.schedule import Run, Schedule
+    from forge.schedules.schedule import Run, Schedule, Source
     from forge.schedules.store import ScheduleStore
 
 LONGEST_SHOWN = 200  # characters of a task in a list
@@ -76,7 +76,7 @@ class ScheduleSet(
         task: Annotated[str, "The complete prompt: the agent does not know this conversation."],
         id: Annotated[
             str,
-            "Lower-case words with hyphens. With an existing id, omitted settings stay unchanged.",
+            "Lower-case words with hyphens. With the id of your own schedule, omitted settings stay unchanged.",
         ] = "",
         timezone: Annotated[str | None, "Such as Europe/Berlin or +02:00. Default: UTC."] = None,
         enabled: Annotated[bool | None, "Default: true."] = None,
@@ -90,7 +90,7 @@ class ScheduleSet(
             "channel": channel, "channel_target": channel_target, "one_shot": one_shot,
         }  # fmt: skip
         self._check(definition, ctx)
-        made = self._open().set(here=_current_chat(ctx), **definition)
+        made = self._open().set(by=_model(), here=_current_chat(ctx), **definition)
         verb = "set" if made.created == made.updated else "changed"
         return ToolResult(
             for_llm=f"{verb.capitalize()}: {_format_schedule(made)}",
@@ -108,7 +108,7 @@ class ScheduleSet(
         from forge.schedules.cron import Cron
 
         self._check(cast("Definition", arguments), ctx)
-        old, new = self._open().draft(here=_current_chat(ctx), **cast("Definition", arguments))
+        old, new = self._open().draft(by=_model(), here=_current_chat(ctx), **cast("Definition", arguments))
         rule = Cron.parse(new.cron, new.timezone).explain()
         following = new.format_time(new.next_fire) or "no time"
         head = f"{'Change' if old else 'New'} schedule {new.id}: {rule}; next at {following}"
@@ -157,13 +157,13 @@ class ScheduleDelete(
     argument_aliases={"schedule_id": "id", "name": "id"},
     timeout=30.0,
 ):
-    """Remove a schedule for good; those that the configuration declares cannot be removed."""
+    """Remove a schedule for good; those of the configuration and of people cannot be removed."""
 
     def __init__(self, store: Open) -> None:
         self._open = store
 
     def run(self, id: Annotated[str, "From schedule_list."]) -> ToolResult:
-        gone = self._open().delete(id.strip())
+        gone = self._open().delete(id.strip(), _model())
         return ToolResult(
             for_llm=f"Removed: {_format_schedule(gone)}", title=f"removed {gone.id}", data={"deleted": gone.id}
         )
@@ -199,6 +199,12 @@ class ScheduleHistory(
         return ToolResult(for_llm=text, title=f"{len(found)} runs", data={"history": [one.to_dict() for one in found]})
 
 
+def _model() -> Source:
+    from forge.schedules.schedule import Source  # not needed to list tools
+
+    return Source.MODEL
+
+
 def _current_chat(ctx: ToolContext) -> CurrentChat:
     from forge.schedules.check_schedule import CurrentChat  # SQLite, which listing tools does without
 
@@ -209,7 +215,7 @@ def _format_schedule(one: Schedule) -> str:
     """Formats a schedule as one line. The task is quoted, so that it cannot pass for another entry."""
     following = one.format_time(one.next_fire)
     state = f"next {following}" if following else "not planned" if one.enabled else "off"
-    marks = [f"from {one.origin}"] if one.origin else []
+    marks = [f"from {one.origin}"] if one.origin else ["a person's"] if str(one.source) == "person" else []
     marks += ["once"] if one.one_shot else []
     marks += [f"skill {brief(one.skill)}"] if one.skill else []
     marks += (

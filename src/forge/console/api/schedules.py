@@ -52,7 +52,7 @@ def add_schedule(console: ConsoleState, request: ApiRequest) -> StatusAnswer | d
     empty = "" if request.body_flag("replaces") else None  # None keeps the old value
     definition: Any = {**{name: value.strip() or empty for name, value in texts.items()}, **flags}
     with closing(schedules_of(console)) as store:
-        old, draft = store.draft(**definition)
+        old, draft = store.draft(by=Source.PERSON, **definition)
         rule = Cron.parse(draft.cron, draft.timezone)
         told: dict[str, Any] = {
             "replaces": None if old is None else old.to_dict(),
