@@ -120,7 +120,30 @@ SOCKETS = (
     Attack("open raw packets", python(_SOCKET + "socket.socket(17, socket.SOCK_RAW)"), _PAIR),
 )
 
+_OPEN_SETTINGS = """
+import os, sys
+tops = [f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit() and "self" not in name and name != "net"]
+opened = []
+for top in [*tops, "/sys/kernel", "/sys/module", "/sys/fs", "/sys/devices/system", "/sys/power"]:
+    for folder, _, files in [("", (), [top])] if os.path.isfile(top) else os.walk(top):
+        for name in files:
+            try: os.close(os.open(os.path.join(folder, name), os.O_WRONLY | os.O_NONBLOCK))
+            except OSError: continue
+            opened.append(os.path.join(folder, name))
+print(opened[:9])
+sys.exit(not opened)
+"""
+_READ_SETTINGS = """
+import os
+for name in ("kernel/pid_max", "vm/overcommit_memory", "fs/file-max", "kernel/ostype"):
+    with open(f"/proc/sys/{name}") as file: assert file.read()
+assert os.cpu_count()
+"""
+
 KERNEL = (
+    Attack("change a setting of the kernel", python(_OPEN_SETTINGS), python(_READ_SETTINGS)),
+    Attack("choose what runs after a crash", "true >>/proc/sys/kernel/core_pattern", "cat /proc/sys/kernel/ostype"),
+    Attack("press keys for the kernel", "true >>/proc/sysrq-trigger", "cat /proc/uptime"),
     Attack(
         "read the kernel's keys",
         python(_KERNEL + 'sys.exit(call(250 if os.uname().machine == "x86_64" else 219, 0, -3, 0) < 0)'),

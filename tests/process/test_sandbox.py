@@ -31,6 +31,8 @@ from tests.process.attacks import (
     world,
 )
 
+DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
+
 
 @pytest.fixture
 def here(tmp_path):
@@ -58,8 +60,50 @@ def test_every_twin_of_an_attack_works(here: World, tier: Tier):
 def _outside(here: World) -> list[object]:
     assert here.victim
     os.kill(here.victim, 0)
-    system = [Path(folder, "forge-was-here").exists() for folder in ("/usr", "/etc")]
+    system: list[object] = [Path(folder, "forge-was-here").exists() for folder in ("/usr", "/etc")]
+    system += [(found.st_mode, found.st_uid) for found in map(os.stat, DEVICES)]
     return [*system, (here.outside / "secret").read_text(), sorted(os.listdir(here.outside))]
+
+
+def test_devices_keep_their_modes_and_work(here: World, tier: Tier):
+    """Root owns the devices of the machine, and may change modes without a capability."""
+    before = _outside(here)
+    try:
+        for more in ({}, {"read_only": True}):
+            here.bash(
+                f"for one in {' '.join(DEVICES)}; do chmod 600 $one; touch -d 2001-01-01 $one; done", tier, **more
+            )
+            assert _outside(here) == before
+            told = here.bash("echo x >/dev/null && head -c2 /dev/zero | wc -c; echo x >/dev/full", tier, **more)
+            assert told.stdout == "2\n"
+            assert "No space left" in told.stderr
+    finally:
+        if _outside(here) != before:
+            for one in DEVICES:
+                os.chmod(one, 0o666)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can do that without a sandbox")
+def test_a_setting_of_the_kernel_can_be_opened_without_a_sandbox(here: World):
+    wanted = {attack.name: attack.line for attack in ATTACKS if attack.name == "choose what runs after a crash"}
+    assert [REACHED in words for words in here.each(wanted, Tier.NONE).values()] == [True]
+
+
+def test_a_sandbox_in_which_a_setting_of_the_kernel_can_be_written_does_not_count(monkeypatch):
+    """As bubblewrap is without its mounts, for root."""
+    needs(Tier.BUBBLEWRAP)
+    real = sandbox._COMMANDS[Tier.BUBBLEWRAP]
+
+    def uncovered(*given: object, **more: object) -> CommandLine:
+        command = real(*given, **more)
+        place = command.argv.index("--remount-ro")
+        assert command.argv[place + 1] == "/proc"
+        return replace(command, argv=[*command.argv[:place], *command.argv[place + 2 :]])
+
+    assert sandbox._try_tier(Tier.BUBBLEWRAP) == ""
+    monkeypatch.setitem(sandbox._COMMANDS, Tier.BUBBLEWRAP, uncovered)
+    said = sandbox._try_tier(Tier.BUBBLEWRAP)
+    assert ("programs could write /proc/sys/kernel/core_pattern" in said) is (os.geteuid() == 0), said
 
 
 def test_programs_that_run_programs_reach_nothing_outside_and_their_twins_work(tier: Tier, tmp_path: Path):

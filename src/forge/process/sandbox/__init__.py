@@ -27,7 +27,15 @@ __all__ = ["Confinement", "SandboxedCommand", "Tier", "choose_tier", "confine_co
 SETTINGS = ("auto", "required", "bubblewrap", "landlock", "off")
 
 _PROBE_SECONDS = 20.0
-_PROBE = 'if (: <"$1") 2>/dev/null; then echo open; else echo >here && echo confined; fi'
+# Opening a setting of the kernel for writing changes nothing.
+_PROBE = """
+for path in /proc/sys/kernel/core_pattern /proc/sys/kernel/panic /proc/sys/fs/protected_symlinks \\
+    /proc/sysrq-trigger /proc/irq/default_smp_affinity /sys/kernel/mm/ksm/run; do
+    if (: >>"$path") 2>/dev/null; then echo "programs could write $path" >&2; exit 1; fi
+done
+if (: <"$1") 2>/dev/null; then echo "programs could read $1" >&2; exit 1; fi
+echo >here && echo confined
+"""
 
 
 class Tier(StrEnum):

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from stat import S_ISDIR, S_ISLNK, S_ISREG
+from stat import S_IFCHR, S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.git_hooks import hook_folders
@@ -33,6 +33,7 @@ from forge.process.sandbox.layout import (
     program_folders,
     roots_of,
 )
+from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
 HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 
@@ -50,6 +51,8 @@ _ENV = "/usr/bin/env"
 _NAMING_SIGNALS = ("/bin/sh", "-c", 'exec 5>&2 2>&6 6>&-; (exec "$@" 2>&5 5>&-); exit $?', "sh")
 _ENDED = re.compile(rb'^\{ "exit-code": \d+ \}$', re.MULTILINE)
 _REPORT = re.compile(rb"^\{ .* \}$", re.MULTILINE)
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # those that bubblewrap shows
+_DEVICE_MODE = S_IFCHR | 0o666
 MOST_SKILLS = 100  # each costs two mounts; beyond that, their whole folder is read-only
 _BINDABLE = ("file", "directory")  # never a link: a program may have made it to expose its target
 _GIT_READ_ONLY = ("worktrees", "modules")  # they hold settings of other work trees and of submodules
@@ -78,9 +81,10 @@ def build_command(
     """
     roots = roots_of(confinement)
     gentle = _can_reset_signals() and "=" not in argv[0]
-    words = [find_bubblewrap(roots.writable), *_namespaces(confinement), *_system(), *_mounts(confinement, roots, env)]
+    words = [find_bubblewrap(roots.writable), *_namespaces(confinement), *_system(), *_devices()]
+    words += _mounts(confinement, roots, env)
     words += _variables(confinement, roots)
-    given = {_FILTER: _filter(has_sockets=not confinement.read_only), _GIT: git_settings(roots.workspace)}
+    given = {_FILTER: _filter(writes=not confinement.read_only), _GIT: git_settings(roots.workspace)}
     if given[_FILTER]:
         words += ["--seccomp", str(_FILTER)]
     if status:
@@ -149,8 +153,46 @@ def _system() -> tuple[str, ...]:
         else:
             words += ["--ro-bind", real, path]
         shown.append(path)
-    words += ["--proc", "/proc", "--dev", "/dev"]
+    # Root's programs own what the kernel offers in /proc/sys, even without a capability: nothing in /proc is writable.
+    words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
+    words += ["--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
     return (*words, "--perms", "1777", "--tmpfs", "/tmp", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+
+
+def _devices() -> list[str]:
+    """Returns mounts of devices for root's programs, which could change modes and owners of the machine's own ones."""
+    return [word for path in _make_devices() for word in ("--dev-bind", path, f"/dev/{os.path.basename(path)}")]
+
+
+def _make_devices() -> list[str]:
+    """Makes devices of this process, again if a program changed them; none for an ordinary user or if impossible."""
+    if os.geteuid() != 0 or not (folder := _device_folder(os.getpid())):
+        return []
+    for name in _DEVICES:
+        path = os.path.join(folder, name)
+        try:
+            found = os.lstat(path)
+            if (found.st_mode, found.st_uid, found.st_gid) == (_DEVICE_MODE, 0, 0):
+                continue
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+        os.mknod(path, _DEVICE_MODE, os.lstat(f"/dev/{name}").st_rdev)
+        os.chmod(path, S_IMODE(_DEVICE_MODE))
+    return [os.path.join(folder, name) for name in _DEVICES]
+
+
+@cache
+def _device_folder(process: int) -> str:
+    """Makes the folder for devices; returns "" if no device can be made or opened there, as in many containers."""
+    folder = make_private_folder()
+    try:
+        os.mknod(tried := os.path.join(folder, _DEVICES[0]), _DEVICE_MODE, os.lstat(os.devnull).st_rdev)
+        os.close(os.open(tried, os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        remove_folder(folder)
+        return ""
+    return folder
 
 
 def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> list[str]:
@@ -176,6 +218,8 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     shown = (*SYSTEM, *SETTINGS, *program_folders(env, roots), *(folder for folder, _ in roots.folders))
     for real in dict.fromkeys(map(os.path.realpath, confinement.hidden)):
         words += _hide(real) if is_inside_any(real, shown) else []
+    if not roots.contain("/dev"):
+        words += ["--remount-ro", "/dev"]
     return [*words, "--remount-ro", "/"]
 
 
@@ -289,13 +333,14 @@ def _real_parent_path(path: os.PathLike[str]) -> str:
 
 
 @cache
-def _filter(*, has_sockets: bool) -> bytes:
+def _filter(*, writes: bool) -> bytes:
     """Returns the system call filter; b"" if there is none.
 
     Loopback and Unix sockets also exist in the namespace, so they are allowed. A Unix socket in the workspace leads to
-    a program outside: a read-only command gets no sockets at all.
+    a program outside: a read-only command gets no sockets at all, and changes no modes and owners.
     """
-    return syscall_filter((UNIX, INET, INET6, NETLINK) if has_sockets else (), others=True) or b""
+    families = (UNIX, INET, INET6, NETLINK) if writes else ()
+    return syscall_filter(families, others=True, attributes=writes) or b""
 
 
 @cache
