@@ -7,6 +7,61 @@ terminal (`top`, `ncdu`, `telnet`, `journalctl`), and those that run what a file
 from __future__ import annotations
 
 STARTS = r"""
+echo rm victim > >(sh)
+echo rm victim | tee >(sh)
+coproc sh; echo "rm victim" >&"${COPROC[1]}"
+f() { sh; }; echo 'rm victim' | f
+function f { bash -s; }; f <<< 'rm victim'
+{ read x; sh; } < script
+echo() { cat script; }; echo ls | sh
+echo 'rm victim' | sh 3<<< ls
+exec 3< <(echo rm victim); sh <&3
+sh /dev/fd/3 3<<< 'rm victim'
+cd /dev/fd && bash 0
+bash /proc/self/fd/0 < <(base64 -d x)
+bash --rcfile /dev/stdin -i
+sh
+while :; do sh; done < <(cat x)
+python3 /dev/stdin < x
+python3 /proc/self/fd/0 < x
+python3 -m asyncio < x
+python3 -m pickle /dev/stdin
+python3 -m IPython < x
+python3 -i x.py < y
+node inspect x.js < y
+deno run - < x
+awk -f - a
+awk -f/dev/stdin a
+gawk --file=- a
+sed -f - a
+sed --file=/dev/stdin a
+make -f - all
+make -f/dev/stdin
+make --makefile=- all
+m4 < x
+cmake -P /dev/stdin
+tar cf a.tar -T -
+gcc @/dev/stdin
+ssh -F /dev/stdin host
+GIT_EXTERNAL_DIFF='r""m victim' git diff --no-index a b
+GIT_EXTERNAL_DIFF="$x" git diff
+LESSOPEN='|rm victim %s' less a
+PAGER=sh git log
+read GIT_PAGER < x; export GIT_PAGER; git log
+printf -v EDITOR %s "$x"; git commit
+for PAGER in 'rm victim'; do export PAGER; man ls; done
+declare -n v=PAGER; v=x; man ls
+export "$x"; git log
+PYTHONINSPECT=1 python3 x.py < y
+MAKEFLAGS=--eval=x make
+PATH=.:$PATH ls
+git -c include.path=/dev/stdin log
+git -c core.pager="$x" log
+tar --use-compress-program="$x" -tf a
+echo 'rm victim' > x.sh; sh x.sh
+base64 -d a > x.sh; bash x.sh
+printf 'rm victim' | tee x.sh; . ./x.sh
+base64 -d a > run; ./run
 bash +x -c 'rm x'
 bash +O extglob -c 'rm x'
 bash +o posix +x -ec 'rm x'
@@ -383,6 +438,35 @@ rustup run stable rm x
 """
 
 STILL_RUN = r"""
+cat data | python3 x.py
+cat data | python3 x.py -
+cat data | bash x.sh
+cat data | bash x.sh -
+cat data | awk -f x.awk -
+cat data | sed s/a/b/ -
+cat data | python3 -m json.tool
+cat data | make -f x.mk all
+cat data | tar xzf -
+git --no-pager log
+GIT_PAGER=cat git log
+PAGER= git log
+git -c core.pager=cat log
+git -c user.name="$NAME" commit -m x
+git commit -F -
+EDITOR=true git commit
+CC=gcc make
+f() { grep x; }; cat a | f
+cat a > >(grep x)
+ls | tee >(wc -l) | grep x
+read -r line < f
+export PATH="$HOME/bin:$PATH"
+PATH=/usr/local/bin:$PATH make
+python3 -m http.server 8000
+python3 -m mypackage.tool x
+python3 -Wignore x.py
+echo hello > x.txt; cat x.txt
+printf 'ls -la' > x.sh; sh x.sh
+base64 -d a > x.bin; file x.bin
 bash +x script.sh
 bash -x script.sh rm
 bash < script.sh

@@ -52,6 +52,11 @@ DESTRUCTIVE = [
     "cat <<E | sh\nrm -rf /\nE",
     "cat <<< 'rm -rf /' | sh",
     "echo 'rm -rf /' | tee log | sh",
+    "echo rm -rf / > >(sh)",
+    'coproc sh; echo "rm -rf /" >&"${COPROC[1]}"',
+    "f() { sh; }; echo 'rm -rf /' | f",
+    "GIT_EXTERNAL_DIFF='r\"\"m -rf /' git diff --no-index a b",
+    "make -f - <<E\nall:\n\trm -rf /\nE",
     'c=(rm -rf /); "${c[@]}"',
     "find / | xargs rm -f",
     "find . -print0 | xargs -0 rm",
@@ -270,6 +275,10 @@ DESTRUCTIVE = [
 ]
 
 FINE = [
+    "echo rm -rf build > >(sh)",
+    "f() { grep x; }; echo 'rm -rf /' | f",
+    "GIT_EXTERNAL_DIFF='diff -u' git diff",
+    "make -f - <<E\nall:\n\trm -rf build\nE",
     "echo -n 'rm -rf build' | sh",
     "cat <<E | sh\nrm -rf build\nE",
     "cat <<E | tee notes\nrm -rf /\nE",

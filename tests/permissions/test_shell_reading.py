@@ -62,7 +62,7 @@ def test_assignments_and_redirections_stand_beside_the_words():
     (command,) = shell.read("X=1 PATH='a b' c >d 2>&1 <e").commands
     assert command.words == ("c",)
     assert command.assignments == [("X", "1"), ("PATH", "a b")]
-    assert command.redirections == [Redirection(">", "d"), Redirection(">&", "1"), Redirection("<", "e")]
+    assert command.redirections == [Redirection(">", "d"), Redirection(">&", "1", "2"), Redirection("<", "e")]
     assert shell.read("a <<< b").commands[0].redirections == [Redirection("<<<", "b")]
     assert shell.read("a <<E\nb\nE").commands[0].redirections == [Redirection("<<", "b\n")]
 

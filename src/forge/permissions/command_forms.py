@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 from forge.core.context import Scope
 from forge.permissions.shell import commands
@@ -12,23 +14,31 @@ from forge.permissions.targets import paths
 from forge.permissions.targets.form import TargetForm, UnreadTarget
 
 
-def read_command_forms(target: str, scope: Scope) -> Iterator[TargetForm]:
-    """Yields the line, its own commands, and those that it may reach."""
+def read_command_forms(
+    target: str, scope: Scope, arguments: Mapping[str, Any] = MappingProxyType({})
+) -> Iterator[TargetForm]:
+    """Yields the line, its own commands, and those that it may reach.
+
+    `arguments`: of the call. They say where the line runs, and whether it is given input.
+    """
     line = _LineTarget(target)
     literal = commands.literal_commands(target, scope)
     yield from (_LiteralTarget(part, line) for part in literal) if literal else (line,)
     try:
-        reached = commands.find_reached(target)
+        directory = arguments.get("working_dir")
+        folder = os.path.join(scope.workspace, directory if isinstance(directory, str) else "")
+        found = commands.find_commands(target, commands.RunSetting(folder, has_input=bool(arguments.get("stdin"))))
     except commands.UnreadableLine:
         yield UnreadTarget(by_default=False)
         return
     own = {part.words for part in literal}
     shorter = {(os.path.basename(words[0]), *words[1:]) for words in own if words}
-    for words in commands.find_unseen(target):
+    for words in found.unseen:
         yield _StarterTarget(words, simple=bool(literal))
-    for words in reached:
+    for words in found.words:
         if words not in own:
-            yield (_RepeatedTarget if words in shorter else _CommandTarget)(words, simple=bool(literal))
+            is_repeated = words in shorter or words in found.linked
+            yield (_RepeatedTarget if is_repeated else _CommandTarget)(words, simple=bool(literal))
 
 
 class _LineTarget(TargetForm):
@@ -104,6 +114,9 @@ class _StarterTarget(_CommandTarget):
 
 
 class _RepeatedTarget(_CommandTarget):
-    """A command of the line itself, by its name without directories: rulings on every command include it already."""
+    """A command of the line itself, by its name without directories or by the name of the program that a link leads to.
+
+    Rulings on every command include it already.
+    """
 
     is_repeated = True

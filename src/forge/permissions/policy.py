@@ -64,7 +64,7 @@ class Rules:
             mine = mine._rules_for(scope, request.labels)
         readings: list[TargetForm | None] = [None]  # where no rule looks at targets, they need not be read
         if any(rule.target for rule in mine.every()):
-            readings = [*read_target_forms(permission, request.target, scope)]
+            readings = [*read_target_forms(permission, request.target, scope, request.arguments)]
         rulings = (_final_ruling(mine._decide(form, permission), form, permission) for form in readings)
         return strictest(ruling for ruling in rulings if ruling) or _default_ruling(permission)
 

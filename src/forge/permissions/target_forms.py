@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from types import MappingProxyType
+from typing import Any
 
 from forge.core.context import Scope
 from forge.core.spec import Permission
@@ -11,8 +13,13 @@ from forge.permissions.targets import PATHS, Opaque, Scalar, hosts, is_same_numb
 from forge.permissions.targets.form import TargetForm, UnreadTarget
 
 
-def read_target_forms(permission: Permission | None, target: str, scope: Scope) -> list[TargetForm]:
-    """Returns the readings: the real path, each command of a line, the host of a URL."""
+def read_target_forms(
+    permission: Permission | None, target: str, scope: Scope, arguments: Mapping[str, Any] = MappingProxyType({})
+) -> list[TargetForm]:
+    """Returns the readings: the real path, each command of a line, the host of a URL.
+
+    `arguments`: of the call; a command line runs in its `working_dir`, with its `stdin`.
+    """
     if not target:
         return [TargetForm()]  # only rules without a target apply
     if isinstance(target, Opaque):
@@ -24,7 +31,7 @@ def read_target_forms(permission: Permission | None, target: str, scope: Scope) 
     if permission is Permission.EXECUTE:
         from forge.permissions.command_forms import read_command_forms  # loads what reads shell lines
 
-        return list(read_command_forms(target, scope))
+        return list(read_command_forms(target, scope, arguments))
     if permission is Permission.NETWORK:
         return [_HostTarget(target)]
     return [_TextTarget(target)]

@@ -12,36 +12,40 @@ import re
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 from forge.core.context import Scope
 from forge.permissions import shell
-from forge.permissions.shell.hidden_programs import hides
+from forge.permissions.shell import hidden_programs
+from forge.permissions.shell.hidden_programs import hides, is_descriptor, may_run_input, sets_path
 from forge.permissions.shell.literal_line import LiteralCommand, split_literal
-from forge.permissions.shell.parsed_line import ShellLine
+from forge.permissions.shell.parsed_line import Redirection, ShellCommand, ShellLine
 from forge.permissions.shell.programs import (
     FETCHERS,
     FETCHING_COMMANDS,
-    POSITIONALS,
+    PROGRAM_VARIABLE,
     READS_COMMANDS,
-    READS_LINES,
-    SHELL_WITHOUT_COMMAND,
     SHELLS,
     SOMETIMES_FETCHERS,
     WRAPPERS,
+    base_name,
 )
-from forge.permissions.shell.word_patterns import ANY, is_known, may_fit
+from forge.permissions.shell.word_patterns import ANY, SOME, is_known, may_fit
 from forge.permissions.shell.words import GLOB
-from forge.permissions.shell.working_directories import Area, directories
-from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, starts
+from forge.permissions.shell.working_directories import Area, directories, unwrap_builtin
+from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, Value, starts
+from forge.permissions.targets import paths
 
 __all__ = [
     "SHELLS",
     "WRAPPERS",
     "LiteralCommand",
+    "ReachedCommands",
+    "RunSetting",
     "UnreadableLine",
     "collapse_spaces",
+    "find_commands",
     "find_reached",
-    "find_unseen",
     "is_simple",
     "literal_commands",
     "may_fetch",
@@ -53,14 +57,23 @@ MOST = 200_000  # words of all commands that are found in one line
 LARGEST = 1_000_000  # characters of all of them
 _DEEPEST = 8  # lines inside each other
 _CACHED = 2_000  # characters of a line whose commands are remembered
+MOST_LINKS = 40  # links behind each other
+MOST_FOLDERS = 16
+_MOVES = frozenset({"cd", "pushd"})
+_GIVES_INPUT = re.compile(r"\(\)|\bfunction\b|>\(|\bcoproc\b|\bexec\b|[{(;]\s*$|[|]\s*[{(]")  # to a command inside
+_MANY_PROGRAMS = ("busybox", "toybox", "coreutils", "snap")  # they are what their own name says
+_WRITES_OPERANDS = frozenset("tee cp mv ln install dd curl wget base64 split".split())
+_TAKES_TEXT = frozenset("cat tee wc grep sort head tail".split())
+_EXPANDS = re.compile(r"[$`\\]")
+_DOCUMENT = re.compile(  # one here-document behind words that need no quotes
+    r"[\w \t./>=-]*(?P<mark><<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote))(?P<more>[\w \t./>|-]*)\n"
+)
 
 _KEYWORDS = frozenset({"if", "then", "elif", "else", "do", "while", "until", "!"})
 _SAYS = frozenset({"echo", "printf"})
 _FORMATTED = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)|%[^a-zA-Z%]*.")  # what printf makes of it
 _ESCAPED = re.compile(r"\\(?:x[0-9a-fA-F]{1,2}|[0-7]{1,4}|.)")  # what `echo -e` makes of it
-_SHELL_OPTION = re.compile(r"-[A-Za-z]*[si]")  # of sudo
 _OPTION_OF_ECHO = re.compile(r"-[neE]+|--")
-_INPUT = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 _SPACE_OUTSIDE_QUOTES = re.compile(r"(\"[^\"]*\"|'[^']*')|[ \t]+")
 _MISLEADING = re.compile(r"[$`\\#{}\n\r]")  # here shells, and the grammar, differ about what quotes mean
 _EXPANSION = re.compile(r"\$\{[^{}]*\}|\$\([^()]*\)|\$\w+|`[^`]*`")
@@ -86,14 +99,14 @@ def literal_commands(line: str, scope: Scope) -> tuple[LiteralCommand, ...]:
     A `cd` must stay in the workspace, and behind it no program may be named by a relative path.
     """
     found = split_literal(line)
-    if all(part.words[0] != "cd" for part in found[:-1]):
+    if all(unwrap_builtin(part.words)[:1] != ("cd",) for part in found[:-1]):
         return found
     run_in = directories(found, "")
     if run_in is None:
         return ()
     area = Area(scope)
     for part, where in zip(found, run_in, strict=True):
-        name = part.words[0]
+        name = next(iter(unwrap_builtin(part.words)), "")
         if any(where) and (("/" in name and not name.startswith("/")) or not area.has_all(["."], where)):
             return ()
     return found
@@ -104,17 +117,44 @@ def collapse_spaces(line: str) -> str:
     return _SPACE_OUTSIDE_QUOTES.sub(lambda found: found[1] or " ", line).strip()
 
 
+class RunSetting(NamedTuple):
+    """Where a line runs, and whether it is given input."""
+
+    folder: str = ""  # empty: links are not followed
+    has_input: bool = False
+
+
+class ReachedCommands(NamedTuple):
+    """The words of the commands that a line could run."""
+
+    words: tuple[tuple[str, ...], ...]
+    unseen: tuple[tuple[str, ...], ...]  # those that may start something the line does not show
+    linked: frozenset[tuple[str, ...]] = frozenset()  # those that have another name because the program is a link
+
+
+def find_commands(line: str, setting: RunSetting) -> ReachedCommands:
+    """Returns every command the line could run, and those that may start something else. Raises `UnreadableLine`."""
+    read = _remembered if len(line) <= _CACHED else _find_commands
+    found = read(line, setting.has_input) if len(line) <= LONGEST else None
+    if found is None:
+        raise UnreadableLine
+    links = _find_links(found.words, setting.folder) if setting.folder else ()
+    if not links:
+        return found
+    more = read(line, setting.has_input, links)
+    if more is None:
+        raise UnreadableLine
+    known = {words[1:] for words in found.unseen}
+    unseen = (*found.unseen, *(words for words in more.unseen if words[1:] not in known))
+    return ReachedCommands(more.words, unseen, frozenset(more.words) - frozenset(found.words))
+
+
 def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
     """Returns the words of every command the line could run, without quotes, wrappers and directories.
 
-    `ANY` and `SOME` in a word stand for what is not known.
+    `ANY` and `SOME` in a word stand for what is not known. Raises `UnreadableLine`.
     """
-    return _read_cached(line)[0]
-
-
-def find_unseen(line: str) -> tuple[tuple[str, ...], ...]:
-    """Returns the words of every command that may start something the line does not show. Raises `UnreadableLine`."""
-    return _read_cached(line)[1]
+    return find_commands(line, RunSetting()).words
 
 
 def may_fetch(line: str) -> bool:
@@ -134,58 +174,138 @@ def may_fetch(line: str) -> bool:
 Words = tuple[tuple[str, ...], ...]
 
 
-def _read_cached(line: str) -> tuple[Words, Words]:
-    if len(line) > LONGEST:
-        raise UnreadableLine
-    found = _remembered(line) if len(line) <= _CACHED else _find_commands(line)
-    if found is None:
-        raise UnreadableLine
-    return found
+Links = tuple[tuple[str, str], ...]
+"""The words that are links to programs or descriptors, with their targets."""
 
 
-def _find_commands(line: str) -> tuple[Words, Words] | None:
+class FedCommand(tuple[str, ...]):
+    """The words of a command whose input was read as a line, or is a file that the line names."""
+
+    __slots__ = ()
+
+
+class AnyCommand(tuple[str, ...]):
+    """The words of a command that may run its input, or a file the line writes, which are not known."""
+
+    __slots__ = ()
+
+
+def _find_links(reached: Words, folder: str) -> Links:
+    """Returns the programs, and the files that programs run, that are links to something of another name."""
+    folders = [folder, *(words[-1] for words in reached if words[0] in _MOVES and len(words) > 1)][:MOST_FOLDERS]
+    starts_in = [os.path.join(folder, one) for one in folders]
+    found: dict[tuple[str, str], None] = {}
+    for number, word in dict.fromkeys((min(n, 1), word) for words in reached for n, word in enumerate(words[:3])):
+        if not is_known(word) or not word or len(word) > paths.LONGEST or word.startswith("-"):
+            continue
+        places = [os.path.join(start, word) for start in starts_in]
+        if number == 0 and "/" not in word:
+            places = _list_programs(word)
+        for target in (one for place in places for one in _follow(place)):
+            if number == 0 or is_descriptor(target):
+                found[word, target] = None
+    return tuple(found)
+
+
+def _follow(path: str) -> Iterator[str]:
+    """Yields the targets of a link that have another name, one behind the other, up to a descriptor."""
+    name, steps = os.path.basename(path), 0
+    real = paths.resolve_links(os.path.dirname(path))
+    path = os.path.join(real, name)
+    while steps < MOST_LINKS and os.path.islink(path):
+        path = paths.normalise(os.path.join(os.path.dirname(path), os.readlink(path)))
+        if os.path.basename(path) not in (name, *_MANY_PROGRAMS):
+            yield path
+        if path.startswith(("/dev/", "/proc/")):
+            return
+        steps += 1
+
+
+def _list_programs(name: str) -> list[str]:
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return [path for folder in folders if os.path.islink(path := os.path.join(folder, name))]
+
+
+def _find_commands(line: str, has_input: bool, links: Links = ()) -> ReachedCommands | None:
     found: dict[tuple[str, ...], None] = {}
+    unseen: dict[tuple[str, ...], None] = {}
     total = size = 0
+    if sets_path(line):
+        unseen[("PATH",)] = None
     try:
-        for words in filter(None, _read_commands(line, 0)):
+        for words in filter(None, _Reader(links, has_input or bool(_GIVES_INPUT.search(line))).read(line, 0)):
             known = tuple(word.replace(GLOB, ANY) for word in words)
             total += len(known)
             size += sum(map(len, known))
             if total > MOST or size > LARGEST:
                 return None
+            if isinstance(words, AnyCommand):
+                unseen[known] = None
+                continue
             found[known] = None
             found[os.path.basename(known[0]) or known[0], *known[1:]] = None
     except (UnreadableLine, TooDeep):
         return None
-    return tuple(found), tuple(words for words in found if hides(words))
+    return ReachedCommands(tuple(found), tuple(dict.fromkeys((*unseen, *filter(hides, found)))))
 
 
 _remembered = lru_cache(maxsize=1_024)(_find_commands)
 
 
-def _read_commands(line: str, depth: int) -> Iterator[list[str]]:
-    if depth > _DEEPEST:
-        raise UnreadableLine
-    for words in _split_segments(line, depth):
-        if isinstance(words, InnerLine):
-            yield from _read_commands(words, depth + 1)
-            continue
+class _Reader:
+    """Reads the commands of a line, with the lines inside it."""
+
+    def __init__(self, links: Links, has_input: bool) -> None:
+        self.links = links
+        self.has_input = has_input  # a command that is not fed may read something
+
+    def read(self, line: str, depth: int) -> Iterator[Sequence[str]]:
+        if depth > _DEEPEST:
+            raise UnreadableLine
+        for words in _split_segments(line, depth):
+            if isinstance(words, InnerLine):
+                yield from self.read(words, depth + 1)
+            elif isinstance(words, AnyCommand):
+                yield words
+            else:
+                yield from self._read_segment(words, depth)
+
+    def _read_segment(self, words: Sequence[str], depth: int) -> Iterator[Sequence[str]]:
+        is_fed = isinstance(words, FedCommand)
         while words and words[0] in _KEYWORDS:
             words = words[1:]
-        for started, level in starts(words, depth):
-            yield from _read_commands(started, level) if isinstance(started, InnerLine) else [list(started)]
+        for spelling in _spellings(words, self.links):
+            for started, level in starts(spelling, depth):
+                if isinstance(started, InnerLine):
+                    yield from self.read(started, level)
+                    continue
+                for one in _spellings(started, self.links):
+                    yield list(one)
+                    if not is_fed and not isinstance(started, Value) and may_run_input(one, has_input=self.has_input):
+                        yield AnyCommand(one)
+
+
+def _spellings(words: Sequence[str], links: Links) -> Iterator[Sequence[str]]:
+    """Yields the words, and the words with each link replaced by a target."""
+    yield words
+    for link, target in links:
+        for number, word in enumerate(words[:3]):
+            if word == link and (number == 0 or is_descriptor(target)):
+                yield [*words[:number], target, *words[number + 1 :]]
 
 
 def _split_segments(line: str, depth: int) -> Iterator[Started]:
     """Returns the words of each command, without quotes and redirections, in each reading that shells have."""
     plain = split_literal(line)
     if plain:
-        yield from (part.words for part in plain)
-        for before, part in pairwise(plain):
-            if part.joint == "|" and runs_input(part.words):
-                yield from _read_from_pipe(before.words)
-            if part.joint == "|":
+        for before, part in zip((None, *plain), plain, strict=False):
+            is_piped = before is not None and part.joint == "|"
+            yield FedCommand(part.words) if is_piped else part.words
+            if before is not None and is_piped:
+                if runs_input(part.words):
+                    yield from _read_from_pipe(before.words)
                 yield from _add_unknown_input(part.words)
+        yield from _find_run_files(ShellLine(commands=[ShellCommand(words=part.words) for part in plain]))
         return
     found = shell.read_inner(line) if depth else shell.read(line)
     if found.is_broken:
@@ -197,24 +317,31 @@ def _split_segments(line: str, depth: int) -> Iterator[Started]:
     if "&>" in line:  # one redirection to bash, the end of a command to others
         yield from _words_of(shell.read_inner(line.replace("&>", "& >")))
     if _MISLEADING.search(line):
-        yield from split_loosely(line)
+        yield from map(FedCommand, split_loosely(_without_documents(line, found)))
 
 
 def _words_of(found: ShellLine) -> Iterator[Started]:
-    for command in found.commands:
-        yield command.words
+    fed = _find_fed(found)
+    for number, command in enumerate(found.commands):
+        yield FedCommand(command.words) if number in fed else command.words
         for name, value in command.assignments:
             yield [f"{name}={value}"]
+        if command.words[:1] and command.words[0] in hidden_programs.DECLARES:  # their words are as they are written
+            yield [_EXPANSION.sub(ANY, _QUOTES.sub("", word)) for word in command.words]
         for redirection in command.redirections:
             if redirection.operator in ("<", "<<", "<<<"):
                 yield from _add_unknown_input(command.words)
             if redirection.operator in ("<<", "<<<"):
-                yield from split_loosely(redirection.target)
+                if redirection.operator == "<<<" or not _is_only_data(command, redirection, found):
+                    yield from map(FedCommand, split_loosely(redirection.target))
                 if runs_input(command.words):
                     yield from _read_input(redirection.target)
             elif redirection.operator == "<" and not is_known(redirection.target) and runs_input(command.words):
                 inside = found.commands[command.inside.start : command.inside.end]
                 yield from (one for inner in inside for one in _read_from_pipe(inner.words))  # bash < <(echo rm x)
+    for name, values in found.loops:
+        if PROGRAM_VARIABLE.fullmatch(name):
+            yield from ([f"{name}={value}"] for value in values)
     for stages in found.pipes:
         for before, stage in pairwise(stages):
             if any(runs_input(command.words) for command in found.commands[stage.start : stage.end]):
@@ -222,6 +349,94 @@ def _words_of(found: ShellLine) -> Iterator[Started]:
                     yield from _read_from_pipe(command.words)
             for command in found.commands[stage.start : stage.end]:
                 yield from _add_unknown_input(command.words)
+    yield from _find_run_files(found)
+
+
+def find_runners(found: ShellLine) -> list[ShellCommand]:
+    """Returns the commands that may run their input, where the input is known only when the line runs."""
+    fed = _find_fed(found)
+    return [
+        command
+        for number, command in enumerate(found.commands)
+        if number not in fed and command.words and runs_input(command.words)
+    ]
+
+
+def _find_fed(found: ShellLine) -> set[int]:
+    """Returns the numbers of the commands whose input is read as a line elsewhere, or is a file that the line names."""
+    functions = {function.name for function in found.functions}
+    fed: set[int] = set()
+    piped: set[int] = set()
+    for stages in found.pipes:
+        for before, stage in pairwise(stages):
+            printers = found.commands[before.start : before.end]
+            names = {command.words[0] for command in printers if command.words}
+            if stage.end - stage.start == 1 and printers and not names & functions:
+                piped.add(stage.start)
+    for number, command in enumerate(found.commands):
+        given = [one for one in command.redirections if "<" in one.operator]
+        if not given:
+            fed |= {number} & piped
+        elif len(given) == 1 and given[0].descriptor in ("", "0"):
+            operator, target, _ = given[0]
+            is_file = operator == "<" and is_known(target) and not target.startswith(("/dev/", "/proc/"))
+            is_substituted = operator == "<" and target == SOME and command.inside.start < command.inside.end
+            if operator in ("<<", "<<<") or is_file or is_substituted:
+                fed.add(number)
+    for function in found.functions:
+        fed -= set(range(*function.body)) & piped  # what a function is given depends on its caller
+    return fed
+
+
+def _find_run_files(found: ShellLine) -> Iterator[Started]:
+    """Returns what a shell runs from a file that the line itself writes: its text, or anything."""
+    texts: dict[str, list[str | None]] = {}
+    for command in found.commands:
+        for path, text in _find_written(command):
+            texts.setdefault(os.path.basename(path), []).append(text)
+    if not texts:
+        return
+    for command in found.commands:
+        for started, _ in starts(command.words):
+            if not started or isinstance(started, InnerLine):
+                continue
+            is_shell = base_name(os.path.basename(started[0])) in (*SHELLS, ".", "source")
+            candidates = [one.target for one in command.redirections if one.operator == "<"] if is_shell else []
+            candidates += started[1:] if is_shell else started[:1]
+            for name in dict.fromkeys(map(os.path.basename, candidates)):
+                for text in texts.get(name, ()):
+                    yield from [AnyCommand(started)] if text is None else _read_input(text)
+
+
+def _find_written(command: ShellCommand) -> Iterator[tuple[str, str | None]]:
+    """Returns the files that a command writes, with the text where it is known."""
+    given = [one.target for one in command.redirections if one.operator in ("<<", "<<<")]
+    name = os.path.basename(command.words[0]) if command.words else ""
+    text = given[0] if name in ("cat", "tee") and len(given) == 1 else find_printed_text(command.words)
+    for one in command.redirections:
+        if ">" in one.operator and is_known(one.target) and one.target:
+            yield one.target, text
+    if name in _WRITES_OPERANDS:
+        yield from ((word.rpartition("=")[2], text if name == "tee" else None) for word in command.words[1:])
+
+
+def _is_only_data(command: ShellCommand, document: Redirection, found: ShellLine) -> bool:
+    """Says whether a here-document is text for `cat` and the like, and nothing in it is expanded."""
+    name = command.words[0] if command.words else ""
+    return name in _TAKES_TEXT and not _EXPANDS.search(document.target) and not found.functions
+
+
+def _without_documents(line: str, found: ShellLine) -> str:
+    """Returns a line without the here-documents that are text for `cat`, where the grammar is surely right."""
+    head = _DOCUMENT.match(line)
+    documents = [(command, one) for command in found.commands for one in command.redirections if one.operator == "<<"]
+    if head is None or len(documents) != 1 or not _is_only_data(*documents[0], found):
+        return line
+    body = documents[0][1].target
+    rest = line[head.end() :]
+    if not rest.startswith(body) or rest[len(body) :].lstrip("\n").split("\n")[0] != head["end"]:
+        return line
+    return line[: head.start("mark")] + head["more"] + "\n" + rest[len(body) :].lstrip("\n").removeprefix(head["end"])
 
 
 def _read_from_pipe(words: Sequence[str]) -> Iterator[Started]:
@@ -258,38 +473,12 @@ def find_printed_text(words: Sequence[str]) -> str | None:
 def runs_input(words: Sequence[str]) -> bool:
     """Says whether the command, or one it starts, is a shell that runs its input."""
     try:
-        return any(not isinstance(started, InnerLine) and _is_reading_shell(started) for started, _ in starts(words))
+        return any(
+            not isinstance(started, InnerLine | Value) and hidden_programs.runs_input(started)
+            for started, _ in starts(words)
+        )
     except TooDeep:
         return True
-
-
-def _is_reading_shell(words: Sequence[str]) -> bool:
-    name = os.path.basename(words[0]) if words else ""
-    if name in (".", "source"):
-        return any(word in _INPUT for word in words[1:])
-    if name in READS_LINES or (name in SHELL_WITHOUT_COMMAND and _has_no_command(name, words[1:])):
-        return True
-    if name not in SHELLS:
-        return False
-    options = [word for word in words[1:] if word.startswith("-") and not word.startswith("--")]
-    if any("c" in option for option in options):
-        return False
-    values = {value for option, value in pairwise(words[1:]) if option.startswith(("-", "+")) and option[-1] in "oO"}
-    operands = [word for word in words[1:] if word == "-" or not (word.startswith(("-", "+")) or word in values)]
-    return not operands or operands[0] in _INPUT or any("s" in option for option in options)
-
-
-def _has_no_command(name: str, words: Sequence[str]) -> bool:
-    """Recognises `su`, `sudo -s`, `script log`: they start a shell. A word behind an option may be its value."""
-    if name in ("sudo", "doas") and not any(
-        word in ("--shell", "--login") or _SHELL_OPTION.match(word) for word in words
-    ):
-        return False
-    before = ("", *words)
-    operands = [
-        word for option, word in zip(before, words, strict=False) if not word.startswith("-") and option[:1] != "-"
-    ]
-    return len(operands) <= POSITIONALS.get(name, 0)
 
 
 def split_loosely(line: str) -> Iterator[list[str]]:

@@ -4,25 +4,51 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from forge.permissions.shell.programs import (
     ANYWHERE,
     CODE_OPTIONS,
+    CODE_VARIABLE,
+    DATA_MODULES,
+    FILE_OPTIONS,
     INTERPRETERS,
     LINE_OPTIONS,
+    POSITIONALS,
+    PROGRAM_VARIABLE,
+    READING_MODULES,
+    READS_COMMANDS,
+    READS_LINES,
+    RUNS_OPERANDS,
+    SHELL_WITHOUT_COMMAND,
     SHELLS,
     TAKES_DATA,
     UNSEEN,
     base_name,
 )
 from forge.permissions.shell.word_patterns import ANY, SOME, is_known
+from forge.permissions.shell.wrappers import option_values
 
-_LOADS = re.compile(  # variables that make programs load code
-    r"(?:LD_PRELOAD|LD_AUDIT|LD_LIBRARY_PATH|GCONV_PATH|BASH_ENV|ENV|PERL5OPT|PERL5DB|RUBYOPT|NODE_OPTIONS|PYTHONSTARTUP"
-    r"|PYTHONPATH|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|GIT_EXEC_PATH|GIT_CONFIG_\w+)="
+_ASSIGNED = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_HANDS_ON = frozenset({"env", "export", "declare", "typeset", "local", "readonly", "sudo", "doas"})
+DECLARES = _HANDS_ON - {"env", "sudo", "doas"}
+_FILLS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})  # they give a variable a value of the input
+_DESCRIPTOR = re.compile(r"(?:.*/)?(?:-|stdin|[0-9]+|fd(?:/.*)?)", re.DOTALL)
+_SYSTEM_PATH = re.compile(
+    r"(?:/(?:usr|bin|sbin|opt|snap|nix|home|root|Users)[^$`*?]*|\$\{?(?:PATH|HOME)\}?[^$`*?]*|~[^$`*?]*)"
 )
-_HANDS_ON = frozenset({"env", "export", "declare", "typeset", "sudo", "doas"})
+_SETS_PATH = re.compile(r"(?<![\w$])PATH\+?=(\"[^\"]*\"|'[^']*'|[^\s;&|<>()]*)")
+_SHELL_OPTION = re.compile(r"-[A-Za-z]*[si]")  # of sudo
+_TAKE_COMMAND = frozenset({"su", "script", "sg", "runuser", "nix-shell", "runscript"})
+_COMMAND_OPTION = re.compile(r"-[A-Za-z]*c")
+_GIT_STARTS = re.compile(
+    r"alias\.|include|pager|editor|cmd|command|program|helper|hookspath|fsmonitor|external|textconv|filter|askpass|proxy"
+    r"|driver|process|clean|smudge|tool",
+    re.IGNORECASE,
+)
+_SSH_STARTS = re.compile(r"command|exec|include|match|askpass", re.IGNORECASE)
 _VALUED_OF_PARALLEL = frozenset("-j --jobs -a --arg-file -S --sshlogin --joblog --delay --timeout --retries -P".split())
 _ONLY_ASKS = frozenset({"--version", "--help", "-V", "-h", "-v", "version", "-l", "--list"})
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
@@ -38,7 +64,6 @@ _SED_PLAIN = re.compile(
     r"[=dDgGhHnNpPxzF}{]|[qQlL][ \t]*\d*|[btT:][^;\n}]*|#[^\n]*|[rRwW][^\n]*|[aic](?:[^\\\n]|\\.)*", re.DOTALL
 )
 _MODULE = re.compile(r"-[A-Zbdisuvqx]*m(.*)", re.DOTALL)
-_MODULES = frozenset({"timeit", "pdb", "trace", "cProfile", "profile", "code"})  # python -m timeit CODE
 _GIT_TAKES_PROGRAMS = frozenset(
     "archive bisect clone config daemon difftool fetch fetch-pack filter-branch grep instaweb ls-remote mergetool pull"
     " push rebase send-email send-pack submodule".split()
@@ -49,12 +74,14 @@ def hides(words: Sequence[str]) -> bool:
     """Says whether a command may start a program that its words do not show."""
     name = base_name(os.path.basename(words[0])) if words else ""
     more = words[1:]
-    if any(map(_LOADS.match, more if name in _HANDS_ON else words[:1])):
+    if _sets_program(name, words):
         return True
     if len(more) == 1 and more[0] in _ONLY_ASKS:
         return False
     if name in SHELLS or name in (".", "source"):
         return _runs_unknown_file(more)
+    if _names_descriptor(name, more):
+        return True
     if name in _AWKS:
         return _awk_hides(more)
     if name in ("sed", "gsed"):
@@ -67,8 +94,132 @@ def hides(words: Sequence[str]) -> bool:
         return True
     if name == "git":
         return _git_hides(more)
+    if name in LINE_OPTIONS and any(map(_may_be_program, option_values(name, more))):
+        return True
     takes_programs = name in LINE_OPTIONS or name in CODE_OPTIONS or name in ANYWHERE
     return takes_programs and name not in TAKES_DATA and _may_be_option(more)
+
+
+def runs_input(words: Sequence[str]) -> bool:
+    """Says whether a command is a shell, or one that starts a shell, and runs its input or a descriptor."""
+    name = os.path.basename(words[0]) if words else ""
+    if name in (".", "source"):
+        return any(map(is_descriptor, words[1:2]))
+    if name in READS_LINES or (name in SHELL_WITHOUT_COMMAND and _has_no_command(name, words[1:])):
+        return True
+    if base_name(name) not in SHELLS or words[1:] in (["--version"], ("--version",)):
+        return False
+    options = [word for word in words[1:] if word.startswith("-") and not word.startswith("--")]
+    if any("c" in option for option in options):
+        return False
+    values = {value for option, value in pairwise(words[1:]) if _has_shell_value(option)}
+    operands = [word for word in words[1:] if word == "-" or not (word.startswith(("-", "+")) or word in values)]
+    return (
+        not operands
+        or is_descriptor(operands[0])
+        or any("s" in option for option in options)
+        or any(is_descriptor(value) for value in values)
+    )
+
+
+def may_run_input(words: Sequence[str], *, has_input: bool) -> bool:
+    """Says whether a command may run its input as a program, or as commands one of which starts programs.
+
+    `has_input`: there may be some. A shell counts in any case.
+    """
+    name = base_name(os.path.basename(words[0])) if words else ""
+    if name not in READS_COMMANDS:
+        return runs_input(words)
+    if not has_input:
+        return False
+    given = [word for word in words[1:] if not word.startswith("-")]
+    if len(words) == 2 and words[1] in _ONLY_ASKS:
+        return False
+    if name in ("sqlite3", "sqlite"):
+        return len(given) < 2
+    if name in ("psql", "mysql", "mariadb"):
+        return not any(word.startswith(("-c", "-e", "-l", "--command", "--execute", "--list", "-f")) for word in words)
+    return name not in ("vi", "vim", "nvim", "view", "gvim", "rvim", "rview") or bool(_descriptors(words[1:]))
+
+
+def is_descriptor(word: str) -> bool:
+    """Says whether a word names an open file of the process: `-`, `/dev/stdin`, `/dev/fd/3`, `/proc/self/fd/0`.
+
+    A plain number counts, for a line that is in /dev/fd.
+    """
+    return bool(_DESCRIPTOR.fullmatch(os.path.normpath(word))) if word else False
+
+
+def _has_shell_value(option: str) -> bool:
+    return option in ("--rcfile", "--init-file") or (
+        option.startswith(("-", "+")) and not option.startswith("--") and option[-1:] in ("o", "O")
+    )
+
+
+def _has_no_command(name: str, words: Sequence[str]) -> bool:
+    """Recognises `su`, `sudo -s`, `script log`: they start a shell. A word behind an option may be its value."""
+    if name in ("sudo", "doas") and not any(
+        word in ("--shell", "--login") or _SHELL_OPTION.match(word) for word in words
+    ):
+        return False
+    if name in _TAKE_COMMAND and any(word.startswith(("--c", "--r")) or _COMMAND_OPTION.match(word) for word in words):
+        return False
+    before = ("", *words)
+    operands = [
+        word for option, word in zip(before, words, strict=False) if not word.startswith("-") and option[:1] != "-"
+    ]
+    return len(operands) <= POSITIONALS.get(name, 0)
+
+
+def sets_path(line: str) -> bool:
+    """Says whether a line looks for programs where a tool may write: PATH=. ls."""
+    return any(
+        not _SYSTEM_PATH.fullmatch(folder)
+        for found in _SETS_PATH.finditer(line)
+        for folder in found[1].strip("\"'").split(":")
+    )
+
+
+def _sets_program(name: str, words: Sequence[str]) -> bool:
+    """Recognises `BASH_ENV=x`, `export PAGER="$x"`, `read EDITOR`: a variable makes another program run something."""
+    given = words if name in _HANDS_ON else words[:1]
+    for found in filter(None, map(_ASSIGNED.fullmatch, given)):
+        if CODE_VARIABLE.fullmatch(found[1]) or (PROGRAM_VARIABLE.fullmatch(found[1]) and not is_known(found[2])):
+            return True
+    if name in DECLARES:
+        options = [word for word in words[1:] if word.startswith("-")]
+        return _may_be_option(words[1:]) or (name != "export" and any("n" in option for option in options))
+    if name in _FILLS:
+        filled = words[1:] if name != "printf" else [more for word, more in pairwise(words) if word == "-v"]
+        return any(
+            CODE_VARIABLE.fullmatch(word) or PROGRAM_VARIABLE.fullmatch(word) or word == "PATH" for word in filled
+        )
+    return False
+
+
+def _names_descriptor(name: str, words: Sequence[str]) -> bool:
+    """Recognises `awk -f -`, `make -f/dev/stdin`, `m4 -`, `gcc @/dev/stdin`: the program is the input."""
+    if name in RUNS_OPERANDS:
+        return not any(not word.startswith("-") for word in words) or bool(_descriptors(words))
+    if any(word.startswith("@") and is_descriptor(word[1:]) for word in words):
+        return True
+    return any(
+        is_descriptor(value) or not is_known(value[:1])
+        for value in option_values(name, words, FILE_OPTIONS)
+        if not (name in ("tmux", "screen") and value.isdecimal())
+    )
+
+
+def _descriptors(words: Sequence[str]) -> list[str]:
+    return [word for word in words if is_descriptor(word) and not word.isdecimal()]
+
+
+def _may_be_program(value: str) -> bool:
+    """Says whether the value of an option that holds a program begins with an unknown text."""
+    head, has_value, text = value.partition("=")
+    if has_value and is_known(head):
+        return not is_known(text[:1]) and bool(_SSH_STARTS.search(head))
+    return not is_known(value[:1])
 
 
 def _operands(words: Sequence[str]) -> list[str]:
@@ -102,17 +253,28 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
     code, valued = INTERPRETERS[name]
     rest = iter(words)
     for word in rest:
-        if word == "-" or not is_known(word[:1]):
+        if is_descriptor(word) or not is_known(word[:1]):
             return True
         if not word.startswith("-"):
-            return word in code
+            return word in code or (word == "run" and is_descriptor(next(rest, "")))
         if name in ("python", "pypy") and (module := _MODULE.fullmatch(word)):
-            return (module[1] or next(rest, "")) in _MODULES
+            return _module_hides(module[1] or next(rest, ""), [*rest])
+        if word[:2] in valued and len(word) > 2:
+            continue
         if _is_code(word, code):
             return True
         if word in valued:
             next(rest, None)
     return not words or not set(words) & _ONLY_ASKS  # it reads its program
+
+
+def _module_hides(name: str, words: Sequence[str]) -> bool:
+    """Recognises `python -m asyncio`, `python -m pickle /dev/stdin`: a module that may run what it reads."""
+    if not is_known(name) or name.partition(".")[0] in READING_MODULES:
+        return True
+    if name.partition(".")[0] in sys.stdlib_module_names and name not in DATA_MODULES:
+        return True
+    return name in ("doctest", "unittest", "pytest") and bool(_descriptors(words))
 
 
 def _runs_unknown_file(words: Sequence[str]) -> bool:
@@ -128,6 +290,10 @@ def _runs_unknown_file(words: Sequence[str]) -> bool:
 def _git_hides(words: Sequence[str]) -> bool:
     for number, word in enumerate(words):
         if word.startswith((ANY, SOME, "--exec-path=")):
+            return True
+        setting = word[2:] if word.startswith("-c") and len(word) > 2 else word if words[number - 1] == "-c" else ""
+        key, _, value = setting.partition("=")
+        if key.lower().startswith("include") or (_GIT_STARTS.search(key) and not is_known(value)):
             return True
         if not word.startswith("-") and words[number - 1 : number] not in (["-C"], ["-c"], ("-C",), ("-c",)):
             return word in _GIT_TAKES_PROGRAMS and _may_be_option(words[number + 1 :])

@@ -11,6 +11,7 @@ class Redirection(NamedTuple):
 
     operator: str
     target: str
+    descriptor: str = ""  # the number before it, where there is one
 
 
 class CommandRange(NamedTuple):

@@ -217,12 +217,16 @@ LINE_OPTIONS: Mapping[str, frozenset[str]] = {
 INTERPRETERS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {  # code, and options that take another value
     name: (frozenset(code.split()), frozenset(valued.split()))
     for names, code, valued in [
-        ("python pypy micropython ipython pdb", "-c", "-W -X -Q --check-hash-based-pycs"),
+        ("python pypy micropython ipython pdb", "-c -i", "-W -X -Q --check-hash-based-pycs"),
         ("perl", "-e -E -M -m -d", "-I -C -D -0"),
         ("ruby jruby", "-e -r", "-I -C -E -K"),
-        ("node nodejs", "-e -p --eval --print -pe", "-r --require --import --loader -C --conditions"),
-        ("php php-cgi", "-r -B -R -E --run --process-begin --process-code --process-end", "-c -d -z"),
-        ("lua luajit texlua", "-e -l", ""),
+        (
+            "node nodejs",
+            "-e -p -i --eval --print --interactive -pe inspect debug",
+            "-r --require --import --loader -C --conditions",
+        ),
+        ("php php-cgi", "-r -a -B -R -E --run --process-begin --process-code --process-end", "-c -d -z"),
+        ("lua luajit texlua", "-e -l -i", ""),
         ("tclsh wish jimsh", "", ""),
         ("expect", "-c", "-b"),
         ("Rscript", "-e", ""),
@@ -302,6 +306,59 @@ EVALUATING = frozenset(
     "let declare typeset local export readonly test [ [[ printf read unset wait getopts (( make gmake".split()
 )
 """They evaluate what stands in brackets or hand variables on: `test -v 'a[$(rm x)]'`, `make CC='rm x'`."""
+
+# Variables that hold a program or a line for a shell. Their value is read; one that is not known may be anything.
+PROGRAM_VARIABLE = re.compile(
+    r"(?:\w*_)?(?:PAGER|EDITOR|BROWSER|ASKPASS|SHELL|RSH|SSH|COMMAND|CMD|PROGRAM|WRAPPER|HOOK|PROXY_COMMAND)"
+    r"|VISUAL|GIT_EXTERNAL_DIFF|LESSOPEN|LESSCLOSE|LESSEDIT|HGEDITOR|HGMERGE|MAKE|CC|CXX|CPP|LD|AR|AS|FC|RUSTC|RUSTDOC"
+    r"|PS[0-4]|DIFFPROG|MANPREPROC|MERGE|TERMINAL|FCEDIT|WINEDITOR|MANPAGER"
+)
+# Variables that make programs load code or settings, or read their input as code.
+CODE_VARIABLE = re.compile(
+    r"LD_\w+|DYLD_\w+|GCONV_PATH|BASH_ENV|ENV|BASH_FUNC_\w+|SHELLOPTS|BASHOPTS|ZDOTDIR|INPUTRC|PERL5(?:OPT|DB|LIB)"
+    r"|RUBYOPT|RUBYLIB|NODE_OPTIONS|NODE_PATH|PYTHON(?:STARTUP|PATH|HOME|INSPECT|BREAKPOINT|USERBASE|PLATLIBDIR)"
+    r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|GIT_EXEC_PATH|GIT_CONFIG(?:_\w+)?|GIT_TEMPLATE_DIR|MAKEFLAGS"
+    r"|MAKEFILES|GNUMAKEFLAGS|MFLAGS|TAR_OPTIONS|RIPGREP_CONFIG_PATH|LESSKEY\w*|LUA_INIT\w*|LUA_C?PATH\w*|VIMINIT|EXINIT"
+    r"|GVIMINIT|VIMRUNTIME|VIM|EMACSLOADPATH|AWKPATH|AWKLIBPATH|OPENSSL_(?:CONF|MODULES|ENGINES)|PSQLRC|WGETRC|CURL_HOME"
+    r"|MAILRC|MAILCAPS|SCREENRC|FZF_DEFAULT_OPTS|CARGO_(?:BUILD|TARGET|ALIAS)_\w+|GOFLAGS|TCLLIBPATH|XDG_CONFIG_HOME"
+    r"|(?i:npm_config_(?:script_shell|node_options|init_module|userconfig|globalconfig))|MAVEN_OPTS|TEXMFCNF|ANT_OPTS"
+)
+# Options that name a file with a program, a makefile, a script or settings that start programs.
+FILE_OPTIONS: Mapping[str, frozenset[str]] = {
+    name: frozenset(words.split())
+    for names, words in {
+        "awk gawk mawk nawk original-awk": "-f --file -E --exec -i --include -l --load",
+        "sed gsed": "-f --file",
+        "make gmake bmake": "-f --file --makefile",
+        "ninja samu just scons": "-f --file --justfile",
+        "cmake": "-P -C",
+        "rake": "-f --rakefile",
+        "ant": "-f -file -buildfile",
+        "tar bsdtar": "-T --files-from",  # a line of it may be an option
+        "ssh scp sftp sshfs rsync": "-F",
+        "gdb lldb": "-x -s --command --source -ix",
+        "emacs": "-l --load --script",
+        "tmux screen": "-f -c",
+        "php": "-f --file",
+        "R octave": "-f --file",
+        "docker-compose podman-compose": "-f --file",
+        "pandoc": "-L --lua-filter --filter",
+        "nginx supervisord": "-c",
+        "openvpn": "--config",
+        "wget": "--config",
+        "mpv vlc": "--script",
+    }.items()
+    for name in names.split()
+}
+RUNS_OPERANDS = frozenset("ansible-playbook expect gnuplot logrotate m4 run-parts tclsh wish zsh-static".split())
+"""They run the files that their operands name."""
+# Modules of Python's library that do not run what they read. The others, such as `asyncio`, may.
+DATA_MODULES = frozenset(
+    "ast base64 calendar compileall difflib dis doctest encodings ensurepip fileinput filecmp gzip http.server inspect"
+    " json json.tool locale mimetypes pip platform py_compile pyclbr pydoc quopri random shlex site sqlite3 stat"
+    " symtable sysconfig tabnanny tarfile textwrap this tokenize unittest uuid venv zipapp zipfile".split()
+)
+READING_MODULES = frozenset("IPython ptpython bpython ptipython konch xonsh jupyter jupyter_console".split())
 
 _VERSION = re.compile(r"[-.]?\d[\d.]*$")
 

@@ -199,14 +199,19 @@ class CommandReader:
         if operator.endswith("-"):  # `2>&-` has no file
             return files
         if files:
-            command.redirections.append(Redirection(operator, word(self.source, files[:1])))
+            command.redirections.append(Redirection(operator, word(self.source, files[:1]), self._descriptor(node)))
         return files[1:]
+
+    def _descriptor(self, node: Node) -> str:
+        """Returns the number before a redirection: `3` of `3<file`."""
+        found = next((child for child in node.children if child.type == "file_descriptor"), None)
+        return "" if found is None else self.source[found.start_byte : found.end_byte].decode("utf-8", "replace")
 
     def _read_data(self, node: Node, command: ShellCommand, depth: int) -> None:
         texts = [child for child in node.children if child.is_named]
         for child in texts:
             self._look_into(child, depth)
-        command.redirections.append(Redirection("<<<", word(self.source, texts[-1:])))
+        command.redirections.append(Redirection("<<<", word(self.source, texts[-1:]), self._descriptor(node)))
 
     def _read_document(self, node: Node, command: ShellCommand, span: CommandRange, depth: int) -> list[Node]:
         """Reads a here-document; the grammar puts the rest of its line inside it."""
@@ -215,7 +220,7 @@ class CommandReader:
             kind = child.type
             if kind == "heredoc_body":
                 text = self.source[child.start_byte : child.end_byte].decode("utf-8", "replace")
-                command.redirections.append(Redirection("<<", text))
+                command.redirections.append(Redirection("<<", text, self._descriptor(node)))
                 self._read_children(child, depth)
             elif kind == "file_redirect":
                 more += self._read_file(child, command, depth)

@@ -10,6 +10,7 @@ from forge.core.context import Scope
 from forge.permissions.shell.literal_line import LiteralCommand
 from forge.permissions.targets import paths
 
+_SAME_SHELL = frozenset({"time", "command", "builtin", "!"})
 MOST = 16  # directories a command may run in, `cd` by `cd`
 
 
@@ -21,8 +22,9 @@ def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, 
     for part, following in pairwise(parts):
         if following.joint != "&&":
             here = before = tuple(dict.fromkeys((*before, *here)))
-        if part.words[0] == "cd":
-            target = destination(part.words)
+        words = unwrap_builtin(part.words)
+        if words[:1] in (("cd",), ("pushd",), ("popd",), ("chdir",)):
+            target = destination(words) if words[0] == "cd" else None
             if target is None or len(here) > MOST:
                 return None
             there = tuple(dict.fromkeys(os.path.join(path, target) for path in here))
@@ -32,6 +34,15 @@ def directories(parts: Sequence[LiteralCommand], start: str) -> list[tuple[str, 
             before = before if is_sure else here
         found.append(here)
     return found
+
+
+def unwrap_builtin(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns the words behind those that run a command in the same shell: `time -p cd src` is `cd src`."""
+    while words and words[0] in _SAME_SHELL:
+        words = words[1:]
+        while words and words[0] in ("-p", "--"):
+            words = words[1:]
+    return tuple(words)
 
 
 def destination(words: Sequence[str]) -> str | None:

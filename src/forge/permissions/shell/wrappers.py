@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from forge.permissions.shell.programs import (
@@ -17,6 +17,7 @@ from forge.permissions.shell.programs import (
     LINE_OPTIONS,
     LOADER,
     POSITIONALS,
+    PROGRAM_VARIABLE,
     RUNS_NEXT,
     SHELLS,
     TAKES_LINES,
@@ -29,6 +30,7 @@ from forge.permissions.shell.words import GLOB
 DEEPEST = 8  # wrappers and shells inside each other
 
 _IS_A_LINE = re.compile(r"[\s;&|<>$`(){}]")
+_IS_A_LINE_IN_VALUE = re.compile(r"[\s;&|<>$`(){}\"'\\]")
 _ASSIGNMENT = re.compile(rf"\w+(?:\[[^\]]*\]|[{GLOB}{ANY}])?\+?=(.*)", re.DOTALL)  # a[0]=b
 _GIVES_PATHS = frozenset({"-x", "-X", "--exec", "--exec-batch"})  # fd adds what it finds
 _SUBSTITUTES = re.compile(r"\$\(|`")
@@ -37,6 +39,12 @@ _GROUPS = frozenset({"{", "(", "!", "if", "while", "until", "then", "do", ":::",
 
 class InnerLine(str):
     """A line inside a line."""
+
+    __slots__ = ()
+
+
+class Value(tuple[str, ...]):
+    """The words of a variable's value that no program is known to run."""
 
     __slots__ = ()
 
@@ -55,8 +63,8 @@ def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]
     yield words, depth
     assigned = 0
     while assigned < len(words) and (value := _ASSIGNMENT.fullmatch(words[assigned])):
+        yield from _starts_in_value(words[assigned].partition("=")[0], value[1], depth)  # PAGER=rm man x
         assigned += 1
-        yield from _starts_in_value(value[1], depth)  # PAGER=rm man x
     if assigned:
         yield from starts(words[assigned:], depth + 1) if words[assigned:] else ()
         return
@@ -77,12 +85,14 @@ def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]
             yield from starts([more.replace("{}", SOME) for more in words[index + 1 :]], depth + 1)
 
 
-def _starts_in_value(value: str, depth: int) -> Iterator[tuple[Started, int]]:
-    """Yields a program or a line in a variable or an option."""
+def _starts_in_value(name: str, value: str, depth: int) -> Iterator[tuple[Started, int]]:
+    """Yields a program or a line in a variable."""
+    line = value.lstrip("!|- ")
+    runs = bool(PROGRAM_VARIABLE.fullmatch(name.removesuffix("+")))
     if is_known(value):
-        yield value.lstrip("!|").split(), depth
-    if _SUBSTITUTES.search(value):
-        yield InnerLine(value), depth  # PS4='$(rm x)'
+        yield line.split() if runs else Value(line.split()), depth
+    if _SUBSTITUTES.search(value) or (runs and line and _IS_A_LINE_IN_VALUE.search(line)):
+        yield InnerLine(line if runs else value), depth  # PS4='$(rm x)', GIT_EXTERNAL_DIFF='r""m x'
 
 
 def _starts_in_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
@@ -91,7 +101,7 @@ def _starts_in_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started
         if _SUBSTITUTES.search(word):
             yield InnerLine(word), depth
         if value := _ASSIGNMENT.fullmatch(word):
-            yield from _starts_in_value(value[1].strip("\"'"), depth)
+            yield from _starts_in_value(word.partition("=")[0], value[1].strip("\"'"), depth)
 
 
 def _starts_anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
@@ -109,7 +119,7 @@ def _starts_anywhere(behind: frozenset[str], words: Sequence[str], depth: int) -
 
 def _starts_in_options(name: str, words: Sequence[str], depth: int) -> Iterator[tuple[Started, int]]:
     """Reads `tar -I 'rm x'`, `ssh -o ProxyCommand='rm x'`, `git -c alias.x='!rm x'`."""
-    for value in _values(name, words):
+    for value in option_values(name, words):
         for text in dict.fromkeys((value, value.partition("=")[2], value.partition(":")[2], value.partition(" ")[2])):
             line = text.strip("\"'[] \t\n").lstrip("!|@-")
             if not line:
@@ -120,8 +130,9 @@ def _starts_in_options(name: str, words: Sequence[str], depth: int) -> Iterator[
                 yield from starts(line.replace(",", " ").split() or [line], depth)
 
 
-def _values(name: str, words: Sequence[str]) -> Iterator[str]:
-    options = LINE_OPTIONS[name]
+def option_values(name: str, words: Sequence[str], table: Mapping[str, frozenset[str]] = LINE_OPTIONS) -> Iterator[str]:
+    """Yields the values of the options that the table lists for a program."""
+    options = table.get(name, frozenset())
     letters = {option[1] for option in options if len(option) == 2 and option[0] == "-"}
     for number, word in enumerate(words):
         following = words[number + 1] if number + 1 < len(words) else ""
@@ -143,7 +154,8 @@ def _values(name: str, words: Sequence[str]) -> Iterator[str]:
                     break
         elif any(not option.startswith("-") and word.upper().startswith(f"{option}:") for option in options):
             yield word.partition(":")[2]
-    yield from _own_values(name, words)
+    if table is LINE_OPTIONS:
+        yield from _own_values(name, words)
 
 
 def _own_values(name: str, words: Sequence[str]) -> Iterator[str]:

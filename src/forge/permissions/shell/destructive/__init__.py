@@ -25,7 +25,15 @@ from forge.permissions.shell.destructive.unseen_code import (
 from forge.permissions.shell.destructive.variables import find_known_values
 from forge.permissions.shell.literal_line import split_literal
 from forge.permissions.shell.parsed_line import Redirection, ShellCommand, ShellLine
-from forge.permissions.shell.programs import ANYWHERE, EVALUATING, LINE_OPTIONS, SHELLS, WRAPPERS, base_name
+from forge.permissions.shell.programs import (
+    ANYWHERE,
+    EVALUATING,
+    LINE_OPTIONS,
+    PROGRAM_VARIABLE,
+    SHELLS,
+    WRAPPERS,
+    base_name,
+)
 from forge.permissions.shell.word_patterns import ANY, SOME, is_known
 from forge.permissions.shell.working_directories import destination
 from forge.permissions.shell.wrappers import InnerLine, TooDeep, starts
@@ -78,6 +86,7 @@ def _is_plain(line: str) -> bool:
     return bool(names) and not any(
         name in _JUDGES
         or name in _STARTS
+        or "/" in part.words[0]  # perhaps a link
         or name.startswith(("mkfs", "ld", "qemu-"))
         or (part.joint == "|" and is_interpreter(name))
         or (name in EVALUATING and any("$(" in word or "`" in word for word in part.words))
@@ -114,6 +123,9 @@ def _judge_command(command: ShellCommand, locations: Locations, depth: int) -> s
             for text in _lines_run_by(command.words, redirection.target):
                 if reason := _judge_line(text, locations, depth + 1):
                     return reason
+    for name, value in command.assignments:
+        if PROGRAM_VARIABLE.fullmatch(name) and (reason := _judge_line(value.lstrip("!|- "), locations, depth + 1)):
+            return reason
     is_find = os.path.basename(command.words[0]) == "find" if command.words else False
     for number, (started, _) in enumerate(starts(command.words)):
         doubts = len(locations.doubts)
@@ -131,7 +143,7 @@ def _judge_command(command: ShellCommand, locations: Locations, depth: int) -> s
 
 def _lines_run_by(words: Sequence[str], text: str) -> list[str]:
     """Returns the lines that a command runs from its input text."""
-    if runs_input(words):
+    if runs_input(words) or (os.path.basename(words[0]) if words else "") in ("make", "gmake"):
         return [text]
     if any(os.path.basename(word) == "xargs" for word in words):
         line = " ".join(words)
@@ -149,7 +161,7 @@ def _judge_words(words: Sequence[str], locations: Locations) -> str:
         return ""
     if name.startswith("mkfs") or name in ("mke2fs", "mkswap"):
         return "" if _asks_for_help(words) else f"{name} erases a file system"
-    judge = _JUDGES.get(name)
+    judge = _JUDGES.get(name) or _JUDGES.get(locations.find_program(words[0]) if words else "")
     if judge is None and not is_known(name) and {"r", "f"} <= _letters(words):
         judge = _rm  # $x -rf /
     return judge(words, locations) if judge else ""

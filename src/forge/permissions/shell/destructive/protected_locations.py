@@ -85,6 +85,13 @@ class Locations:
                 else os.path.join(paths.resolve_links(parent), os.path.basename(lexical))
             )
 
+    def find_program(self, word: str) -> str:
+        """Returns the name of the program behind a link: `rm` for `./zap` that leads to /bin/rm."""
+        if "/" not in word:
+            return ""
+        places = (os.path.join(folder, word) for folder in self.directories if is_known(word))
+        return next((os.path.basename(paths.resolve_links(place)) for place in places if os.path.islink(place)), "")
+
     def note_doubt(self, program: str, words: Iterable[str]) -> None:
         """Notes a program that destroys, where one of its targets is not known."""
         if any(not is_known(word) or (self.is_lost and not word.startswith("/")) for word in words):

@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from forge.permissions import shell
-from forge.permissions.shell.commands import find_printed_text, runs_input
+from forge.permissions.shell.commands import find_printed_text, find_runners, runs_input
 from forge.permissions.shell.hidden_programs import hides
 from forge.permissions.shell.parsed_line import ShellCommand, ShellLine
 from forge.permissions.shell.programs import FETCHERS, SHELLS
@@ -76,6 +76,8 @@ def find_printed_lines(found: ShellLine) -> Iterator[str]:
                     if any(os.path.basename(word) in _REMOVERS for word in command.words):
                         yield from searches
 
+    if find_runners(found):  # a function, a coprocess or `>(sh)` may get any text of the line
+        yield from (text for command in found.commands for text in _texts(command))
     for command in found.commands:
         if _runs_what_is_inside(command):
             inner = found.commands[command.inside.start : command.inside.end]

@@ -181,12 +181,13 @@ _DIFF = (
     " compact-summary check pickaxe-all pickaxe-regex inter-hunk-context= src-prefix= dst-prefix= no-prefix cc"
 )
 _LOG = (
-    " oneline graph decorate decorate= no-decorate all branches branches= tags tags= remotes format= pretty pretty="
-    " abbrev-commit no-abbrev-commit max-count= skip= since= after= until= before= author= committer= grep= all-match"
-    " invert-grep regexp-ignore-case extended-regexp fixed-strings perl-regexp merges no-merges first-parent reverse"
-    " date-order topo-order author-date-order follow full-history date= relative-date left-right cherry-pick"
-    " cherry-mark boundary simplify-by-decoration source reflog walk-reflogs show-notes no-notes min-parents="
-    " max-parents= count ancestry-path no-walk children parents objects left-only right-only cherry"
+    " oneline graph decorate decorate= no-decorate all branches branches= tags tags= remotes format format= pretty"
+    " pretty= abbrev-commit no-abbrev-commit max-count= skip= since= after= until= before= author= committer= grep="
+    " all-match invert-grep regexp-ignore-case extended-regexp fixed-strings perl-regexp merges no-merges first-parent"
+    " reverse date-order topo-order author-date-order follow full-history date= relative-date left-right cherry-pick"
+    " cherry-mark boundary simplify-by-decoration source reflog walk-reflogs show-notes no-notes min-parents"
+    " min-parents= max-parents max-parents= count ancestry-path no-walk children parents objects left-only right-only"
+    " cherry"
 )
 HISTORY_OPTIONS = frozenset(
     name.rstrip("=")
@@ -202,7 +203,9 @@ GIT: dict[str, ReadOnlyFlags] = {
     "cat-file": _flags("ptse"),
     "check-ignore": _flags("vnq", long="verbose quiet non-matching no-index"),
     "count-objects": _flags("vH", long="verbose human-readable", operands=_NONE),
-    "describe": _flags(long="all tags contains abbrev= always long dirty exact-match match= exclude= first-parent"),
+    "describe": _flags(
+        long="all tags contains abbrev abbrev= always long dirty exact-match match= exclude= first-parent"
+    ),
     "diff": _DIFF_FLAGS,
     "diff-tree": _DIFF_FLAGS,
     "for-each-ref": _flags(long="format= sort= count= points-at= merged= no-merged= contains= no-contains="),
@@ -249,7 +252,7 @@ GIT_LISTS: dict[str, ReadOnlyFlags] = {
     "branch": _flags(
         "arvlq",
         long="list all remotes verbose show-current contains= no-contains= merged= no-merged= sort= format= points-at="
-        " color color= no-color column no-column abbrev= ignore-case",
+        " color color= no-color column no-column abbrev abbrev= ignore-case",  # `--abbrev NAME` makes a branch
         operands=_NONE,
     ),
     "tag": _flags(
