@@ -118,7 +118,7 @@ def collapse_spaces(line: str) -> str:
 
 
 class RunSetting(NamedTuple):
-    """Where a line runs, and whether it is given input."""
+    """The folder that a line runs in, and its input."""
 
     folder: str = ""  # empty: links are not followed
     has_input: bool = False
