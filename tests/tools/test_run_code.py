@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -50,6 +52,13 @@ async def put(path: str, text: str = "") -> str:
     """Put a text somewhere."""
     made.append(path)
     return f"wrote {path}"
+
+
+@tool(permissions={"read"})
+async def keep(value: Any) -> int:
+    """Keep a value."""
+    made.append(None)
+    return len(value) if isinstance(value, str | list) else 0
 
 
 def agent_of(*tools: Any, limits: ScriptLimits | None = None, **settings: Any) -> Agent:
@@ -269,6 +278,93 @@ def test_time_memory_and_depth_are_limited(code: str, words: str) -> None:
     result = run(code, agent_of(limits=ScriptLimits(seconds=0.3, memory=8 * 1024 * 1024)))
     assert not result.success
     assert words in result.for_llm
+
+
+DOUBLED = "x = 'a' * 1000\n" + "x = [x, x]\n" * 30  # a terabyte, if it is written out
+NESTED = "k = 'a'\nfor n in range(60):\n    k = (k, k)\n"  # its hash takes years
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (f"{DOUBLED}x", "more than 5,000,000 bytes"),
+        (f"{DOUBLED}class Box:\n    def __init__(self):\n        self.inside = x\nBox()", "more than 5,000,000 bytes"),
+        (f"{DOUBLED}repr(x)", "ended by its limits"),
+        (f"{DOUBLED}print(x)", "ended by its limits"),
+        (f"{DOUBLED}raise ValueError(str(x))", "ended by its limits"),
+        (f"{DOUBLED}await keep(x)", "ended by its limits"),
+        (f"import asyncio\n{DOUBLED}await asyncio.gather(keep(1), keep(x))", "ended by its limits"),
+        (f"{NESTED}{{k: 1}}", "cannot be returned|ended by its limits"),
+        (f"{NESTED}_call_keep({{k: 1}})  # type: ignore", "'_call_keep' is not defined"),
+        (f"{NESTED}keep2({{k: 1}})  # type: ignore", "'keep2' is not defined"),
+        (f"{NESTED}await keep({{k: 1}})", "ended by its limits"),
+        ("x = [[]] * 150_000\n[x, x]", "more than 200,000 values"),
+        ("await keep('a' * 6_000_000)", "what keep is given has more than 5000000 bytes"),
+        ("await keep([0] * 250_000)", "what keep is given has more than 200,000 values"),
+        ("import asyncio\nawait asyncio.gather(*[keep('a' * 1_000_000) for n in range(9)])", "make fewer at once"),
+        ("def _forge_result(text: str) -> None: ...\n5", "another meaning"),
+    ],
+)
+def test_what_a_script_hands_over_is_written_inside_the_interpreter_and_bounded(code: str, words: str) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    result = run(code, agent_of(keep, limits=ScriptLimits(seconds=3)))
+    assert not result.success
+    assert re.search(words, result.for_llm), result.for_llm
+    assert made == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 150_000  # kB
+
+
+@pytest.mark.parametrize(
+    ("code", "value"),
+    [
+        ("x = ['a']\nfor n in range(10):\n    x = [*x, *x]\nlen(x), x[-1]", [1024, "a"]),
+        ("row = {'a': 1}\n[row, row]", [{"a": 1}, {"a": 1}]),
+        ("x = [1]\nx.append(x)\nx", [1, "[the list above]"]),
+        ("k = ('a', 'b')\n{k: {1, 1}}", {"('a', 'b')": [1]}),
+        ("(n * n for n in range(4))", [0, 1, 4, 9]),
+        ("[2 ** 70, 10 ** 4200 == 10 ** 4200, float('inf'), None]", [2**70, True, "Infinity", None]),
+        ("2 ** 20_000 - 1", "0x" + "f" * 5_000),
+        ("[b'ab', 'ü']", ["YWI=", "ü"]),
+        ("import datetime\ndatetime.datetime(2026, 1, 2, 3, 4)", "2026-01-02T03:04:00"),
+        ("class Box:\n    def __init__(self):\n        self.inside = [1]\n[Box()]", [{"inside": [1]}]),
+        ("class Box:\n    def __str__(self) -> str:\n        return 'a box'\nBox()", "a box"),
+        ("class Box:\n    def __str__(self) -> str:\n        return str(1 / 0)\nBox()", "Box that cannot be shown"),
+        ("x = 1; (x,\n 2)  # two lines", [1, 2]),
+        ("'ü' * 400_000", "ü" * 400_000),
+        ("await keep('a,b\\n' * 600_000)", 2_400_000),
+        ("import asyncio\nawait asyncio.gather(*[keep('a' * 1_000_000) for n in range(4)])", [1_000_000] * 4),
+    ],
+)
+def test_usual_and_odd_values_of_a_script_are_returned(code: str, value: object) -> None:
+    result = run(code, agent_of(keep))
+    assert result.success, result.for_llm
+    if isinstance(value, str) and len(value) < 100:
+        assert str(result.data["value"]).startswith(value)
+    else:
+        assert result.data["value"] == value
+
+
+def test_a_name_that_a_script_takes_for_itself_changes_nothing_for_its_value() -> None:
+    assert run("len = 3\nisinstance = 4\nstr = 5\n[{len}, {isinstance}]").data["value"] == [[3], [4]]
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("x = 1;  1 / 0", "    x = 1;  1 / 0\n            ~~~~~\n"),
+        ("'ü'; 1 / 0; (1,\n2)", "    'ü'; 1 / 0; (1,\n         ~~~~~\n"),
+        ("x = 0\n(1,\n 1 / x)", "     1 / x)\n".replace("     ", "    ", 1)),
+    ],
+)
+def test_a_traceback_shows_the_last_expression_as_it_is_written(code: str, line: str) -> None:
+    said = run(code).for_llm
+    assert line in said
+    assert "_forge" not in said
+
+
+def test_a_type_error_in_the_last_expression_names_its_place() -> None:
+    assert "script.py:1:8:" in run("x = 2; 1 + 'a'").for_llm
+    assert "script.py:1:1: warning[unused-awaitable]" in run("add(1)").for_llm
 
 
 def test_the_number_of_calls_is_limited() -> None:
