@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pydantic import BaseModel, Field, model_validator
@@ -22,6 +22,9 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools import register_all, tool_group
 from tests.core.calling import SCOPE, call
+
+if TYPE_CHECKING:
+    from decimal import Decimal as Money
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
@@ -547,3 +550,68 @@ def test_a_traceback_shows_what_to_do_next():
     assert told.endswith("no such city\nTry Rome.\n")
     silent = "".join(traceback.format_exception(ToolError("no such city")))
     assert silent.endswith("no such city\n")
+
+
+def test_a_local_tool_whose_types_are_local_is_refused_when_it_is_defined():
+    from decimal import Decimal as Local
+
+    def pay(amount: Local) -> str:
+        """Pay."""
+        return str(amount)
+
+    with pytest.raises(DefinitionError, match=r"tool 'pay'.*'Local' is not defined.*module level"):
+        tool(pay)
+    with pytest.raises(DefinitionError, match=r"tool 'buy'.*'Local' is not defined"):
+
+        class Buy(Tool):
+            """Buy."""
+
+            def run(self, amount: Local) -> str:
+                return str(amount)
+
+
+def test_a_local_tool_whose_types_are_those_of_its_module_works():
+    @tool
+    def plan(trip: Trip, ctx: ToolContext) -> str:
+        """Plan."""
+        return trip.city
+
+    assert call(plan, {"trip": {"city": "Rome"}}).for_llm == "Rome"
+
+
+def pay_later(amount: Money) -> str:
+    """Pay."""
+    return str(amount)
+
+
+def test_a_type_that_only_type_checkers_see_is_refused_when_the_tool_is_given_to_an_agent():
+    made = tool(pay_later)  # its module may define the type later
+    with pytest.raises(DefinitionError, match=r"tool 'pay_later'.*'Money' is not defined.*TYPE_CHECKING"):
+        Agent(None, tools=[made])
+
+
+def test_from_schema_gives_the_real_reason_for_a_type_that_cannot_be_read():
+    from forge.core.context import ToolContext as Local
+
+    def visit(city: str, ctx: Local) -> str:
+        return city
+
+    def visit_perhaps(city: str, ctx: Local | None = None) -> str:
+        return city
+
+    def take_all(everything: Local) -> str:
+        return ""
+
+    for function in (visit, visit_perhaps, take_all):
+        with pytest.raises(DefinitionError, match=r"tool 'visit'.*cannot be read: name 'Local' is not defined"):
+            Tool.from_schema("visit", "Visit a city.", CITY, function)
+
+
+def test_from_schema_needs_no_types_of_parameters_that_the_schema_describes():
+    from builtins import str as Local
+
+    def visit(city: Local, ctx: ToolContext) -> Local:
+        return f"{city} in {ctx.scope.session_id or 'a session'}"
+
+    made = Tool.from_schema("visit", "Visit a city.", CITY, visit)
+    assert call(made, {"city": "Rome"}).for_llm.startswith("Rome in ")

@@ -11,7 +11,7 @@ from forge.core.check_definition import check_listed
 from forge.core.class_options import with_attributes
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
-from forge.core.spec import Permission, PermissionName, ToolSpec
+from forge.core.spec import Category, Permission, PermissionName, ToolSpec
 from forge.core.tool import FunctionTool, Tool, UnavailableTool, are_alike, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
@@ -295,6 +295,9 @@ def _check(one: Tool) -> None:
         raise DefinitionError(
             f"tool {one.spec.name!r} has a spec, but no `run` and no `invoke(arguments, ctx)`{_hint(one)}"
         )
+    signature = getattr(one, "_signature", None)
+    if signature is not None and one.spec.category is not Category.BUILTIN:
+        signature.check_types()
     stated = with_attributes(one.spec, one.stated_options, vars(one))
     if stated is not one.spec:
         one.spec = stated

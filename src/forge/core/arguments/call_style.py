@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import UnionType
+from types import SimpleNamespace, UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from forge.core.arguments.checks import near
@@ -35,8 +35,9 @@ def call_style(
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions written in C do not say what they take
         return CallStyle()
-    hints = _read_hints(function)
+    hints, unread = _read_hints(function)
     properties = schema.get("properties") or {}
+    _check_types(name, parameters, properties, unread)
     context = next((key for key in parameters if takes(hints.get(key), context_type)), "")
     if context in properties:
         raise DefinitionError(
@@ -61,12 +62,35 @@ def takes(hint: Any, wanted: type) -> bool:
     return get_origin(hint) in (Union, UnionType) and any(takes(part, wanted) for part in get_args(hint))
 
 
-def _read_hints(function: Callable[..., Any]) -> dict[str, Any]:
+def _read_hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Returns the annotations, and the reason for each that cannot be read: a type that only type checkers see."""
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     try:
-        return get_type_hints(called)
-    except (NameError, TypeError):  # a type that only type checkers see
-        return dict(getattr(called, "__annotations__", {}))
+        return get_type_hints(called), {}
+    except (NameError, TypeError):
+        pass
+    hints: dict[str, Any] = {}
+    unread: dict[str, str] = {}
+    names = getattr(inspect.unwrap(called), "__globals__", {})
+    for key, annotation in dict(getattr(called, "__annotations__", {})).items():
+        try:
+            hints |= get_type_hints(SimpleNamespace(__annotations__={key: annotation}), names)
+        except (NameError, TypeError) as error:
+            hints[key], unread[key] = annotation, str(error)
+    return hints, unread
+
+
+def _check_types(
+    name: str, parameters: Mapping[str, inspect.Parameter], properties: Mapping[str, Any], unread: Mapping[str, str]
+) -> None:
+    """Refuses a parameter of an unknown type that no argument fills: it may be the context, or the whole."""
+    for key, reason in unread.items():
+        if key in properties or key not in parameters or parameters[key].kind.name.startswith("VAR_"):
+            continue
+        raise DefinitionError(
+            f"tool {name!r}: the type of the parameter {key!r} of its function cannot be read: {reason}; use types "
+            "defined at module level, not inside a function or under TYPE_CHECKING"
+        )
 
 
 def _find_whole(

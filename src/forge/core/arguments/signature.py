@@ -52,6 +52,13 @@ class Signature:
             if parameter.annotation is parameter.empty:
                 raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
         self._check_documented(settings)
+        if "<locals>" in getattr(function, "__qualname__", ""):
+            self.check_types()  # its module will not get the names later, as it may those of a function of its own
+
+    def check_types(self) -> None:
+        """Raises `DefinitionError` for annotations whose names do not exist: every call would fail."""
+        if any(isinstance(one.annotation, str) for one in self.parameters.values()):
+            _ = self.hints
 
     @cached_property
     def documented(self) -> dict[str, str]:
@@ -85,7 +92,8 @@ class Signature:
             return get_type_hints(self.function, include_extras=True)
         except (NameError, TypeError) as error:
             raise DefinitionError(
-                f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level"
+                f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level, not "
+                "inside a function or under TYPE_CHECKING"
             ) from error
 
     @cached_property
