@@ -13,6 +13,7 @@ from forge import (
     Limits,
     Message,
     RunResult,
+    Scope,
     Scripted,
     TextDelta,
     Tool,
@@ -24,6 +25,7 @@ from forge import (
     ToolStarted,
     rules,
     tool,
+    tool_group,
 )
 
 
@@ -316,3 +318,29 @@ def test_a_sub_agent_is_found_by_its_whole_name_and_by_the_name_of_a_task_withou
     assert agent.subagent("general").system_prompt() == "Look."
     with pytest.raises(ToolError, match="no agent type 'mygeneral'"):
         agent.subagent("mygeneral")
+
+
+def test_the_parameter_names_of_another_agent_are_understood(tmp_path):
+    (tmp_path / "a.txt").write_text("one\none\n")
+    agent = Agent(
+        Scripted("seen"),
+        tools=tool_group("search"),
+        policy=rules("allow *"),
+        scope=Scope(workspace=tmp_path),
+        agents={"reader": AgentType()},
+    )
+
+    async def call_all() -> list[ToolResult]:
+        return [
+            await agent.call("grep_search", {"regex": "one", "max_matches": 1}),
+            await agent.call("glob_search", {"pattern": "*.txt", "max_matches": 1}),
+            await agent.call("task", {"description": "read", "prompt": "Read.", "subagent_type": "reader"}),
+            await agent.call("task", {"description": "read", "prompt": "Read.", "subagent_type": "writer"}),
+        ]
+
+    grep, glob, known, unknown = asyncio.run(call_all())
+    assert grep.for_llm.startswith("a.txt:1:one\n[1 of 2 ")
+    assert "a.txt" in glob.for_llm
+    assert known.for_llm.startswith("seen")
+    assert unknown.is_error
+    assert "writer" in unknown.for_llm

@@ -590,6 +590,17 @@ def test_a_type_that_only_type_checkers_see_is_refused_when_the_tool_is_given_to
         Agent(None, tools=[made])
 
 
+def test_a_tool_works_without_the_type_of_what_it_returns():
+    from decimal import Decimal as Local
+
+    @tool
+    def price(city: str) -> Local:
+        """Tell the price."""
+        return Local(3)
+
+    assert call(price, {"city": "Rome"}).for_llm == "3"
+
+
 def test_from_schema_gives_the_real_reason_for_a_type_that_cannot_be_read():
     from forge.core.context import ToolContext as Local
 

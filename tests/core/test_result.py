@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from forge import Scope, ToolCall, standard_executor, tool
+from forge import Agent, Scope, Scripted, ToolCall, standard_executor, tool
+from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import ToolFailed, ToolFinished
+from forge.core.executor import ToolExecutor
+from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, Failure, ToolResult
-from tests.core.calling import at_most
+from tests.core.calling import SCOPE, Heard, at_most
 
 
 class Person(BaseModel):
@@ -115,7 +119,7 @@ def test_with_data_adds_entries_and_changes_nothing_else():
 
 VALUES: list[tuple[Any, str]] = [
     ("text", "text"),
-    ("", ""),
+    ("", "Done."),
     (None, "Done."),
     (5, "5"),
     (True, "true"),
@@ -469,3 +473,69 @@ def test_objects_that_hold_themselves_and_crowds_of_them_come_to_an_end():
     crowd = ToolResult.of([Mute(number) for number in range(5_000)])
     assert crowd.success
     assert "[Mute object]" in crowd.for_llm
+
+
+FAILED = {"success": False, "error": "no such city", "error_type": "not_found", "suggestion": "List the cities."}
+
+
+def test_a_value_that_reports_a_failure_is_one_with_its_events():
+    @tool
+    def find(city: str) -> dict[str, Any]:
+        """Find a city."""
+        return FAILED
+
+    heard = Heard()
+    activity = ActivityStream()
+    activity.subscribe(heard)
+    runs = ToolExecutor(ToolRegistry([find]), [], activity)
+    result = asyncio.run(runs.execute(ToolCall("find", {"city": "x"}), SCOPE))
+    assert result.failure is not None
+    assert (result.failure.message, result.failure.kind) == ("no such city", "not_found")
+    assert result.for_llm == "no such city\nList the cities."
+    assert result.data == FAILED
+    assert [one.error_type for one in heard.of(ToolFailed)] == ["not_found"]
+    assert [one.success for one in heard.of(ToolFinished)] == [False]
+
+
+def test_a_failure_keeps_its_other_fields_for_the_model():
+    result = ToolResult.of({"success": False, "error": "2 tests fail", "output": "a, b", "error_type": "other"})
+    assert result.for_llm == '2 tests fail\n{"output":"a, b"}'
+    assert result.failure is not None
+    assert result.failure.kind == "user_error"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"success": False},
+        {"success": False, "error": ""},
+        {"success": False, "error": "  "},
+        {"success": False, "error": None},
+        {"success": False, "error": {"code": 3}},
+        {"success": True, "error": "none"},
+        {"success": 0, "error": "a number"},
+        {"success": "false", "error": "a text"},
+        {"error": "a column"},
+    ],
+)
+def test_a_value_that_only_resembles_a_failure_is_data(value):
+    result = ToolResult.of(value)
+    assert result.success
+    assert result.data == value
+
+
+def test_nothing_to_read_is_done():
+    assert ToolResult.of("").for_llm == ToolResult.of(None).for_llm == "Done."
+    assert ToolResult.of("").data == {"result": ""}
+    assert ToolResult.of(" ").for_llm == " "
+
+
+def test_the_model_never_gets_an_empty_result():
+    @tool
+    def store() -> ToolResult:
+        """Store it."""
+        return ToolResult(for_llm="", for_user="stored")
+
+    model = Scripted([ToolCall("store", {})], "ok")
+    result = Agent(model, tools=[store]).run_sync("go")
+    assert [one.text for one in result.messages if one.role == "tool"] == ["Done."]

@@ -10,6 +10,7 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from forge import Agent, Scripted
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError
 from forge.core.events import ToolCompleted, ToolOutput
@@ -722,3 +723,53 @@ async def test_the_old_name_of_preview_call_still_works():
                 return "what it would do"
 
     assert await Old().preview_call({}, None) == "what it would do"  # type: ignore[arg-type]
+
+
+async def test_without_a_conversation_there_is_no_context_to_set():
+    class Waits(Tool):
+        """Say where it is."""
+
+        where = "as it was made"
+
+        def set_context(self, channel: str, chat_id: str) -> None:
+            self.where = f"{channel}/{chat_id}"
+
+        def run(self) -> str:
+            return self.where
+
+    runs = executor(Waits())
+    assert (await runs.execute(ToolCall("waits", {}), Scope())).for_llm == "as it was made"
+    assert (await runs.execute(ToolCall("waits", {}), Scope(channel="team", chat_id="7"))).for_llm == "team/7"
+
+
+def _read_below(scope: Scope) -> Tool:
+    @tool(name="below")
+    def below(name: str) -> str:
+        """Read a name below the workspace."""
+        return f"{scope.workspace.name}/{name}"
+
+    return below
+
+
+@pytest.mark.parametrize("initialise", [_read_below, lambda ctx: _read_below(ctx)])
+def test_an_initialiser_gets_the_scope_of_the_agent_that_needs_the_tool(tmp_path, initialise):
+    (tmp_path / "project").mkdir()
+    model = Scripted([ToolCall("below", {"name": "a.txt"})], "ok")
+    agent = Agent(model, tools=[Tool.define("below", initialise)], scope=Scope(workspace=tmp_path / "project"))
+    assert [one.text for one in agent.run_sync("go").messages if one.role == "tool"] == ["project/a.txt"]
+    late = standard_executor([Tool.define("below", initialise)])
+    result = asyncio.run(late.execute(ToolCall("below", {"name": "b"}), Scope(workspace=tmp_path / "project")))
+    assert result.for_llm == "project/b"
+
+
+def test_a_function_that_is_itself_the_tool_is_no_initialiser():
+    def visit(city: str) -> str:
+        """Visit a city."""
+        return city
+
+    def both(ctx, city):
+        return visit
+
+    for function in (visit, both):
+        with pytest.raises(DefinitionError, match=r"Tool.define\('visit', …\).*one `scope: Scope`"):
+            Tool.define("visit", function)

@@ -493,3 +493,13 @@ def test_a_tool_can_call_another_through_the_same_gate() -> None:
     assert call(agent_of(double, add, put)).for_llm == "8, False"
     assert call(agent_of(double, add, put, policy=rules("allow read", "allow write"))).for_llm == "8, True"
     assert made[-1] == "a.txt"
+
+
+@tool(permissions={"read"})
+async def read_nothing() -> str:
+    """Read a text that is empty."""
+    return ""
+
+
+def test_a_script_gets_an_empty_text_as_it_is() -> None:
+    assert run("[await read_nothing()]", agent_of(read_nothing)).data["value"] == [""]

@@ -174,3 +174,14 @@ def test_a_registered_secret_is_not_stored(tmp_path):
     call = ToolCall("todo_write", {"items": [{"content": "log in with hunter2hunter2"}, {"content": "log out"}]})
     assert asyncio.run(executor.execute(call, Scope(session_id="one", workspace=tmp_path))).success
     assert [item["content"] for item in state.todos.get("one")] == ["log in with [secret]", "log out"]
+
+
+def test_the_form_of_an_item_in_progress_is_kept_under_the_name_that_others_give_it():
+    plans = Plans()
+    result = plans.write({"content": "Read", "status": "in_progress", "activeForm": "Reading"}, {"content": "Write"})
+    assert result.success, result.for_llm
+    assert [item.get("active_form") for item in result.data["items"]] == ["Reading", None]
+    assert "activeForm" not in str(TodoWrite().spec.parameters), "it would cost tokens"
+    assert plans.write({"content": "Read", "activeForm": None}).success
+    assert plans.write({"content": "Read", "active": "Reading"}).is_error
+    assert plans.write({"content": "Read", "activeForm": "x" * 3_000}).is_error

@@ -582,7 +582,7 @@ class Agent(Generic[OutputT, DepsT]):
 
     async def _prepare_executor(self, activity: ActivityStream, structured: Structured | None = None) -> ToolExecutor:
         registry = self.registry if structured is None else structured.offer(self.registry)
-        await registry.ready()
+        await registry.ready(self.scope)
         return self._executor_of(registry, activity)
 
     def _executor_of(self, registry: ToolRegistry, activity: ActivityStream) -> ToolExecutor:

@@ -25,7 +25,7 @@ from forge.core.executor import CallBudget, ToolExecutor, call_budget
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain_values import text_of, visible
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
-from forge.core.result import Failure, ToolResult
+from forge.core.result import DONE, Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.errors import BrokeOff, PromptTooLong
 from forge.pipeline.spans import agent_span, chat_span
@@ -332,6 +332,8 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
     for call in calls:
         result = results.get(call.id) or _make_refusal(call, "cancelled before it ended.", "")
         text = _add_repairs(result) if "repaired" in result.data else result.for_llm
+        if not text and not result.attachments:
+            text = DONE  # some providers refuse an empty message
         extra = label_extra(result) if result.labels else {}
         is_error = result.failure is not None
         messages.append(Message("tool", text, (), call.id, result.attachments, extra=extra, is_error=is_error))

@@ -94,7 +94,15 @@ task_delegate: ContextVar[Delegate | None] = ContextVar("elsewhere", default=Non
 """Runs tasks instead of this process while it is set: in stored runs each task is a run of its own."""
 
 
-class Task(Tool, name="task", category=Category.BUILTIN, permissions={"execute"}, target="description", timeout=None):
+class Task(
+    Tool,
+    name="task",
+    category=Category.BUILTIN,
+    permissions={"execute"},
+    target="description",
+    argument_aliases={"subagent_type": "agent_type"},
+    timeout=None,
+):
     """Give a task to a sub-agent and get its report. It sees the prompt, not this conversation."""
 
     def __init__(

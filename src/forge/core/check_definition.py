@@ -7,12 +7,15 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from forge.core.arguments.call_style import takes
 from forge.core.arguments.checks import near
 from forge.core.class_options import OPTIONS
+from forge.core.context import Scope
 from forge.core.errors import DefinitionError
 from forge.core.result import Attachment, ToolResult
 
 _DEFINITION = ("description", "parameters", "execute")
+_SCOPE = frozenset({"context", "ctx", "init_context", "init_ctx", "scope"})
 _RESULT = frozenset({"title", "output", "metadata", "attachments"})
 
 
@@ -47,15 +50,33 @@ def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:
             f"Tool.define({name!r}, …): pass a function that builds the tool, or a dictionary of description, "
             f"parameters and execute, not {type(initialise).__name__}"
         )
-    try:
-        inspect.signature(initialise).bind()
-    except ValueError:  # some functions written in C do not say what they take
-        return
-    except TypeError:
+    if find_scope_parameter(initialise) is None:
         raise DefinitionError(
-            f"Tool.define({name!r}, …): the function builds the tool and is called without arguments; to make a tool "
-            "of the function itself, use tool(...) or {'execute': function}"
-        ) from None
+            f"Tool.define({name!r}, …): the function builds the tool and is called without arguments, or with one "
+            "`scope: Scope`; to make a tool of the function itself, use tool(...) or {'execute': function}"
+        )
+
+
+def find_scope_parameter(initialise: Callable[..., Any]) -> str | None:
+    """Returns the parameter of an initialiser that takes the `Scope`: its only needed one, typed so or named so.
+
+    "" for an initialiser that is called without arguments; None for a function that cannot be one.
+    """
+    try:
+        parameters = inspect.signature(initialise).parameters.values()
+    except ValueError:  # some functions written in C do not say what they take
+        return ""
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [one for one in parameters if one.default is one.empty and one.kind not in variable]
+    if not needed:
+        return ""
+    first = needed[0]
+    written = first.annotation
+    if isinstance(written, str):
+        is_scope = written.partition("|")[0].strip().rpartition(".")[2] == Scope.__name__
+    else:
+        is_scope = first.name in _SCOPE if written is first.empty else takes(written, Scope)
+    return first.name if len(needed) == 1 and first.kind is not first.KEYWORD_ONLY and is_scope else None
 
 
 def check_definition(name: str, definition: Mapping[str, Any]) -> None:

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 
 from forge.core.check_definition import check_listed
 from forge.core.class_options import with_attributes
+from forge.core.context import Scope
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
-from forge.core.tool import FunctionTool, Tool, UnavailableTool, are_alike, unknown
+from forge.core.tool import DeferredTool, FunctionTool, Tool, UnavailableTool, are_alike, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 """Tools that need something kept open: an MCP server, an HTTP client, a watched folder. `async with` opens them.
@@ -144,9 +145,11 @@ class ToolRegistry(Mapping[str, Tool]):
         """Returns only the tools of a group, such as `search`, `read`, `write` or `code-agent`."""
         return self.select(lambda spec: name in spec.groups)
 
-    async def ready(self) -> None:
-        """Awaits every definition that is built asynchronously."""
+    async def ready(self, scope: Scope | None = None) -> None:
+        """Awaits every definition that is built on first use. `scope`: for initialisers that take one."""
         for one in tuple(self._tools.values()):
+            if scope is not None and isinstance(one, DeferredTool):
+                one.take_scope(scope)
             await one.ready()
 
     def specs(self, session_id: str = "local") -> list[ToolSpec]:

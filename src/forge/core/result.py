@@ -13,6 +13,7 @@ from forge.core.plain_values import brief, describe_unreadable, number, plain, s
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
 MOST_ATTACHED = 100
 PREVIEW = 500  # characters of a line in a preview
+DONE = "Done."  # the text for the model of a tool that returned nothing to read
 RESULT = "result"  # the key in `data` of a value that is neither an object nor text, as MCP's SDK has it
 
 
@@ -235,6 +236,8 @@ class ToolResult:
         """Turns the value of a tool function into a result. Never raises."""
         kind = type(value)
         if kind is str:
+            if not value:
+                return _from_text(cls, DONE, {RESULT: value})
             return _from_text(cls, value if value.isascii() else sendable(value), {})  # type: ignore[attr-defined,arg-type]
         if kind is int:
             try:
@@ -246,7 +249,7 @@ class ToolResult:
         if kind is bool:
             return _from_text(cls, "true" if value else "false", {RESULT: value})
         if value is None:
-            return cls(for_llm="Done.")
+            return cls(for_llm=DONE)
         if isinstance(value, ToolResult):
             return value
         if isinstance(value, Attachment):
@@ -404,5 +407,33 @@ def _from_structure(value: object) -> ToolResult:
         return ToolResult(for_llm=data, data={RESULT: data})
     import json  # listing tools does without
 
+    failure = read_failure(data)
+    if failure is not None:
+        others = {key: one for key, one in data.items() if key not in _FAILURE}
+        more = [json.dumps(others, ensure_ascii=False, separators=(",", ":"))] if others else []
+        return ToolResult(for_llm="\n".join([failure.text(), *more]), data=data, failure=failure)
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return ToolResult(for_llm=text, data=data if isinstance(data, dict) else {RESULT: data})
+
+
+_FAILURE = frozenset({"success", "error", "error_type", "suggestion"})
+
+
+def read_failure(data: Any) -> Failure | None:
+    """Reads `{"success": false, "error": "text"}`, the value with which a function or a script reports a failure.
+
+    None for any other value: without a text in `error`, the value is data like any other.
+    """
+    if not isinstance(data, Mapping) or data.get("success") is not False:
+        return None
+    error, kind, suggestion = data.get("error"), data.get("error_type"), data.get("suggestion")
+    if not isinstance(error, str) or not error.strip():
+        return None
+    return Failure(
+        visible(sendable(error)),
+        ErrorKind(kind) if isinstance(kind, str) and kind in _KINDS else ErrorKind.USER,
+        visible(sendable(suggestion)) if isinstance(suggestion, str) else "",
+    )
+
+
+_KINDS = frozenset(map(str, ErrorKind))

@@ -20,6 +20,7 @@ from forge.core.check_definition import (
     check_definition,
     check_function,
     check_initialiser,
+    find_scope_parameter,
     merge_options,
     with_titles,
     wrap_invoke,
@@ -129,8 +130,13 @@ class Tool:
         return SchemaTool(spec, function, model)
 
     @classmethod
-    def define(cls, name: str, definition: Callable[[], Any] | Mapping[str, Any], **traits: Unpack[ToolTraits]) -> Tool:
+    def define(
+        cls, name: str, definition: Callable[..., Any] | Mapping[str, Any], **traits: Unpack[ToolTraits]
+    ) -> Tool:
         """Makes a tool that is built on first use, by a function that returns a tool or a typed function.
+
+        A function with one parameter, `scope: Scope`, gets that of the agent or call that first needs the tool. The
+        tool is built once, so it must not depend on one call's session.
 
         A definition that needs no building may be given as it is: a dictionary of `description`, `parameters` (a JSON
         Schema or a pydantic model), `execute` (a function of the arguments and the context) and further options.
@@ -331,8 +337,10 @@ class SchemaTool(Tool):
 class DeferredTool(Tool):
     """A tool that is initialised once, on first use; registering it again initialises it again."""
 
-    def __init__(self, name: str, initialise: Callable[[], Any], traits: ToolTraits) -> None:
-        self._initialise = initialise
+    def __init__(self, name: str, initialise: Callable[..., Any], traits: ToolTraits) -> None:
+        self._build = initialise
+        self._takes_scope = bool(find_scope_parameter(initialise))
+        self._scope: Scope | None = None
         self._traits = traits
         self._made: Tool | None = None
         self.spec = ToolSpec(
@@ -341,6 +349,14 @@ class DeferredTool(Tool):
             parameters=lambda: self._initialise_now().spec.parameters,
             **_plain(traits),
         )
+
+    def take_scope(self, scope: Scope) -> None:
+        """Keeps the scope for the initialiser: that of the first agent or call which needs the tool."""
+        if self._scope is None and self._takes_scope:
+            self._scope = scope
+
+    def _initialise(self) -> Any:
+        return self._build(self._scope if self._scope is not None else Scope()) if self._takes_scope else self._build()
 
     async def ready(self) -> None:
         from forge.core.execution.run_function import (
@@ -355,7 +371,7 @@ class DeferredTool(Tool):
         return self._made is not None
 
     def reset(self) -> None:
-        self._made = None
+        self._made = self._scope = None
         self.spec = self.spec.changed(
             description=lambda: self._initialise_now().spec.description,
             parameters=lambda: self._initialise_now().spec.parameters,

@@ -47,6 +47,7 @@ class GlobSearch(
         "dir_path": "path",
         "folder": "path",
         "limit": "max_results",
+        "max_matches": "max_results",
     },
     permissions={"read"},
     target="path",

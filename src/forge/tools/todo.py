@@ -19,6 +19,15 @@ MAX_LENGTH = 2_000  # characters of one item
 _BOXES = {"pending": "[ ]", "in_progress": "[>]", "completed": "[x]", "cancelled": "[-]"}
 
 
+class _Unseen:
+    """Accepts a key that models know from other systems. It is not in the schema, where it would cost tokens."""
+
+    def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
+        from pydantic_core import PydanticOmit  # listing tools builds no schema
+
+        raise PydanticOmit
+
+
 class TodoItem(TypedDict):
     """One thing to do."""
 
@@ -26,6 +35,7 @@ class TodoItem(TypedDict):
     status: NotRequired[Annotated[Literal["pending", "in_progress", "completed", "cancelled"], OrNull()]]
     priority: NotRequired[Annotated[Literal["high", "medium", "low"], OrNull()]]
     id: NotRequired[Annotated[str | int, OrNull()]]
+    activeForm: NotRequired[Annotated[str | None, _Unseen()]]  # such as "Reading the tests"
 
 
 _EXAMPLE = [{"content": "Read the tests", "status": "in_progress"}, {"content": "Fix the parser"}]
@@ -84,11 +94,12 @@ def complete_items(
     for index, item in enumerate(items):
         if not item["content"].strip():
             raise _todo_error(f"items[{index}].content is blank", "Describe the task.")
-        if len(item["content"]) > max_length:
-            length = len(item["content"])
-            raise _todo_error(
-                f"items[{index}].content has {length:,} characters, the limit is {max_length:,}", "Shorten it."
-            )
+        for key in ("content", "activeForm"):
+            length = len(str(item.get(key) or ""))
+            if length > max_length:
+                raise _todo_error(
+                    f"items[{index}].{key} has {length:,} characters, the limit is {max_length:,}", "Shorten it."
+                )
     _check_one_in_progress(items)
     identities = _assign_ids(items)
     return [
@@ -97,6 +108,7 @@ def complete_items(
             "content": item["content"],
             "status": item.get("status") or "pending",
             **({"priority": item["priority"]} if item.get("priority") else {}),
+            **({"active_form": item["activeForm"]} if item.get("activeForm") else {}),
         }
         for identity, item in zip(identities, items, strict=True)
     ]

@@ -299,3 +299,18 @@ async def test_many_at_once_do_not_get_mixed_up(project):
     executor = project.executor(sandbox="off")
     results = await asyncio.gather(*(project.send(executor, n=n) for n in range(20)))
     assert [result.for_llm for result in results] == [str(n) for n in range(20)]
+
+
+def test_a_script_reports_a_failure_as_a_function_does(project):
+    project.write('print(json.dumps({"success": False, "error": "no such city", "suggestion": "Look.", "seen": 3}))')
+    result = project.call()
+    assert result.failure is not None
+    assert (result.failure.message, result.failure.suggestion) == ("no such city", "Look.")
+    assert result.for_llm.startswith("x(): no such city\nLook.\nIts output:\n{")
+    assert result.data["result"]["seen"] == 3
+
+
+@pytest.mark.parametrize("value", ['{"success": False}', '{"success": False, "error": ""}', '{"error": "text"}'])
+def test_a_script_whose_value_only_resembles_a_failure_succeeds(project, value):
+    project.write(f"print(json.dumps({value}))")
+    assert project.call().success

@@ -35,7 +35,7 @@ def call_style(
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # some functions written in C do not say what they take
         return CallStyle()
-    hints, unread = _read_hints(function)
+    hints, unread = read_hints(function)
     properties = schema.get("properties") or {}
     _check_types(name, parameters, properties, unread)
     context = next((key for key in parameters if takes(hints.get(key), context_type)), "")
@@ -62,26 +62,32 @@ def takes(hint: Any, wanted: type) -> bool:
     return get_origin(hint) in (Union, UnionType) and any(takes(part, wanted) for part in get_args(hint))
 
 
-def _read_hints(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Returns the annotations, and the reason for each that cannot be read: a type that only type checkers see."""
+def read_hints(
+    function: Callable[..., Any], *, include_extras: bool = False
+) -> tuple[dict[str, Any], dict[str, Exception]]:
+    """Returns the annotations, and the error of each that cannot be read: a type that only type checkers see."""
     called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
     try:
-        return get_type_hints(called), {}
+        return get_type_hints(called, include_extras=include_extras), {}
     except (NameError, TypeError):
         pass
     hints: dict[str, Any] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Exception] = {}
     names = getattr(inspect.unwrap(called), "__globals__", {})
     for key, annotation in dict(getattr(called, "__annotations__", {})).items():
         try:
-            hints |= get_type_hints(SimpleNamespace(__annotations__={key: annotation}), names)
+            alone = SimpleNamespace(__annotations__={key: annotation})
+            hints |= get_type_hints(alone, names, include_extras=include_extras)
         except (NameError, TypeError) as error:
-            hints[key], unread[key] = annotation, str(error)
+            hints[key], unread[key] = annotation, error
     return hints, unread
 
 
 def _check_types(
-    name: str, parameters: Mapping[str, inspect.Parameter], properties: Mapping[str, Any], unread: Mapping[str, str]
+    name: str,
+    parameters: Mapping[str, inspect.Parameter],
+    properties: Mapping[str, Any],
+    unread: Mapping[str, Exception],
 ) -> None:
     """Refuses a parameter of an unknown type that no argument fills: it may be the context, or the whole."""
     for key, reason in unread.items():

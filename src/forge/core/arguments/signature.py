@@ -6,9 +6,9 @@ import copy
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin
 
-from forge.core.arguments.call_style import takes
+from forge.core.arguments.call_style import read_hints, takes
 from forge.core.arguments.checks import MOST_PARTS, as_text, check_amount, is_readable, near
 from forge.core.arguments.description import documented_parameters
 from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
@@ -88,13 +88,14 @@ class Signature:
 
     @cached_property
     def hints(self) -> dict[str, Any]:
-        try:
-            return get_type_hints(self.function, include_extras=True)
-        except (NameError, TypeError) as error:
-            raise DefinitionError(
-                f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level, not "
-                "inside a function or under TYPE_CHECKING"
-            ) from error
+        hints, unread = read_hints(self.function, include_extras=True)
+        for key, error in unread.items():
+            if key in self.parameters:  # a tool works without the type of what it returns
+                raise DefinitionError(
+                    f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level, "
+                    "not inside a function or under TYPE_CHECKING"
+                ) from error
+        return hints
 
     @cached_property
     def context_parameter(self) -> str:

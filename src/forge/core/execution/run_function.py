@@ -102,15 +102,17 @@ def _takes_three(function: Reconcile) -> bool:
 async def _copy_for_call(made: Any, ctx: ToolContext) -> Any:
     own = copy.copy(made)
     own.__dict__.pop("invoke", None)
-    for hook, arguments in (
-        ("set_context", lambda: (ctx.scope.channel, ctx.scope.chat_id)),
-        ("set_callback", lambda: (ctx.completion(),)),
-    ):
-        if hasattr(own, hook):
-            value = getattr(own, hook)(*arguments())
-            if inspect.isawaitable(value):
-                await value
+    scope = ctx.scope
+    if hasattr(own, "set_context") and (scope.channel or scope.chat_id):  # a run without a conversation has none to set
+        await _await_hook(own.set_context(scope.channel, scope.chat_id))
+    if hasattr(own, "set_callback"):
+        await _await_hook(own.set_callback(ctx.completion()))
     return own
+
+
+async def _await_hook(value: Any) -> None:
+    if inspect.isawaitable(value):
+        await value
 
 
 async def run_plain(

@@ -109,7 +109,7 @@ async def _run_segment(attempt: Attempt) -> Outcome:
         scope = agent.scope
         if attempt.run.segment > 1 or not attempt.is_first:  # else there is no file yet
             await asyncio.to_thread(restore_spilled, attempt, scope.workspace)
-        await agent.registry.ready()
+        await agent.registry.ready(scope)
         driven = SegmentRun(attempt, agent, scope, history)
         outcome = await driven.outcome()
     except Exception as error:  # a run must end, even if Forge or the engine fails

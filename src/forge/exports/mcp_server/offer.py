@@ -39,7 +39,7 @@ from forge.core.provider import Provider
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.core.tool import Tool
+from forge.core.tool import DeferredTool, Tool
 from forge.exports.mcp_server import protocol_json
 from forge.exports.mcp_server.auth.user import TokenUser, user_of
 from forge.exports.mcp_server.calls import ClientCalls, ClientSession
@@ -98,6 +98,7 @@ class Offer:
         self.version = version
         self.everything = everything
         self._loading = loading
+        self.scope = scope
         self.calls = ClientCalls(executor, scope, model)
         self.resources = OfferedResources(executor, resources, scope)
         self.prompts = OfferedPrompts(executor, prompts, skills)
@@ -256,6 +257,9 @@ class Offer:
 
     async def _prepare_tools(self) -> None:
         late = [one for one in self.registry.values() if not one.is_ready]
+        for one in late:
+            if isinstance(one, DeferredTool):
+                one.take_scope(self.scope)
         if late:
             await asyncio.gather(*map(_await_ready, late))
 

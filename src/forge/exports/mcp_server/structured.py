@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import jsonschema_rs
 
 from forge.core.plain_values import plain, text_of
-from forge.core.result import RESULT, ToolResult
+from forge.core.result import DONE, RESULT, ToolResult
 from forge.core.spec import ToolSpec
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Shape:
 
     def fit(self, outcome: ToolResult) -> dict[str, Any]:
         """Returns the data of a call that succeeded, or a note."""
-        for found in _wrapped_values(outcome.for_llm) if self.is_wrapped else _objects(outcome):
+        for found in _wrapped_values(outcome) if self.is_wrapped else _objects(outcome):
             if self._fits(found):
                 return found
         return {NOTE: _explain(outcome)}
@@ -100,15 +100,17 @@ def _objects(outcome: ToolResult) -> list[dict[str, Any]]:
     return [data, {key: value for key, value in data.items() if key not in _ADDED}]
 
 
-def _wrapped_values(text: str) -> list[dict[str, Any]]:
+def _wrapped_values(outcome: ToolResult) -> list[dict[str, Any]]:
     """Reads a value that is not an object from the text, where secrets are already masked; notes may follow it."""
-    first = text.partition("\n")[0]
+    if outcome.data.get(RESULT) == "":
+        return [{RESULT: ""}]
+    first = outcome.for_llm.partition("\n")[0]
     found: list[dict[str, Any]] = []
     try:
         found.append({RESULT: json.loads(first)})
     except (ValueError, RecursionError):
         pass
-    if first == "Done.":
+    if first == DONE:
         found.append({RESULT: None})
     return [*found, {RESULT: first}]
 

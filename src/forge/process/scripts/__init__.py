@@ -17,7 +17,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.executor import render_call
-from forge.core.result import ToolResult
+from forge.core.result import ToolResult, read_failure
 from forge.process.environment import shell_environment
 from forge.process.running.run import Capture, Confinement, Finished, run
 from forge.process.sandbox.layout import PathRoots, confinement_of
@@ -98,7 +98,7 @@ async def _run(
             vars(error)["until_then"] = _cancelled_result(stopped)
         raise
     problem = _problem(script, finished, timeout, clean, network=confinement.network)
-    return _result_of(script, ctx, finished, problem)
+    return _result_of(script, ctx, finished, problem, clean)
 
 
 def _environment(settings: ScriptSettings, command: ScriptCommand) -> dict[str, str]:
@@ -111,10 +111,19 @@ def _environment(settings: ScriptSettings, command: ScriptCommand) -> dict[str, 
     return env
 
 
-def _result_of(script: Runnable, ctx: ToolContext, finished: Finished, problem: ToolError | None) -> ToolResult:
+def _result_of(
+    script: Runnable,
+    ctx: ToolContext,
+    finished: Finished,
+    problem: ToolError | None,
+    clean: Callable[[str], str],
+) -> ToolResult:
     text = finished.output.replace("\0", "␀").rstrip("\n")
     value = _parse_output(finished) if finished.exit_code == 0 else None
     data = {**({"result": value} if value is not None else {}), **_data(finished)}
+    failure = read_failure(value)
+    if failure is not None:
+        problem = ToolError(clean(failure.message), failure.kind, clean(failure.suggestion))
     notes = [f"[{said}]" for said in finished.put_back]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
@@ -122,7 +131,7 @@ def _result_of(script: Runnable, ctx: ToolContext, finished: Finished, problem: 
         shown = _spread_json(text, value) or "(no output)"
         return ToolResult(for_llm="\n".join([shown, *notes]), title=script.path, data=data, whole=finished.whole)
     failed = ToolResult.failed(problem, during=render_call(ctx.call))
-    until_then = [f"Its output until then:\n{text}"] if text else []
+    until_then = [f"Its output{'' if failure is not None else ' until then'}:\n{text}"] if text else []
     said = "\n".join([failed.for_llm, *until_then, *notes])
     return ToolResult(for_llm=said, title=script.path, data=data, failure=failed.failure, whole=finished.whole)
 

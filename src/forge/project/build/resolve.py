@@ -48,7 +48,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
     reports: list[str] = []
     async with sources.mount(registry, reports.append):
         _check_reports(build, sources, reports)
-        await registry.ready()
+        await registry.ready(Scope(workspace=order.workspace))
         build.tools = {name: registry[name].spec for name in sorted(registry)}
         for spec in build.tools.values():
             _ = spec.description, spec.parameters  # some are known only while their source is open

@@ -45,7 +45,7 @@ async def _compare(build: Build, built: Built) -> None:
     sources.is_part = True
     left_out: list[str] = []
     async with sources.mount(registry, left_out.append):
-        await registry.ready()
+        await registry.ready(scope)
         problems = [Problem(text, _REPORT) for text in left_out]
         for name, spec in build.tools.items():
             if name not in build.remote and name not in registry:

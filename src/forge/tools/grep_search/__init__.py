@@ -41,6 +41,7 @@ class GrepSearch(
         "exclude_pattern": "exclude",
         "limit": "max_results",
         "head_limit": "max_results",
+        "max_matches": "max_results",
         "context_lines": "context",
         "literal": "fixed_strings",
         "files_with_matches": "names_only",

@@ -12,7 +12,7 @@ from forge.core.extras import check_extra
 from forge.core.lazy import lazy_pattern
 from forge.core.plain_values import is_flat, plain
 from forge.core.registry import CONVERSATION, ToolRegistry
-from forge.core.result import ToolResult
+from forge.core.result import RESULT, ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
@@ -213,7 +213,7 @@ def _make_result(value: Any, printed: str, made: int) -> ToolResult:
 def _value_of(spec: ToolSpec, result: ToolResult) -> Any:
     """Returns the value that a script gets: the declared data, or the text."""
     if spec.returns is None:
-        return result.for_llm
+        return "" if result.data.get(RESULT) == "" else result.for_llm
     import json
 
     try:
