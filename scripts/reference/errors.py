@@ -29,6 +29,7 @@ REASONS = {
     "converse": "The model replied and waits for the person.",
     "max_turns": "The limit `limits.turns` or `--max-turns` was reached.",
     "max_calls": "The limit `limits.calls` was reached.",
+    "length": "The model's own limit of output tokens, such as its option `max_tokens`, cut the answer.",
     "max_tokens": "The limit `limits.tokens` was reached.",
     "max_cost": "The limit `limits.cost` was reached.",
     "max_time": "The limit `limits.seconds` was reached.",

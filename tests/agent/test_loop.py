@@ -36,6 +36,7 @@ from forge import (
     tool,
 )
 from forge.agent.message_json import export_message, import_message
+from forge.cli.terminal.exit_codes import Ending
 from forge.models.http.errors import BrokeOff
 
 
@@ -551,3 +552,48 @@ async def test_the_line_about_repairs_stays_short_and_on_one_line():
     assert first == "a"
     assert second.startswith("[arguments repaired: conten t → content; ")
     assert len(second) < 300
+
+
+async def test_the_text_of_a_run_is_what_the_model_said_and_nothing_else():
+    one = call("add", {"a": 1, "b": 1})
+    silent = await run(one, one, limits=Limits(turns=1))
+    assert (silent.reason, silent.text, silent.error) == ("max_turns", "", None)
+    nothing = await run("")
+    assert (nothing.reason, nothing.text, nothing.error) == ("answer", "", None)
+    spoken = await run(Message("assistant", "I add.", (one,)), one, limits=Limits(turns=1))
+    assert (spoken.reason, spoken.text) == ("max_turns", "I add.")
+
+
+async def test_the_models_own_limit_of_tokens_is_told_apart_from_the_runs():
+    cut = Message("assistant", "half an ans", finish="length", usage=Usage(100, 20))
+    own = await run(cut)
+    assert (own.reason, own.text) == ("length", "half an ans")
+    assert Ending.of(own, 0).exit_code == 4
+    assert "max_tokens" in Ending.of(own, 0).words
+    ours = await run(call("add", {"a": 1, "b": 1}), "never", limits=Limits(tokens=1))
+    assert ours.reason == "max_tokens"
+
+
+async def test_a_turn_that_is_cut_by_time_counts_its_tokens_as_an_estimate():
+    heard: list = []
+
+    class Half:
+        async def stream(self, request):
+            if len(request.messages) == 1:
+                yield Message("assistant", "", (call("add", {"a": 1, "b": 1}),), usage=Usage(100, 50))
+                return
+            yield TextDelta("half of the answer")
+            await asyncio.Event().wait()
+
+    executor = executor_of(add)
+    executor.activity.subscribe(heard.append, RunFinished)
+    limits = Limits(seconds=0.2, price=Price(input=1e6, output=1e6))
+    result = await run_loop(Half(), executor, [Message("user", "Count. " * 1_000)], Scope(), limits)
+    assert (result.reason, result.text) == ("max_time", "half of the answer")
+    assert result.estimated.input > 1_000
+    assert 1 < result.estimated.output < 20
+    assert result.usage == Usage(100, 50).plus(result.estimated)
+    assert result.cost == pytest.approx(result.usage.total)
+    assert [one.estimated for one in heard] == [result.estimated.total]
+    counted = await run("whole", limits=Limits(seconds=60))
+    assert counted.estimated == Usage()

@@ -216,3 +216,19 @@ def test_a_line_typed_during_a_one_shot_run_reaches_the_agent(workspace):
     said = shown.decode()
     assert process.returncode == 0
     assert "Heard." in said[said.index("Use tabs, please.") :]
+
+
+def test_a_silent_result_is_not_shown_to_the_person(workspace):
+    (workspace / "quiet_tools.py").write_text(
+        'from forge import ToolResult, tool\n\n\n@tool\ndef note(text: str) -> ToolResult:\n    "Note it."\n'
+        "    return ToolResult(for_llm='the secret note', for_user='also hidden', silent=text == 'quiet')\n"
+    )
+    (workspace / "forge.yaml").write_text("tools: ['quiet_tools:note']\n")
+    call = ("tool", "call", "note", "--config", "forge.yaml")
+    code, shown = talk(workspace, *call, "text=quiet")
+    assert code == 0, shown
+    assert "secret" not in shown
+    assert "hidden" not in shown
+    assert "for the model alone; --json prints it" in shown
+    assert "the secret note" in talk(workspace, *call, "text=quiet", "--json")[1]
+    assert "also hidden" in talk(workspace, *call, "text=loud")[1]

@@ -1,4 +1,4 @@
-"""Decides how a run ends: after these calls, with an error, for a reason; always with a text."""
+"""Decides how a run ends: after these calls, with an error, for a reason."""
 
 from __future__ import annotations
 
@@ -51,14 +51,12 @@ def end_with_error(run: Run, error: ProviderError) -> RunResult:
 
 
 def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None = None, output: Any = None) -> RunResult:
-    """Builds the result: with the model's last text, or why there is none. An error is only in `error`."""
+    """Builds the result with the model's last text: "" where it said nothing. `reason` and `error` tell the rest."""
     if not text:
         messages = run.conversation.messages[run.first :]
         text = next(
             (message.text for message in reversed(messages) if message.role == "assistant" and message.text), ""
         )
-    if not text and error is None:
-        text = "The model gave no answer." if reason == "answer" else f"The run ended without an answer: {reason}."
     beside = run.conversation.unbilled
     return RunResult(
         text=text,
@@ -70,4 +68,5 @@ def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None =
         cost=run.spent.cost(run.limits.price, beside),
         output=output,
         error=error,
+        estimated=run.spent.estimated,
     )

@@ -76,6 +76,7 @@ class Spent:
     usage: Usage = field(default_factory=Usage)
     priced: Usage = field(default_factory=Usage)  # the part of `usage` that has another price: sub-agents, fallbacks
     priced_cost: float = 0.0  # the cost of that part
+    estimated: Usage = field(default_factory=Usage)  # the part of `usage` that no provider has counted
     started: float = field(default_factory=time.monotonic)
 
     @property

@@ -17,7 +17,7 @@ from forge.agent.limits import Limits, Spent
 from forge.agent.prices import price_for, price_of_name
 from forge.agent.result import Reason, RunResult
 from forge.agent.run import LoopSettings, Run
-from forge.agent.tokens import estimate_messages
+from forge.agent.tokens import estimate, estimate_definition, estimate_messages
 from forge.core.context import Scope, new_session
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import Event, MessageReceived, Retrying, RunFinished, TextDelta, TurnFinished
@@ -197,10 +197,12 @@ async def _ask(run: Run) -> Message:
     )
     stream = run.provider.stream(request)
     run.partial.clear()
+    run.is_asking = True
     try:
         with chat_span(run.provider) as operation:
             async for part in stream:
                 if isinstance(part, Message):
+                    run.is_asking = False
                     operation.add_reply(part)
                     return part
                 if isinstance(part, TextDelta):
@@ -210,8 +212,10 @@ async def _ask(run: Run) -> Message:
                 "the provider ended its stream without a message", suggestion="Its last item must be a Message."
             )
     except ProviderError:
+        run.is_asking = False
         raise
     except Exception as error:  # a custom provider
+        run.is_asking = False
         raise ProviderError(f"the provider failed: {text_of(error)}") from error
     finally:
         if close := getattr(stream, "aclose", None):
@@ -380,7 +384,7 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
         return None  # new messages are received before the next turn
     if _receive_messages(run):
         return None  # a person spoke meanwhile: the model answers that, too
-    reason: Reason = "max_tokens" if reply.finish == "length" else correct_reason(run, "answer")
+    reason: Reason = "length" if reply.finish == "length" else correct_reason(run, "answer")
     return end_run(run, reason, reply.text)
 
 
@@ -412,7 +416,14 @@ def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
 
 
 def _keep_partial_reply(run: Run) -> None:
-    """Keeps the text that a stopped run has shown, and gives its open calls a result."""
+    """Keeps the text that a stopped run has shown and counts its tokens, and gives its open calls a result."""
+    if run.is_asking:
+        run.is_asking = False
+        definitions = sum(map(estimate_definition, run.executor.registry.specs(run.scope.session_id)))
+        asked, said = estimate_messages(run.conversation.shown), estimate("".join(run.partial))
+        usage = Usage(input=asked + definitions, output=said)  # it is paid for, though no provider says how much it was
+        run.spent.add(usage)
+        run.spent.estimated = run.spent.estimated.plus(usage)
     if run.partial:
         run.conversation.say(Message("assistant", "".join(run.partial)))
         run.partial.clear()
@@ -425,7 +436,20 @@ def _announce_end(run: Run, result: RunResult) -> None:
     if run.settings.announce:
         error = result.error.text() if result.error is not None else ""
         usage = result.usage._asdict()
-        _emit(run, RunFinished(result.text, result.reason, result.turns, usage, result.calls, result.cost, error))
+        _emit(
+            run,
+            RunFinished(
+                result.text,
+                result.reason,
+                result.turns,
+                usage,
+                result.calls,
+                result.cost,
+                error,
+                "",
+                result.estimated.total,
+            ),
+        )
     run.conversation.billed = run.conversation.paid
 
 

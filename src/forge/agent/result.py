@@ -23,6 +23,7 @@ Reason = Literal[
     "task_completion",
     "question",
     "converse",
+    "length",
     "max_turns",
     "max_calls",
     "max_tokens",
@@ -42,8 +43,9 @@ class RunResult(Generic[OutputT]):
     """The result of a run. To continue the conversation, run again with `history=result.messages`.
 
     Args:
-        text: the answer, or the text so far.
-        reason: how the run ended, such as "answer", "question", "max_turns" or "error".
+        text: the answer, or what the model said last; "" where it said nothing. It is never a sentence of Forge's.
+        reason: how the run ended, such as "answer", "question", "max_turns" or "error". With "length", the model's own
+            limit of output tokens cut the answer, such as its option `max_tokens`; "max_tokens" is `Limits(tokens=…)`.
         turns: how often the model was asked.
         messages: the whole conversation.
         usage: the tokens.
@@ -52,6 +54,8 @@ class RunResult(Generic[OutputT]):
         output: the structured answer of `Agent(output=…)`. It is None where the run ended without one: look at `error`
             and `reason` first.
         error: why the run failed; None where it did not.
+        estimated: the part of `usage` that Forge estimated, because the time was up, or the run was cancelled, before
+            the provider counted.
 
     Example:
         >>> result = Agent(Scripted("Hello!")).run_sync("Hi")
@@ -68,6 +72,7 @@ class RunResult(Generic[OutputT]):
     cost: float | None = None  # None: the price of tokens is not known
     output: OutputT = None  # type: ignore[assignment]  # typed for the runs that end with one
     error: Failure | None = None
+    estimated: Usage = field(default_factory=Usage)
 
     @property
     def is_error(self) -> bool:

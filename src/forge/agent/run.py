@@ -65,6 +65,7 @@ class Run:
     first: int  # where this run begins in the history
     has_published_price: bool = False  # the price is not one that a person has set
     partial: list[str] = field(default_factory=list)  # the text so far of an unfinished answer
+    is_asking: bool = False  # the model has been asked and has not answered yet
     labels: LabelHistory | None = None  # None: labels are off
     is_short_of_calls: bool = False  # the model wanted more than `limits.calls`
     recoveries: int = 0

@@ -222,7 +222,8 @@ def make_report(result: RunResult, task_id: str, description: str) -> ToolResult
         "cost": result.cost,
     }
     error = result.error.text() if result.error is not None else ""
-    text = "\n".join(filter(None, (result.text, error, f"\n[task_id: {task_id}]")))
+    said = result.text or ("" if error else "The sub-agent said nothing.")
+    text = "\n".join(filter(None, (said, error, f"\n[task_id: {task_id}]")))
     if result.reason not in ("answer", "task_completion", "converse"):
         text = f"The sub-agent ended early ({result.reason}). What there is:\n{text}"
     return ToolResult(for_llm=text, title=description, data=data, failure=result.error)

@@ -388,7 +388,7 @@ class RunFinished(Event):
     """The last event of a run, however it ended.
 
     Args:
-        text: the answer, or the text so far.
+        text: the answer, or what the model said last; empty where it said nothing.
         reason: how the run ended.
         turns: how often the model was asked.
         usage: the tokens.
@@ -397,6 +397,7 @@ class RunFinished(Event):
         error: why the run failed; empty where it did not.
         run: the id of a durable run. Such a run may end several times: it waits, and it is resumed. Its figures are
             then those of the whole run so far.
+        estimated: how many of the tokens are estimates, because the run was cut before the provider counted.
 
     Example:
         >>> RunFinished("Hello!", "answer", 1).reason
@@ -412,6 +413,7 @@ class RunFinished(Event):
     cost: float | None = None
     error: str = ""
     run: str = ""
+    estimated: int = 0
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -11,6 +11,7 @@ FINE = frozenset({"answer", "task_completion", "converse"})
 WAITS = frozenset({"question", "waiting"})
 
 STOPPED = {
+    "length": "the model's own limit of output tokens cut the answer; its option max_tokens sets another",
     "max_turns": "the limit of turns was reached; --max-turns sets another",
     "max_calls": "the limit of tool calls was reached",
     "max_tokens": "the limit of tokens was reached",
@@ -51,11 +52,13 @@ class Ending:
             return 3
         if self.reason == "cancelled":
             return 130
-        return 4 if self.reason.startswith("max_") else 1
+        return 4 if self.reason == "length" or self.reason.startswith("max_") else 1
 
     @property
     def words(self) -> str:
         """Why there is no answer; empty if there is one."""
         if self.error is not None:
             return f"Error: {self.error.text()}"
+        if self.reason == "answer" and self.turns and not self.text.strip():
+            return "The model gave no answer."
         return f"Stopped: {STOPPED[self.reason]}." if self.reason in STOPPED else ""

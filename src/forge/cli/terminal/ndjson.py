@@ -38,8 +38,7 @@ class Ndjson:
     def _build_finished(self, ending: Ending) -> Event:
         """Builds the last event of a run that could not emit its own."""
         error = ending.error.text() if ending.error is not None else ""
-        text = ending.text if error else ending.text or ending.words
-        finished = RunFinished(text, ending.reason, ending.turns, error=error)
+        finished = RunFinished(ending.text, ending.reason, ending.turns, error=error)
         finished.seq, finished.session, finished.agent = self._last.seq + 1, self._last.session, self._last.agent
         return finished
 
@@ -65,7 +64,7 @@ class OnlyTheAnswer:
     def note(self, *lines: str) -> None: ...
 
     def finish(self, ending: Ending) -> None:
-        if ending.error is None or ending.text:
+        if ending.text:
             self.out.say(ending.text)
             self.out.end_line()
         if ending.words:

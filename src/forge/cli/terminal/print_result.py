@@ -28,6 +28,8 @@ def as_text(result: ToolResult) -> str:
         failure = result.failure
         parts = [click.style(f"Error ({failure.kind}): {harmless(failure.message)}", fg="red")]
         return "\n".join([*parts, harmless(failure.suggestion)] if failure.suggestion else parts)
+    if result.silent and result.data.get("delivered") is not False:  # such a message is for the person at the terminal
+        return click.style("Done. The result is for the model alone; --json prints it.", dim=True)
     parts = [click.style(harmless(result.title), bold=True)] if result.title else []
     text = harmless(result.for_user or result.for_llm)
     parts.append(colour_diff(text.rstrip("\n")) if is_diff(text) else text)

@@ -206,7 +206,15 @@ class SegmentRun:
             usage = result.usage._asdict()
             self._emit(
                 RunFinished(
-                    result.text, result.reason, result.turns, usage, result.calls, result.cost, error, self.run.id
+                    result.text,
+                    result.reason,
+                    result.turns,
+                    usage,
+                    result.calls,
+                    result.cost,
+                    error,
+                    self.run.id,
+                    result.estimated.total,
                 )
             )
         return outcome

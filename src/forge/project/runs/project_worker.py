@@ -187,8 +187,9 @@ def project_chores(project: Project) -> Sequence[Chore]:
 
     async def deliver(run: RunInfo, channel: str, target: str) -> None:
         result = run_result(run)
-        why = result.text or (result.error.text() if result.error is not None else "")
-        said = result.text if run.status == "finished" else f"{run.id} {run.status} ({result.reason}): {why}"
+        why = result.text or (result.error.text() if result.error is not None else "the model said nothing")
+        answer = result.text or f"{run.id} ended without an answer"
+        said = answer if run.status == "finished" else f"{run.id} {run.status} ({result.reason}): {why}"
         await channels.deliver(said, channel, target)
 
     return (fire,)

@@ -87,7 +87,11 @@ async def _run_task(schedule: Schedule, project: Project, model: str | None, cha
         "" if success else (result.error.text() if result.error is not None else f"the run ended with: {result.reason}")
     )
     if schedule.channel:
-        said = text if success else f"{schedule.id} failed ({result.reason}): {text or error}"
+        said = (
+            text or f"{schedule.id} ended without an answer"
+            if success
+            else f"{schedule.id} failed ({result.reason}): {text or error}"
+        )
         try:
             await channels.deliver(said, schedule.channel, schedule.channel_target, files)
         except ToolError as undelivered:  # the work is done: its result is stored
