@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import click
 import pytest
 
-from forge.cli import forge
+from forge.cli import forge, perform
 from forge.evaluation.read import read_cases
 from forge.models.scripted import scripted_file
 from forge.permissions.policy import load_rules
@@ -218,6 +218,8 @@ def read_yaml(file: Path) -> None:
         scripted_file(file)
     elif name.startswith("policy-tests"):
         assert read_examples(str(file))
+        if name == "policy-tests-labels":  # the others are about a project's own rules
+            assert perform(["policy", "test", str(file), "--workspace", str(file.parent)]) == 0
     elif name.startswith("cases"):
         assert read_cases(file)
     elif name.startswith("rules"):

@@ -21,7 +21,7 @@ def commands_page() -> str:
         "# Commands",
         "The output of `forge COMMAND --help`. Exit codes are under [errors](errors.md#exit-codes).",
         "## Common flags",
-        "Every command has these flags, unless its help says otherwise:",
+        "A command takes those of these flags that have an effect on it:",
         _flags(common),
     ]
     shared = {tuple(one.opts): one.help for one in common}
@@ -30,11 +30,14 @@ def commands_page() -> str:
             one for one in command.params if isinstance(one, click.Option) and shared.get(tuple(one.opts)) != one.help
         ]
         arguments = [one for one in command.params if isinstance(one, click.Argument)]
-        takes_common = any(tuple(one.opts) in shared for one in command.params)
+        shared_flags = [one.opts[0] for one in command.params if tuple(one.opts) in shared]
         named = " ".join(_metavar(one) for one in arguments)
         parts.append(f"## {' '.join(path)}" if len(path) < 3 else f"### {' '.join(path)}")
         if not isinstance(command, click.Group):
-            parts.append(f"`{' '.join(filter(None, (*path, named)))}`" + (" and the common flags" * takes_common))
+            parts.append(
+                f"`{' '.join(filter(None, (*path, named)))}`"
+                + (f" and `{' '.join(shared_flags)}`" if shared_flags else "")
+            )
         parts += [
             _help(command.help or ""),
             _flags(own) if own else "",
@@ -44,7 +47,7 @@ def commands_page() -> str:
 
 
 def _common() -> list[click.Parameter]:
-    return click.command("common")(with_options(_nothing)).params
+    return click.command("common")(with_options(*Options._fields)(_nothing)).params
 
 
 def _nothing(options: Options) -> None:

@@ -42,7 +42,7 @@ def test_people_get_a_verdict_first_and_every_check_if_they_ask(here):
     short, all_of_it = here("doctor"), here("doctor", "--verbose")
     assert (short.code, all_of_it.code) == (0, 0)
     verdict = short.out.splitlines()[0]
-    assert verdict.startswith("Forge ")
+    assert verdict == "Forge's tools are ready to use here; `forge run` needs a model."
     assert all_of_it.out.splitlines()[0] == verdict
     assert len(short.out.splitlines()) < 25 < len(all_of_it.out.splitlines())
     assert any(line.split()[:2] == ["✓", "python"] for line in all_of_it.out.splitlines())

@@ -75,7 +75,7 @@ def test_head_and_closed_streams_are_no_tracebacks(workspace):
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", [["tool", "list"], ["tool", "call", "uuid_generate"]])
-def test_a_full_disk_is_said_in_one_line(workspace, command):
+def test_a_full_disk_is_said_with_what_to_do(workspace, command):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "forge", *command],
@@ -85,7 +85,10 @@ def test_a_full_disk_is_said_in_one_line(workspace, command):
             stderr=subprocess.PIPE,
         )
     assert done.returncode == 1
-    assert done.stderr.decode().splitlines() == ["forge: [Errno 28] No space left on device"]
+    assert done.stderr.decode().splitlines() == [
+        "forge: writing the output failed: the disk is full",
+        "Free some space, or write elsewhere, then run the command again.",
+    ]
 
 
 def test_a_home_is_not_needed(there):

@@ -66,7 +66,7 @@ def states(here):
 def test_servers_are_listed_with_what_they_offer_and_why_they_are_down(here, offers):
     offers(status="Show\x1b[31m the status.", bad="\x00" * 200_000)
     ended = here("mcp", "list", "--json", *CONFIG)
-    assert ended.code == 0
+    assert ended.code == 1, "one server is down"
     git, gone = ended.json["servers"]
     assert (git["state"], git["error"]) == ("up", "")
     assert git["tools"] == [{"name": "git__status", "tool": "status", "state": "new", "hidden": False}]

@@ -158,6 +158,7 @@ def test_what_was_added_is_removed_with_its_installation(here, data, workspace):
     [
         (("--", "npx", "unheard-of"), "npm error 404"),
         (("--", "npx", "-y", "github:a/b"), "is not the name of a package"),
+        (("--", "no-such-program", "x"), "there is no program 'no-such-program' on this machine"),
         ((), "needs either a command or a document"),
         (("--env", "SAY_TOKEN=abc", *COMMAND), "--env SAY_TOKEN"),
         (("--as", "1", *COMMAND), "cannot be the name of a server"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ REFUSED: list[tuple[list[str], str, str]] = [
         "can be reached from other machines, but there is no token",
         "--token-env NAME",
     ),
+    (["session", "abc"], "There is no command 'abc'", "`forge run --session abc` to resume it"),
+    (["run", "go", "--modle", "x"], "There is no option --modle", "Did you mean --model?"),
+    (["memory", "search", "x", "--dev"], "There is no option --dev", "no effect on `forge memory search`"),
     (["serve", "--http", "--token-env", "NOT_SET_AT_ALL"], "holds no token", "plain characters or more"),
 ]
 
@@ -71,3 +75,46 @@ def test_a_schedule_too_many_is_refused_with_a_way() -> None:
         _check_room(MOST_SCHEDULES)
     assert "schedule_delete" in caught.value.suggestion
     _check_room(MOST_SCHEDULES - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("agent: {model: x\ntools: []\n", "Close the brace { that line 1 opens."),
+        ("tools: [{name: a}\n", "Close the bracket [ that line 1 opens."),
+        ("agent:\n  model: 'x\n", "Close the quote that line 2 opens."),
+        ("permissions: {rules: [*]}\n", "Quote a value that begins with *."),
+        ("agent: model: x\n", "Quote a value that contains a colon and a space"),
+        ("agent: @x\n", "Quote a value that begins with @"),
+        ("agent:\n   model: x\n  limits: 3\n", "Check the indentation"),
+    ],
+)
+def test_the_hint_for_text_that_is_no_yaml_fits_the_mistake(here: Any, workspace: Path, text: str, hint: str) -> None:
+    (workspace / "broken.yaml").write_text(text)
+    ended = here("tool", "list", "--config", "broken.yaml")
+    assert ended.code == 2
+    assert hint in ended.err
+
+
+def test_a_port_in_use_is_said_in_plain_words(here: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for command in (["console"], ["serve", "--http"]):
+            ended = here(*command, "--port", port)
+            assert ended.code == 2
+            assert f"cannot listen on 127.0.0.1 port {port}: another program is using the port" in ended.err
+            assert "Choose another --port" in ended.err
+
+
+def test_a_variable_with_a_wrong_value_is_named_with_what_to_do(here: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORGE_TURNS", "abc")
+    ended = here("config", "show")
+    assert "the environment variable FORGE_TURNS: expected a number from 1, got 'abc'" in ended.err
+    assert "unset FORGE_TURNS" in ended.err
+
+
+def test_arguments_of_a_call_that_are_no_json_are_explained_to_a_person(here: Any) -> None:
+    ended = here("tool", "call", "csv_parse", "{bad")
+    assert ended.code == 1
+    assert "not valid JSON" in ended.json["error"]
+    assert "in single quotes: forge tool call csv_parse '{" in ended.json["suggestion"]

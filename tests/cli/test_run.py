@@ -195,6 +195,14 @@ def test_a_session_is_continued_by_its_name(workspace, here):
     assert [message["text"] for message in kept(here)[1:]] == ["remember me", "I do.", "who am I?", "You are you."]
 
 
+def test_a_session_remembers_the_model_that_was_named_for_it(workspace, here):
+    here("run", "one", "--session", "s", "--model", script(workspace, "first"))
+    assert here("run", "two", "--session", "s").out == "first\n"
+    assert here("run", "three", "--session", "s", "--model", script(workspace, "x", name="x.json")).out == "x\n"
+    assert here("run", "four", "--session", "s").out == "x\n"
+    assert here("run", "five", "--session", "other").code == 2, "another session has no model"
+
+
 def test_runs_without_a_name_are_sessions_of_their_own(workspace, here):
     for _ in range(2):
         assert here("run", "go", "--model", script(workspace, "ok")).code == 0
@@ -256,7 +264,7 @@ def test_a_reader_that_leaves_ends_the_run_quietly(workspace, there):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_said_in_one_line(workspace):
+def test_a_full_disk_is_said_with_what_to_do(workspace):
     with open("/dev/full", "wb") as full:
         done = programs.run(
             [sys.executable, "-m", "forge", "run", "go", "--quiet", "--model", script(workspace, "ok")],
@@ -266,7 +274,10 @@ def test_a_full_disk_is_said_in_one_line(workspace):
             stderr=subprocess.PIPE,
         )
     assert done.returncode == 1
-    assert done.stderr.decode().splitlines() == ["forge: [Errno 28] No space left on device"]
+    assert done.stderr.decode().splitlines() == [
+        "forge: writing the output failed: the disk is full",
+        "Free some space, or write elsewhere, then run the command again.",
+    ]
 
 
 @pytest.mark.slow

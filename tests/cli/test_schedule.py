@@ -103,7 +103,9 @@ def test_an_existing_one_is_replaced_and_stays_switched_off(cli):
         (["history", "nothing"], "no schedule"),
         (["run", "nothing"], "no schedule"),
         (["run", "nothing", "--once"], "cannot be combined"),
-        (["run", "--once", "--yes"], "unattended"),
+        (["run", "--once", "--yes"], "--yes: it has no effect on `forge schedule run`"),
+        (["add", "--cron", "@daily", "Count"], "--cron: CRON is given without one, in its place"),
+        (["add", "@daily", "Count", "--timezon", "UTC"], "Did you mean --timezone?"),
     ],
 )
 def test_what_cannot_be_is_exit_code_2(cli, arguments, said):
@@ -118,7 +120,8 @@ def test_names_that_nothing_has_are_said_when_it_is_added(cli, workspace):
     config = workspace / "team.yaml"
     config.write_text("channels: {team: {type: terminal}}")
     ended = cli("schedule", "add", "@daily", "C", "--channel", "team", "--skill", "code-agent", "--config", str(config))
-    assert (ended.code, len(ended.err.splitlines())) == (0, 1)
+    assert (ended.code, len(ended.err.splitlines())) == (0, 2)
+    assert ended.err.splitlines()[1].startswith("It runs while one of these does: forge schedule run")
 
 
 def test_one_is_run_now(cli, ran):

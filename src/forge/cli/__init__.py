@@ -74,6 +74,11 @@ def perform(arguments: Sequence[str]) -> int:
     try:
         code = forge.main(list(arguments), prog_name="forge", standalone_mode=False, color=_colour())
         sys.stdout.flush()
+    except click.NoSuchOption as error:
+        from forge.cli.other_verbs import explain_option  # only where something is wrong
+
+        explain_option(error).show()
+        return error.exit_code
     except click.ClickException as error:
         error.show()
         return error.exit_code
@@ -136,6 +141,17 @@ def _leave_quietly() -> None:
     os.close(nowhere)
 
 
+def _explain_system_error(error: OSError, words: str) -> str:
+    import errno
+
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        place = f"writing {error.filename}" if error.filename else "writing the output"
+        return f"{place} failed: the disk is full\nFree some space, or write elsewhere, then run the command again."
+    if error.filename and error.strerror:
+        return f"the system refused {error.filename}: {error.strerror}\nCheck that the path exists and may be used."
+    return f"the system reports: {error.strerror or words}\nRun it again with --debug to see where."
+
+
 def _print_error(error: Exception, *, in_detail: bool) -> None:
     if in_detail:
         import traceback
@@ -143,8 +159,8 @@ def _print_error(error: Exception, *, in_detail: bool) -> None:
         traceback.print_exception(error)
         return
     words = " ".join(str(error).split())[:500]
-    if isinstance(error, OSError):  # a full disk, say
-        click.echo(f"forge: {words}", err=True)
+    if isinstance(error, OSError):
+        click.echo(f"forge: {_explain_system_error(error, words)}", err=True)
         return
     click.echo(f"forge: this should not happen: {type(error).__name__}: {words}", err=True)
     click.echo("Run it again with --debug to see where, and report it.", err=True)

@@ -1,4 +1,4 @@
-"""The flags that every command has."""
+"""The flags that commands share; each command takes those that have an effect on it."""
 
 from __future__ import annotations
 
@@ -51,17 +51,19 @@ def _session(ctx: click.Context, parameter: click.Parameter, name: str) -> str:
     return name
 
 
-_FLAGS = (
-    click.option("--workspace", metavar="DIR", help="Directory in which tools work. Default: the current one."),
-    click.option(
+_FLAGS: dict[str, Callable[[Any], Any]] = {
+    "workspace": click.option(
+        "--workspace", metavar="DIR", help="Directory in which tools work. Default: the current one."
+    ),
+    "config": click.option(
         "--config",
         metavar="FILE",
         envvar="FORGE_CONFIG",
         help="The project's forge.yaml. Default: the workspace's own, once it is trusted (`forge trust`).",
     ),
-    click.option("--policy", metavar="FILE", help="More rules for this command: one per line, or YAML."),
-    click.option("--yes", is_flag=True, help="Approve calls that would ask. Denied calls stay denied."),
-    click.option(
+    "policy": click.option("--policy", metavar="FILE", help="More rules for this command: one per line, or YAML."),
+    "yes": click.option("--yes", is_flag=True, help="Approve calls that would ask. Denied calls stay denied."),
+    "session": click.option(
         "--session",
         metavar="NAME",
         default="cli",
@@ -69,36 +71,48 @@ _FLAGS = (
         callback=_session,
         help="Session of the call.",
     ),
-    click.option("--dev", is_flag=True, help="Include the development tools."),
-    click.option("--json", is_flag=True, help="Print JSON, on one line."),
-    click.option("--debug", is_flag=True, help="Print a log, and tracebacks of internal errors."),
-)
+    "dev": click.option("--dev", is_flag=True, help="Include the development tools."),
+    "json": click.option("--json", is_flag=True, help="Print JSON, on one line."),
+    "debug": click.option("--debug", is_flag=True, help="Print a log, and tracebacks of internal errors."),
+}
 
 
-def with_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the common flags as its first argument `options`."""
-    return _with_flags(function, find_config=True)
+EVERYWHERE = ("workspace", "config", "json", "debug")
+_UNSET = Options(None, None, None, False, "cli", False, False, False)
 
 
-def with_named_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives the common flags to a command that reads the workspace's configuration itself, trusted or not."""
-    return _with_flags(function, find_config=False)
+def with_options(
+    *flags: str, find_config: bool = True, **helps: str
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Give a command the common flags as its first argument `options`.
 
+    Args:
+        flags: the flags beyond `EVERYWHERE` that have an effect on this command.
+        find_config: False for a command that reads the workspace's configuration itself, trusted or not.
+        helps: what a flag means for this command, where that differs from its usual meaning.
+    """
 
-def _with_flags(function: Callable[..., Any], *, find_config: bool) -> Callable[..., Any]:
-    @functools.wraps(function)
-    def collect_flags(**given: Any) -> Any:
-        options = Options(**{name: given.pop(name) for name in Options._fields})
-        set_up_log(debug=options.debug)
-        if find_config and options.config is None and given.get("built") is None:  # a build has its own configuration
-            options = options._replace(config=_find_config(options))
-        if find_config:
-            _warn_of_untrusted_files(options)
-        return function(options, **given)
+    def add_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+        taken = [name for name in Options._fields if name in (*EVERYWHERE, *flags)]
 
-    for flag in reversed(_FLAGS):
-        collect_flags = flag(collect_flags)
-    return collect_flags
+        @functools.wraps(function)
+        def collect_flags(**given: Any) -> Any:
+            options = _UNSET._replace(**{name: given.pop(name) for name in taken})
+            set_up_log(debug=options.debug)
+            if find_config and options.config is None and given.get("built") is None:  # a build has its own
+                options = options._replace(config=_find_config(options))
+            if find_config:
+                _warn_of_untrusted_files(options)
+            return function(options, **given)
+
+        for name in reversed(taken):
+            collect_flags = _FLAGS[name](collect_flags)
+            if name in helps:
+                flag = collect_flags.__click_params__[-1]  # type: ignore[attr-defined]
+                flag.help, flag.show_default = helps[name], False
+        return collect_flags
+
+    return add_flags
 
 
 def workspace_of(options: Options) -> str:

@@ -1,9 +1,12 @@
-"""Suggests a command for a verb that other programs use: `create` for `new`, `delete` for `remove`."""
+"""Suggests what a person meant: `new` for the verb `create` of other programs, `--model` for `--modle`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import click
+
+from forge.cli.options import Options
 from forge.core.arguments.checks import near
 
 ALIKE = (  # words for the same intent, the closest first
@@ -38,6 +41,8 @@ def suggest(group: str, word: str, known: Iterable[str], path: str) -> str:
     names = list(known)
     if found := suggest_commands(word, names):
         return f"Did you mean {' or '.join(f'`{path} {one}`' for one in found)}?"
+    if group == "session":  # the word is probably the name of a session
+        return f"For a session of that name: `{path} show {word}`, or `forge run --session {word}` to resume it."
     for line in ALIKE:
         if word.lower() in line.split() and (way := ELSEWHERE.get((group, line.split()[0]))):
             return way
@@ -50,3 +55,26 @@ def suggest_commands(word: str, known: Iterable[str]) -> list[str]:
     spelled = near(word, names, 1)
     meant = [one for line in ALIKE if word.lower() in line.split() for one in line.split() if one in names]
     return list(dict.fromkeys([*spelled, *meant]))[:2]
+
+
+def explain_option(error: click.NoSuchOption) -> click.UsageError:
+    """Return the error for an unknown option: with the argument or the closest option that was meant, if any."""
+    name, ctx = error.option_name, error.ctx
+    if ctx is None:
+        return error
+    written = name.lstrip("-").replace("-", "_")
+    for argument in ctx.command.params:
+        if isinstance(argument, click.Argument) and argument.name == written:
+            shown = argument.make_metavar(ctx)
+            return click.UsageError(f"There is no option {name}: {shown} is given without one, in its place.", ctx)
+    if written in Options._fields:
+        return click.UsageError(f"There is no option {name}: it has no effect on `{ctx.command_path}`.", ctx)
+    known = [
+        flag
+        for option in ctx.command.get_params(ctx)
+        if isinstance(option, click.Option) and not option.hidden
+        for flag in (*option.opts, *option.secondary_opts)
+    ]
+    close = near(name, known, 1)
+    hint = f"Did you mean {close[0]}?" if close else f"`{ctx.command_path} --help` lists the options."
+    return click.UsageError(f"There is no option {name}. {hint}", ctx)

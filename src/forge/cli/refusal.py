@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,6 +15,13 @@ class Refusal(click.ClickException):
     """The reason for which a command cannot start."""
 
     exit_code = 2
+
+
+def listen_problem(error: Exception) -> str:
+    """Return why a server cannot listen, in a person's words."""
+    if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
+        return "another program is using the port"
+    return getattr(error, "strerror", None) or str(error)
 
 
 @contextmanager

@@ -34,7 +34,7 @@ NARROWEST = 20  # columns of a terminal for what happened
 
 
 @click.command("audit")
-@with_options
+@with_options("session")
 @click.option("--tool", "tools", metavar="GLOB", multiple=True, help="Only calls of matching tools, such as 'file_*'.")
 @click.option(
     "--agent",

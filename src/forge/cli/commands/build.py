@@ -21,7 +21,7 @@ OUTPUT = ".forge-output"
 
 
 @click.command("build")
-@with_options
+@with_options("dev")
 @click.option("--prod", is_flag=True, help="For production: no development tools, no open settings.")
 @click.option(
     "--output", metavar="DIR", help=f"Output directory, which is replaced. Default: {OUTPUT} in the workspace."

@@ -45,7 +45,7 @@ def command() -> None:
 
 
 @command.command()
-@with_options
+@with_options("policy")
 @click.option("--explain", is_flag=True, help="Show the origin and the meaning of each value.")
 def show(options: Options, explain: bool) -> None:
     """Show the effective values. Secrets are never shown: variables appear by name.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forge.cli.options import Options, with_options, workspace_of
-from forge.cli.refusal import Refusal, refusals
+from forge.cli.refusal import Refusal, listen_problem, refusals
 
 if TYPE_CHECKING:  # an extra, and slow to import
     from forge.console.console_state import ConsoleState
@@ -26,7 +26,7 @@ DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured o
 
 
 @click.command("console")
-@with_options
+@with_options("policy", "dev")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -74,8 +74,6 @@ def serve_console(
     grace: float | None = None,
 ) -> int:
     """Serves the console until a signal ends it. A prompt starts a run first; `settings` are a worker's."""
-    if options.yes:
-        raise click.UsageError("--yes does not work with the console, which exists to ask you: write rules instead.")
     with refusals():
         from forge.core.extras import check_extra
 
@@ -153,7 +151,7 @@ def _open_socket(port: int | None) -> AbstractContextManager[socket.socket]:
         try:
             return socket.create_server((HOST, number))
         except OSError as error:
-            problem = error.strerror or str(error)
+            problem = listen_problem(error)
     raise Refusal(f"cannot listen on {HOST} port {port}: {problem}\nChoose another --port.")
 
 

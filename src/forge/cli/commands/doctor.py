@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.options import Options, with_named_options
+from forge.cli.options import Options, with_options
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when something is looked at
@@ -19,7 +19,7 @@ MAIN = ("workspace", "configuration", "model", "tools", "sandbox", "labels")  # 
 
 
 @click.command("doctor")
-@with_named_options
+@with_options("policy", "dev", find_config=False)
 @click.option("--verbose", "-v", is_flag=True, help="List every check, not only the problems.")
 def command(options: Options, verbose: bool) -> int:
     """Check your setup and suggest fixes.
@@ -65,6 +65,8 @@ def _verdict(findings: list[Finding]) -> str:
         return click.style(f"Forge cannot be used as it is set up here: {' and '.join(counts)}.", fg="red", bold=True)
     if warnings:
         return click.style(f"Forge can be used here, with {counts[0]}.", fg="yellow", bold=True)
+    if any(one.check == "model" and one.status != "ok" for one in findings):
+        return click.style("Forge's tools are ready to use here; `forge run` needs a model.", fg="yellow", bold=True)
     return click.style("Forge is ready to use here. No problem was found.", fg="green", bold=True)
 
 

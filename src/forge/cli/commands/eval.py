@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # the whole agent, which showing the help does without
 
 @click.command("eval")
 @click.argument("file")
-@with_options
+@with_options("policy", "yes", "dev")
 @click.option("--model", metavar="NAME", help="The model. Default: the script of a case, else the project's model.")
 @click.option("--times", metavar="N", type=click.IntRange(1, 10_000), help="How often each case runs. Default: 1.")
 @click.option(

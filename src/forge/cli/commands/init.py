@@ -22,7 +22,7 @@ NAMES = ("minimal", "coding", "ops", "api")
     "--template", type=click.Choice(NAMES), default="minimal", show_default=True, help="What the project is for."
 )
 @click.option("--name", metavar="ID", help="The agent's id; the directory's name by default.")
-@with_options
+@with_options()
 def command(options: Options, directory: str | None, template: str, name: str | None) -> int:
     """Create a project: forge.yaml, a tool with its test, and examples that test its rules.
 

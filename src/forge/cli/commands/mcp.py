@@ -43,8 +43,8 @@ for _one in (add, import_, install, remove, search):
 
 
 @command.command("list")
-@with_options
-def list_(options: Options) -> None:
+@with_options()
+def list_(options: Options) -> int:
     """Start every server and list its tools and their states.
 
     The state is pinned, new, changed or unknown. Pinned tools are approved and unchanged. Changed tools differ from
@@ -57,21 +57,23 @@ def list_(options: Options) -> None:
     \b
     With --json: {"servers": [{name, target, state: up|down, error, login: none|stored|needed,
                   tools: [{name, tool, state, hidden}], left_out: {name: why}, problems: []}]}.
+    Exit codes: 0 every server answers     1 one does not     2 a flag or the configuration cannot be used
     """
     with refusals():
         servers = asyncio.run(_inspect_servers(_servers(options)))
     if options.json:
         click.echo(json.dumps({"servers": servers}, ensure_ascii=False))
-        return
-    if not servers:
+    elif not servers:
         click.echo("No MCP server is configured. Name a forge.yaml with mcpServers: --config FILE.", err=True)
-    for server in servers:
-        _print_server(server)
+    else:
+        for server in servers:
+            _print_server(server)
+    return 1 if any(server["state"] == "down" for server in servers) else 0
 
 
 @command.command()
 @click.argument("server")
-@with_options
+@with_options("yes", yes="Approve all new tools without a question.")
 def approve(options: Options, server: str) -> int:
     """Show the new and changed tools of a server, and approve them.
 
@@ -100,7 +102,7 @@ def approve(options: Options, server: str) -> int:
 
 @command.command()
 @click.argument("server")
-@with_options
+@with_options()
 def forget(options: Options, server: str) -> None:
     """Forget the approvals of a server: all its tools are new again.
 
@@ -123,7 +125,7 @@ def forget(options: Options, server: str) -> None:
 @command.command()
 @click.argument("server")
 @click.option("--no-browser", is_flag=True, help="Print the page's URL, and paste the URL that the browser ends at.")
-@with_options
+@with_options()
 def login(options: Options, server: str, no_browser: bool) -> None:
     """Log in at a server that wants OAuth. The login is stored for later runs.
 
@@ -147,7 +149,7 @@ def login(options: Options, server: str, no_browser: bool) -> None:
 
 @command.command()
 @click.argument("server")
-@with_options
+@with_options()
 def logout(options: Options, server: str) -> None:
     """Revoke the stored login of a server, and remove it from this machine.
 

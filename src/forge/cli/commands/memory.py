@@ -25,7 +25,7 @@ def command() -> None:
 
 @command.command()
 @click.argument("query")
-@with_options
+@with_options()
 @click.option(
     "--max-results",
     metavar="N",
@@ -60,7 +60,7 @@ def search(options: Options, query: str, max_results: int) -> None:
 
 @command.command()
 @click.argument("file", required=False)
-@with_options
+@with_options()
 def show(options: Options, file: str | None) -> None:
     """Print a note, or list all of them.
 
@@ -82,7 +82,7 @@ def show(options: Options, file: str | None) -> None:
 
 
 @command.command()
-@with_options
+@with_options()
 @click.option("--rebuild", is_flag=True, help="Delete the index first, and build it again.")
 @click.option("--anew", is_flag=True, hidden=True, help="The former name of --rebuild.")
 def reindex(options: Options, rebuild: bool, anew: bool) -> None:
@@ -109,7 +109,7 @@ def reindex(options: Options, rebuild: bool, anew: bool) -> None:
 
 
 @command.command()
-@with_options
+@with_options()
 def stats(options: Options) -> None:
     """Show the folder and size of the notes and their index.
 

@@ -16,7 +16,7 @@ DURABLE_FLAGS = ("database", "detach", "queue", "tenant", "priority", "app_versi
 
 @click.command("run")
 @click.argument("prompt", metavar="[PROMPT|-]", required=False)
-@with_options
+@with_options("policy", "yes", "session", "dev")
 @click.option(
     "--model", metavar="NAME", help="The model, such as anthropic:MODEL, openai:MODEL, ollama:MODEL or scripted:FILE."
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -101,7 +102,7 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
 @command.command()
 @click.argument("run")
 @click.argument("text", required=False)
-@with_database
+@partial(with_database, flags=("yes",))
 @click.option(
     "--no", "no", is_flag=False, flag_value="", metavar="[WHY]", help="Deny the call; the model gets the reason."
 )
@@ -184,7 +185,7 @@ def cancel(options: Options, run: str, database: str | None) -> None:
 
 @command.command()
 @click.argument("run")
-@with_database
+@partial(with_database, flags=("policy", "yes", "dev"))
 @click.option("--say", metavar="TEXT", help="A new message for the run.")
 @click.option("--model", metavar="NAME", help="Switch to another model.")
 @click.option("--max-turns", metavar="N", type=click.IntRange(min=1), default=None, help="As for `forge run`.")

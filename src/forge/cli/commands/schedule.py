@@ -31,7 +31,7 @@ def command() -> None:
 
 
 @command.command("list")
-@with_options
+@with_options()
 @click.option("--enabled", is_flag=True, help="Only enabled schedules.")
 def list_(options: Options, enabled: bool) -> None:
     """List the schedules and their next times.
@@ -56,7 +56,7 @@ def list_(options: Options, enabled: bool) -> None:
 @command.command()
 @click.argument("cron")
 @click.argument("task")
-@with_options
+@with_options()
 @click.option("--id", metavar="ID", default="", help="Lower-case words with hyphens. Default: derived from the task.")
 @click.option(
     "--timezone", metavar="ZONE", default=None, help="Time zone, such as Europe/Berlin or +02:00. Default: UTC."
@@ -95,6 +95,8 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
     click.echo(
         f"{schedule.id}: {_explain_rule(schedule)}; {f'next at {following}' if following else 'disabled'}", err=True
     )
+    if following:
+        click.echo("It runs while one of these does: forge schedule run, forge worker, forge console.", err=True)
 
 
 def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
@@ -115,7 +117,7 @@ def _warn(words: str) -> None:
 
 @command.command()
 @click.argument("id")
-@with_options
+@with_options()
 def remove(options: Options, id: str) -> None:
     """Remove a schedule. Its past runs stay in the history.
 
@@ -136,7 +138,7 @@ def remove(options: Options, id: str) -> None:
 
 @command.command()
 @click.argument("id", required=False)
-@with_options
+@with_options()
 @click.option(
     "--limit",
     metavar="N",
@@ -170,7 +172,7 @@ def history(options: Options, id: str | None, limit: int) -> None:
 
 @command.command()
 @click.argument("id", required=False)
-@with_options
+@with_options("policy")
 @click.option("--once", is_flag=True, help="Run what is due now, then exit.")
 @click.option("--model", metavar="NAME", help="Model to use instead of the configured one.")
 def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
@@ -193,8 +195,6 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
         raise click.UsageError(
             "An ID and --once cannot be combined: --once runs every due schedule. Remove one of them."
         )
-    if options.yes:
-        raise click.UsageError("--yes does not work with unattended runs: write rules that allow what they need.")
     with refusals():
         from forge.project.runs.scheduled_runs import ProjectClaims
         from forge.project.runs.scheduled_tasks import make_runner

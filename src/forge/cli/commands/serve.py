@@ -10,7 +10,7 @@ from forge.cli.options import Options, with_options
 
 
 @click.command("serve")
-@with_options
+@with_options("policy", "yes", "dev")
 @click.option("--http", is_flag=True, help="Use streamable HTTP instead of stdin and stdout.")
 @click.option(
     "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="With --http: address to listen on."

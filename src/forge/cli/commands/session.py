@@ -52,7 +52,7 @@ def command() -> None:
 
 
 @command.command("list")
-@with_options
+@with_options()
 def list_(options: Options) -> None:
     """List the sessions, the most recent first.
 
@@ -66,7 +66,7 @@ def list_(options: Options) -> None:
 
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
-@with_options
+@with_options()
 def show(options: Options, name: str) -> None:
     """Print a conversation.
 
@@ -87,7 +87,7 @@ def show(options: Options, name: str) -> None:
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
 @click.argument("new")
-@with_options
+@with_options()
 @click.option("--upto", metavar="N", type=click.IntRange(min=0), help="Copy only the first N messages.")
 def fork(options: Options, name: str, new: str, upto: int | None) -> None:
     """Copy a session under a new name; both continue independently.
@@ -106,7 +106,7 @@ def fork(options: Options, name: str, new: str, upto: int | None) -> None:
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
 @click.argument("title")
-@with_options
+@with_options()
 def rename(options: Options, name: str, title: str) -> None:
     """Give a session a title, which lists show. Its name stays the same.
 
@@ -128,7 +128,7 @@ def rename(options: Options, name: str, title: str) -> None:
 
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
-@with_options
+@with_options()
 def export(options: Options, name: str) -> None:
     """Write a session to the standard output as JSON: {name, messages}.
 
@@ -141,7 +141,7 @@ def export(options: Options, name: str) -> None:
 
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
-@with_options
+@with_options()
 @click.option("--model", metavar="NAME", help="The model that writes the summary; as for `forge run`.")
 def remember(options: Options, name: str, model: str | None) -> None:
     """Summarise a session and add the summary to the memory, where later sessions find it.
@@ -258,7 +258,7 @@ command.add_command(
 
 @command.command()
 @click.argument("name", shell_complete=_complete_session)
-@with_options
+@with_options()
 def delete(options: Options, name: str) -> None:
     """Delete a session. This cannot be undone.
 

@@ -26,7 +26,7 @@ def command() -> None:
 
 
 @command.command("list")
-@with_options
+@with_options()
 def list_(options: Options) -> None:
     """List the skills, with missing requirements and problems.
 
@@ -51,7 +51,7 @@ def list_(options: Options) -> None:
 
 @command.command()
 @click.argument("name")
-@with_options
+@with_options()
 def show(options: Options, name: str) -> None:
     """Print a skill: its metadata and its instructions.
 
@@ -75,7 +75,7 @@ def show(options: Options, name: str) -> None:
 
 @command.command()
 @click.argument("name", required=False)
-@with_options
+@with_options()
 def check(options: Options, name: str | None) -> int:
     """Check one skill or all of them, and report problems.
 
@@ -105,7 +105,7 @@ def check(options: Options, name: str | None) -> int:
 
 @command.command()
 @click.argument("name")
-@with_options
+@with_options()
 def new(options: Options, name: str) -> None:
     """Create a skill from a template.
 

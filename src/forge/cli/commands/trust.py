@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.options import Options, with_named_options, workspace_of
+from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 
@@ -23,7 +23,7 @@ _NEEDS_PERSON = 3
 
 
 @click.command("trust")
-@with_named_options
+@with_options("yes", find_config=False, yes="Trust it without a question.")
 @click.option("--list", "listing", is_flag=True, help="List the trusted projects.")
 @click.option("--forget", is_flag=True, help="Stop trusting this project.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would enable.")

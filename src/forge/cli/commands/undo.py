@@ -16,7 +16,14 @@ from forge.cli.options import Options, with_options
 
 
 @click.command("undo")
-@with_options
+@with_options(
+    "policy",
+    "yes",
+    "session",
+    "dev",
+    yes="Undo without a question. What a rule denies stays denied.",
+    session="Session whose changes are undone. Default: the one with the latest change.",
+)
 @click.option("--list", "listed", is_flag=True, help="Only list the changes that can be undone.")
 @click.option("--call", "call_id", metavar="ID", default="", help="Undo the changes of this call.")
 @click.option("--turn", metavar="ID", default="", help="Undo the changes of this turn.")

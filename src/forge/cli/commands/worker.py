@@ -16,7 +16,7 @@ DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured o
 
 @click.command("worker")
 @click.argument("action", metavar="[status]", required=False, type=click.Choice(["status"]))
-@with_options
+@with_options("policy", "yes", "dev")
 @click.option("--database", metavar="URL", help=DATABASE)
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME",

@@ -25,6 +25,7 @@ from forge.cli.terminal.print_result import as_line, as_text
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
 from forge.permissions.gate import Approver, approve_all, nobody
 from forge.project.assemble.sources import Sources
 from forge.project.project import Project
@@ -54,7 +55,7 @@ def call_once(options: Options, flags: dict[str, Any], name: str, arguments: Seq
         except ToolError as error:
             problem = ToolResult.error(error.message, error.kind, error.suggestion)
         scope = replace(project.scope, message_id=uuid4().hex[:12])
-        result = problem or await agent.executor.execute(call, scope)
+        result = problem or _advise_person(name, spec, await agent.executor.execute(call, scope))
         if options.json or not sys.stdout.isatty():
             write_all(as_line(result, call.id, name))
         else:
@@ -65,6 +66,18 @@ def call_once(options: Options, flags: dict[str, Any], name: str, arguments: Seq
         is_there = name in agent.registry.names and name not in NEED_ALL
         sources = None if is_there else project.sources.of(name)
         return run_interruptible(_run_to_end(agent, work(), sources))
+
+
+def _advise_person(name: str, spec: ToolSpec, result: ToolResult) -> ToolResult:
+    """Replace the hint about unreadable arguments, which is written for a model, by one for a command line."""
+    failure = result.failure
+    if failure is None or failure.kind is not ErrorKind.VALIDATION or "not valid JSON" not in failure.message:
+        return result
+    parameter = next(iter(spec.parameters.get("properties", {})), "name")
+    hint = (
+        f"Write {parameter}=VALUE, or one JSON object in single quotes: forge tool call {name} '{{\"{parameter}\": …}}'"
+    )
+    return ToolResult.error(failure.message, failure.kind, hint)
 
 
 def _read_text(project: Project, path: str) -> str:

@@ -48,6 +48,7 @@ from forge.project.runs.stored_conversation import (
 )
 from forge.project.runs.title_session import title_session
 
+MODEL = "model"  # the key in a session's `meta`
 PATIENCE = 5.0  # seconds that a person who leaves waits for the title of the session
 
 T = TypeVar("T")
@@ -84,6 +85,7 @@ class ChatSession:
         self.agent = agent
         self.screen = screen
         self.store: SessionStore | None = None
+        self.chosen_model: str | None = None  # the one of --model, which the session remembers
         self.invocation = ["forge", "run"]  # the command that resumes, without the session
         self.writes_title = False  # the model writes the title of a new session
         self.typed: TypedMessages | None = None
@@ -99,6 +101,8 @@ class ChatSession:
             self._stored = (
                 open_conversation(self.store, name, agent) if self.store else unstored_conversation(agent, name)
             )
+            if self._stored.session is not None and self.chosen_model is not None:
+                self._stored.session.meta[MODEL] = self.chosen_model
         return self._stored
 
     @property
@@ -265,16 +269,18 @@ def open_chat_session(options: Options, flags: RunFlags) -> Iterator[ChatSession
     approve: Approver = approve_all if options.yes else questions if at_terminal else nobody
     with refusals():
         project = Project(run_options(options, flags, new_name(), watch=True), report=print_note)
-        agent = project.agent(flags.model, turns=flags.max_turns, approve=approve)
-        if flags.output_schema is not None:
-            agent = agent.replace(output=read_output_schema(flags.output_schema))
         store = _store(project.scope, flags)
+        with _closing_if_refused(store):
+            model = flags.model or _remembered_model(store, flags.session)
+            agent = project.agent(model, turns=flags.max_turns, approve=approve)
+            if flags.output_schema is not None:
+                agent = agent.replace(output=read_output_schema(flags.output_schema))
     with closing(store) if store is not None else nullcontext(), LoopThread() as loop, open_agent(loop, agent):
         view = make_view(options, flags, agent)
         questions.screen = screen = Screen(view, broken=loop.cancel, plain=is_plain(options, flags))
         agent.activity.subscribe(screen.take)
         chat = ChatSession(loop, view, project, agent, questions, screen)
-        chat.store = store
+        chat.store, chat.chosen_model = store, flags.model
         chat.invocation += _resume_flags(options, flags)
         is_watched = sys.stderr.isatty() and not (options.json or flags.quiet)
         chat.writes_title = is_watched and project.configuration.agent.session_titles
@@ -318,6 +324,22 @@ def _store(scope: Scope, flags: RunFlags) -> SessionStore | None:
             raise
         click.echo(f"forge: the session is not stored: {error.message}; the run continues", err=True)
         return None
+
+
+@contextmanager
+def _closing_if_refused(store: SessionStore | None) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        if store is not None:
+            store.close()
+        raise
+
+
+def _remembered_model(store: SessionStore | None, session: str | None) -> str | None:
+    """Return the model that --model named when this session was last used."""
+    found = store.open(session).meta.get(MODEL) if store is not None and session is not None else None
+    return found if isinstance(found, str) else None
 
 
 def _resume_flags(options: Options, flags: RunFlags) -> list[str]:

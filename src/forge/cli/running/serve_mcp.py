@@ -22,7 +22,7 @@ import click
 
 from forge.agent.agent import Agent
 from forge.cli.options import Options
-from forge.cli.refusal import Refusal, refusals
+from forge.cli.refusal import Refusal, listen_problem, refusals
 from forge.cli.running.event_log import log_events
 from forge.core.errors import DefinitionError
 from forge.core.extras import check_extra
@@ -231,7 +231,7 @@ def _open_socket(host: str, port: int) -> Iterator[socket.socket]:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listening = socket.create_server((host, port), family=family)
     except (OSError, OverflowError, UnicodeError) as error:
-        problem = getattr(error, "strerror", None) or str(error)
+        problem = listen_problem(error)
         raise Refusal(f"cannot listen on {host} port {port}: {problem}\nChoose another --port or --host.") from None
     with listening:
         yield listening

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,10 +30,10 @@ class StoredRuns(NamedTuple):
             store_finished_runs(self.runs.store, self.workspace, limit=1_000_000)
 
 
-def with_database(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the common flags and --database."""
+def with_database(function: Callable[..., Any], flags: Sequence[str] = ()) -> Callable[..., Any]:
+    """Give a command the common flags, these ones included, and --database."""
     text = "Database of the runs. Default: FORGE_DATABASE, else the configured one, else a file in .forge."
-    return click.option("--database", metavar="URL", help=text)(with_options(function))
+    return click.option("--database", metavar="URL", help=text)(with_options(*flags)(function))
 
 
 @contextmanager

@@ -78,12 +78,30 @@ def explain_yaml_errors(name: str) -> Iterator[Any]:
         yield yaml
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 0
-        advice = "Quote values that begin with * and the like."
+        advice = _advise(str(error.context or ""), str(error.problem), error.context_mark)
         raise Unreadable(name, f"not valid YAML: {error.problem}", advice, line=line, is_syntax=True) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date such as 2026-99-99 is a ValueError
         if type(error) not in _PLAIN and not isinstance(error, yaml.YAMLError):
             raise  # one of ours, with its own place and words
         raise Unreadable(name, f"not valid YAML: {str(error)[:200]}", "Fix the file.") from None
+
+
+def _advise(context: str, problem: str, begin: Any) -> str:
+    """Return what to change, by the parser's words; `begin` is where the part begins that it could not read."""
+    at = f"line {begin.line + 1}" if begin is not None else "that line"
+    if "flow" in context:
+        return f"Close the {'brace {' if 'mapping' in context else 'bracket ['} that {at} opens."
+    if "quoted scalar" in context:
+        return f"Close the quote that {at} opens."
+    if "alias" in f"{context} {problem}":
+        return "Quote a value that begins with *."
+    if "cannot start any token" in problem:
+        return "Quote a value that begins with @, `, % or another special character; indent with spaces."
+    if "mapping values are not allowed" in problem:
+        return "Quote a value that contains a colon and a space, and check the indentation of that line."
+    if "block" in context or "tab character" in problem:
+        return "Check the indentation: keys of one level begin in the same column, with spaces."
+    return "Check the quotes, brackets and indentation of that line."
 
 
 def safe_loader() -> Any:

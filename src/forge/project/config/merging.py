@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from forge.project.config.declaration import Configuration, variables_set
 from forge.project.config.kinds import MappingOf
+from forge.project.config.reader import FROM_VARIABLE
 from forge.project.config.section import section_of
 from forge.project.config.strictness import stricter_egress, stricter_labels, stricter_sandbox
 from forge.project.config_layers import Layer
@@ -96,7 +97,7 @@ class _LayerMerger:
         key, _, inner = key_path.partition(".")
         self.document[key] = {**self.document.get(key, {}), inner: value} if inner else value
         self.origins[key_path] = f"environment variable {name}"
-        self.files[key_path] = f"the environment variable {name}"
+        self.files[key_path] = f"{FROM_VARIABLE}{name}"
 
     def tighten(self, key: str, layer: Layer) -> None:
         """Applies a layer's sandbox or egress if it is stricter than the current one."""

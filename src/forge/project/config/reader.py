@@ -12,6 +12,7 @@ from forge.core.arguments.checks import article, json_type, near
 from forge.core.errors import ErrorKind, ToolError
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+FROM_VARIABLE = "the environment variable "  # the beginning of the name of such a source
 _REFERENCE = rf"\$\{{({VARIABLE})(?::-([^}}]*))?\}}"
 _TELLING = "(?i)TOKEN|KEY|SECRET|PASS|AUTH|CREDENTIAL"
 
@@ -91,6 +92,10 @@ class Reader:
 
     def error(self, key_path: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
         file = file_of(key_path, self.files, self.name)
+        if file.startswith(FROM_VARIABLE):
+            variable = file.removeprefix(FROM_VARIABLE)
+            hint = f"Set {variable} to such a value, or remove it: unset {variable}"
+            return ToolError(f"{file}: {problem}, for {key_path}", ErrorKind.CONFIG, hint)
         text = self.texts.get(file, "")
         return config_error(file, key_path, problem, written, known, text, within=self.declaration, example=True)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,8 +68,22 @@ async def plan_command(name: str, command: Sequence[str], settings: ServerSettin
             raise ToolError("a URL takes no arguments", ErrorKind.VALIDATION, "Name only the URL of the server.")
         return ServerPlan(name, {"url": command[0]})
     program, *arguments = command
+    _check_program(name, command)
     entry: dict[str, Any] = {"command": program, **({"args": arguments} if arguments else {})}
     return await pin_entry(ServerPlan(name, apply_settings(entry, settings)))
+
+
+def _check_program(name: str, command: Sequence[str]) -> None:
+    """Raises `ToolError` for a program that is not on this machine: the server could never start."""
+    program = command[0]
+    is_relative = os.sep in program and not os.path.isabs(program)  # counts from the server's working directory
+    if is_relative or "${" in program or is_fetching(command) or shutil.which(program) is not None:
+        return
+    raise ToolError(
+        f"cannot add the server {name}: there is no program {program[:200]!r} on this machine",
+        ErrorKind.NOT_FOUND,
+        "Install the program, or name its path. Nothing was changed.",
+    )
 
 
 def apply_settings(entry: Mapping[str, Any], settings: ServerSettings) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from forge.cli.commands.mcp_servers.show_plan import ask, config_of, describe_plan, print_added, print_plan
-from forge.cli.options import Options, with_named_options
+from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:  # showing the help does without
 )
 @click.option("--replace", is_flag=True, help="Replace a server of that name.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
-@with_named_options
+@with_options("yes", find_config=False, yes="Add without a question.")
 def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, **said: Any) -> int:
     """Add an MCP server to forge.yaml, installed and pinned.
 
@@ -83,7 +83,7 @@ def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, **sa
 
 @click.command("install")
 @click.argument("names", nargs=-1)
-@with_named_options
+@with_options(find_config=False)
 def install(options: Options, names: tuple[str, ...]) -> None:
     """Install the pinned servers of a project on this machine.
 
@@ -106,7 +106,7 @@ def install(options: Options, names: tuple[str, ...]) -> None:
 @click.command("remove")
 @click.argument("name")
 @click.option("--dry-run", is_flag=True, help="Only say what it would remove.")
-@with_named_options
+@with_options(find_config=False)
 def remove(options: Options, name: str, dry_run: bool) -> None:
     """Remove an MCP server from forge.yaml, with its lock and its installation.
 
@@ -204,7 +204,7 @@ def _try_server(options: Options, config: str, name: str) -> dict[str, Any]:
         return {"tools": asyncio.run(_list_tools(options._replace(config=config), name)), "error": ""}
     except (ToolError, DefinitionError) as error:
         advice = getattr(error, "suggestion", "")
-        return {"tools": [], "error": f"{error}{f' {advice}' if advice else ''}"}
+        return {"tools": [], "error": f"{error}{f'. {advice}' if advice else ''}"}
 
 
 async def _list_tools(options: Options, name: str) -> list[str]:

@@ -11,7 +11,7 @@ import click
 
 from forge.cli.commands.mcp_servers.add import finish
 from forge.cli.commands.mcp_servers.show_plan import config_of
-from forge.cli.options import Options, with_named_options, workspace_of
+from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # showing the help does without
 )
 @click.option("--replace", is_flag=True, help="Replace servers of the same names.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
-@with_named_options
+@with_options("yes", find_config=False, yes="Add without a question.")
 def import_(
     options: Options,
     source: str | None,

@@ -7,7 +7,7 @@ import json
 
 import click
 
-from forge.cli.options import Options, with_named_options
+from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
 
@@ -18,7 +18,7 @@ from forge.cli.terminal.print_result import harmless
     "--registry", metavar="URL", default="", help="The registry. Default: FORGE_MCP_REGISTRY, or the official one."
 )
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The most servers to show.")
-@with_named_options
+@with_options(find_config=False)
 def search(options: Options, word: str, registry: str, limit: int) -> int:
     """Search an MCP registry for servers.
 

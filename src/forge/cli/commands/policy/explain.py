@@ -24,7 +24,7 @@ _STRICTNESS = ("allow", "ask", "deny")
 @click.argument("name", shell_complete=complete_name)
 @click.argument("arguments", metavar="[JSON]", required=False)
 @click.option("--after", metavar="SESSION", help="Judge it as the next call of a stored session, with its labels.")
-@with_options
+@with_options("policy", "session")
 def command(options: Options, name: str, arguments: str | None, after: str | None) -> None:
     """Show which rule decides about a call, and why.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # the rules and the tools, which showing the help does withou
 
 @click.command("test")
 @click.argument("file")
-@with_options
+@with_options("policy", "session", "dev")
 def command(options: Options, file: str) -> int:
     """Test the policy with a file of examples. No tool is called, and no server is started.
 

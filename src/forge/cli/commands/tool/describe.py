@@ -20,7 +20,7 @@ from forge.core.tool import UnavailableTool
 
 @click.command("describe")
 @click.argument("name", shell_complete=complete_name)
-@with_options
+@with_options("dev")
 def command(options: Options, name: str) -> None:
     """Show a tool's schema, permissions, aliases, origin, and an example call.
 

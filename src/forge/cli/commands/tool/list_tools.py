@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @click.command("list")
-@with_options
+@with_options("dev")
 @click.option("--category", type=click.Choice([str(one) for one in Category]), help="Only tools of this category.")
 @click.option(
     "--permission",

@@ -99,7 +99,7 @@ def test_it_says_what_is_missing() -> None:
 @click.option(
     "--lang", type=click.Choice(["py", "ts"]), default="py", show_default=True, help="The language of the script."
 )
-@with_options
+@with_options("policy")
 def command(options: Options, name: str, lang: str) -> int:
     """Create a tool: a script in tools/ with a header that describes its input, and a test.
 
