@@ -266,7 +266,7 @@ async def test_the_alias_of_a_field_is_the_name_of_the_target():
         made = Tool.from_schema("cancel", "Cancel.", Order, cancel, permissions={"write"}, target="orderNumber")
         if options:
             inner = made
-            made = Tool.define("cancel", lambda inner=inner: inner, permissions={"write"})  # type: ignore[misc]
+            made = Tool.define("cancel", lambda inner=inner: inner, permissions={"write"})
         only_seven = Agent(None, tools=[made], policy=rules("deny write", "allow write 7"))
         assert (await only_seven.call("cancel", {"orderNumber": 7})).for_llm == "cancelled 7"
         assert "denied" in (await only_seven.call("cancel", {"orderNumber": 9})).for_llm
