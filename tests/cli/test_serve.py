@@ -293,6 +293,19 @@ def test_the_configuration_for_other_clients_starts_this_server(tmp_path, capsys
     assert Path(entry["command"]).is_absolute()
 
 
+def test_the_configuration_does_not_import_files_of_the_clients_directory(tmp_path):
+    """Clients start servers in any directory, for example in a hostile clone."""
+    (tmp_path / "click.py").write_text("raise SystemExit('imported from the directory')")
+    asked = [sys.executable, "-P", "-m", "forge", "serve", "--workspace", str(tmp_path), "--no-audit"]
+    environment_ = {**os.environ, "PYTHONPATH": SOURCES}
+    said = subprocess.run([*asked, "--print-config"], env=environment_, capture_output=True, timeout=60, check=True)
+    (entry,) = json.loads(said.stdout)["mcpServers"].values()
+    started = [entry["command"], *entry["args"], "--print-config"]
+    again = subprocess.run(started, env=environment_, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    assert again.stdout == said.stdout
+    assert entry["args"][:3] == ["-P", "-m", "forge"]
+
+
 def test_the_configuration_over_http_names_a_variable_and_no_token(capsys):
     command(["--http", "--print-config"], standalone_mode=False)
     (entry,) = json.loads(capsys.readouterr().out)["mcpServers"].values()

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -13,7 +14,8 @@ import pytest
 
 from forge.console.guard import HEADERS, MAX_BODY, Guard
 from forge.console.login import Entrance, new_key
-from tests.console.conftest import flags_of
+from tests.console.conftest import flags_of, running_console
+from tests.network.serving import is_closed, unfinished
 
 PORT = 8485
 OURS = f"http://127.0.0.1:{PORT}"
@@ -304,3 +306,10 @@ async def test_headers_that_come_twice_count_as_none(door):
     await door.enter()
     twice = [("host", f"127.0.0.1:{PORT}"), ("host", f"127.0.0.1:{PORT}")]
     assert (await door.client.get("/api/runs", headers=twice)).status_code == 421
+
+
+async def test_600_unfinished_requests_keep_the_page_working(tmp_path: Path) -> None:
+    async with running_console(tmp_path, works=False) as console, unfinished(console.port, 600) as readers:
+        for reader in readers[:450]:
+            assert await is_closed(reader)
+        assert "tools" in await console.get("/api/tools")

@@ -18,6 +18,7 @@ from forge.core.context import Scope
 from forge.exports.mcp_server import ElicitingApprover, mcp_app, serve_http
 from forge.exports.mcp_server import http as transport
 from forge.pipeline import standard_executor
+from tests.network.serving import is_closed, unfinished
 
 TOKEN = "a-token-that-is-long-enough"
 ERAS = ("legacy", "2026-07-28")
@@ -281,3 +282,18 @@ async def test_an_app_without_a_token_is_not_made():
     with pytest.raises(ValueError, match="token"):
         mcp_app(executor, Scope(), "")
     assert callable(mcp_app(executor, Scope(), TOKEN))
+
+
+@pytest.mark.parametrize("era", ERAS)
+def test_600_unfinished_requests_keep_nobody_out(era):
+    async def attempt():
+        async with served(add) as url, connected(url, era) as before:
+            port = int(url.rsplit(":", 1)[1].partition("/")[0])
+            async with unfinished(port, 600) as readers:
+                for reader in readers[:450]:
+                    assert await is_closed(reader)
+                assert (await before.call_tool("add", {"a": 1})).structured_content == {"sum": 2}
+                async with connected(url, era) as after:
+                    assert (await after.call_tool("add", {"a": 2})).structured_content == {"sum": 3}
+
+    asyncio.run(attempt())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -175,3 +175,34 @@ def _head(reply: Reply) -> bytes:
         headers.append(("Content-Length", str(sum(len(part) for part in reply.parts if isinstance(part, bytes)))))
     lines = [f"HTTP/1.1 {reply.status} Whatever", *(f"{name}: {value}" for name, value in headers)]
     return "\r\n".join([*lines, "", ""]).encode()
+
+
+@asynccontextmanager
+async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A bare connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+@asynccontextmanager
+async def unfinished(port: int, number: int) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Connections that begin a request and never finish it."""
+    async with AsyncExitStack() as stack:
+        opened = [await stack.enter_async_context(connection(port)) for _ in range(number)]
+        for _, writer in opened:
+            writer.write(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
+        yield [reader for reader, _ in opened]
+
+
+async def is_closed(reader: asyncio.StreamReader) -> bool:
+    """Waits for the end of a connection that ends soon."""
+    try:
+        await asyncio.wait_for(reader.read(), 30)
+    except ConnectionError:
+        return True
+    return reader.at_eof()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 from socket import socket
+from typing import Any
 from urllib.parse import quote, unquote
 
 from starlette.applications import Starlette
@@ -118,7 +119,7 @@ def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
 
 async def serve(app: ASGIApp, console: ConsoleState, listening: socket, ready: Callable[[], None]) -> None:
     """Serves until it is cancelled; then everything ends within a few seconds."""
-    settings = {"date_header": False, "proxy_headers": False, "ws": "none", "lifespan": "off"}
+    settings: dict[str, Any] = {"date_header": False, "proxy_headers": False, "lifespan": "off"}
     await serve_app(app, listening, ready, console.hub.close, **settings)
 
 

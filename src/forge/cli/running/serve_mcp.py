@@ -288,4 +288,4 @@ def _own_command() -> list[str]:
     started = Path(sys.argv[0])
     if started.name == "forge" and started.is_file():
         return [str(started.absolute())]
-    return [sys.executable, "-m", "forge"]
+    return [sys.executable, "-P", "-m", "forge"]  # -P: files of the project are not our modules
