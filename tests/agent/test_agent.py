@@ -10,6 +10,7 @@ from forge import (
     Agent,
     AgentType,
     Answer,
+    DefinitionError,
     Limits,
     Message,
     RunResult,
@@ -344,3 +345,16 @@ def test_the_parameter_names_of_another_agent_are_understood(tmp_path):
     assert known.for_llm.startswith("seen")
     assert unknown.is_error
     assert "writer" in unknown.for_llm
+
+
+def test_an_agent_in_the_list_of_tools_is_refused_in_our_words():
+    helper = Agent(Scripted("Paris"), name="helper")
+    with pytest.raises(DefinitionError, match=r"an agent is not a tool; .*Agent\(agents=.*agent\.run"):
+        Agent(Scripted("x"), tools=[word_count, helper])  # type: ignore[list-item]
+
+    async def ask_helper(task: str) -> str:
+        """Ask the helper."""
+        return (await helper.run(task)).text
+
+    asked = Agent(Scripted([ToolCall("ask_helper", {"task": "Capital?"})], "done"), tools=[ask_helper])
+    assert [one.text for one in asked.run_sync("go").messages if one.role == "tool"] == ["Paris"]

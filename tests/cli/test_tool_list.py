@@ -218,3 +218,14 @@ def test_what_a_project_lists_or_sends_in_code_mode_is_what_costs(here, workspac
     sent = {one["name"]: one["sent"] for one in here("tool", "list", "--tokens", "--json").json["tools"]}
     assert sent["run_code"] is sent["tool_search"] is True
     assert sent["bash"] is False
+
+
+def test_a_project_in_code_mode_has_run_code_in_every_command(here, workspace):
+    assert "run_code" not in here("tool", "list").out
+    assert here("tool", "describe", "run_code").code == 2
+    (workspace / "forge.yaml").write_text("agent: {code_mode: true}\n")
+    here("trust", "--yes")
+    assert "\nrun_code " in here("tool", "list").out
+    described = here("tool", "describe", "run_code", "--json")
+    assert described.json["parameters"]["required"] == ["code"]
+    assert here("tool", "call", "run_code", "code=1 + 1").json["for_llm"] == "2"

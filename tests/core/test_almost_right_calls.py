@@ -7,6 +7,7 @@ import json
 from typing import Any, Literal
 
 import pytest
+from pydantic import BaseModel
 
 from forge import Answer, PermissionRequest, Scope, ToolCall, standard_executor
 from forge.core.errors import DefinitionError
@@ -299,3 +300,65 @@ def test_an_empty_wrapper_means_no_arguments():
     assert call(made, {"arguments": {}}).success
     assert call(made, {"arguments": {"a": 1}}).success
     assert got == [{}, {"arguments": {"a": 1}}]
+
+
+class Pair(BaseModel):
+    x: int
+    y: int = 0
+
+
+@tool
+def move(pairs: list[Pair], names: list[str] | None = None, anything: list[Any] | None = None) -> str:
+    """Move."""
+    return f"{[(one.x, one.y) for one in pairs]} {names} {anything}"
+
+
+@tool
+def label(text: str, other: str | None = None, either: str | int = 0, many: list[str] | None = None) -> str:
+    """Label."""
+    return f"{text!r} {other!r} {either!r} {many!r}"
+
+
+def test_one_object_for_a_list_of_objects_is_repaired():
+    result = call(move, {"pairs": {"x": 1}})
+    assert result.for_llm == "[(1, 0)] None None"
+    assert result.data["repaired"] == ['pairs: {"x": 1} → [{"x": 1}]']
+    raw = Tool.from_schema(
+        "raw", "Raw.", {"type": "object", "properties": {"rows": {"type": "array"}}}, lambda rows: str(rows)
+    )
+    assert call(raw, {"rows": {"a": 1}}).for_llm == "[{'a': 1}]"
+
+
+@pytest.mark.parametrize("arguments", [{"pairs": {}}, {"pairs": {"z": 1}}, {"pairs": [], "names": {"a": "b"}}])
+def test_an_object_that_has_two_readings_or_none_is_not_repaired(arguments):
+    assert call(move, arguments).is_error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "seen"),
+    [
+        ({"text": 5}, "'5' None 0 None"),
+        ({"text": -12345678901234567890}, "'-12345678901234567890' None 0 None"),
+        ({"text": "a", "other": 7}, "'a' '7' 0 None"),
+        ({"text": "a", "either": 7}, "'a' None 7 None"),
+        ({"text": "a", "many": [1, "b"]}, "'a' None 0 ['1', 'b']"),
+    ],
+)
+def test_a_whole_number_for_a_text_is_repaired(arguments, seen):
+    assert call(label, arguments).for_llm == seen
+
+
+@pytest.mark.parametrize("value", [1.5, 1.0, 1e30, True, None, [5], {"a": 5}])
+def test_a_value_of_which_the_text_is_unknown_is_not_repaired(value):
+    """1.5 may have been written 1.50, a version or an amount."""
+    assert call(label, {"text": value}).is_error
+
+
+def test_a_strict_tool_repairs_no_number():
+    @tool(strict=True)
+    def exact(text: str) -> str:
+        """Take it."""
+        return text
+
+    assert call(exact, {"text": 5}).is_error
+    assert call(exact, {"text": "5"}).for_llm == "5"

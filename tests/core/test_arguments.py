@@ -307,15 +307,15 @@ def both(arguments: Any) -> tuple[str, str]:
 RIGHT = {"items": [{"name": "a"}], "size": "small"}
 
 WRONG: dict[str, Any] = {
-    "a nested place": ({**RIGHT, "tags": ["a", 5]}, ["tags[1]: expected string, got integer 5"]),
-    "deeper": ({**RIGHT, "items": [{"name": "a"}, {"name": 1}]}, ["items[1].name: expected string, got integer 1"]),
+    "a nested place": ({**RIGHT, "tags": ["a", 5.5]}, ["tags[1]: expected string, got number 5.5"]),
+    "deeper": ({**RIGHT, "items": [{"name": "a"}, {"name": 1.5}]}, ["items[1].name: expected string, got number 1.5"]),
     "missing": ({"items": []}, ["size: required, but missing"]),
     "missing inside": ({**RIGHT, "items": [{}]}, ["items[0].name: required, but missing"]),
     "a choice": (
         {**RIGHT, "size": "lage"},
         ["""size: "lage" is not one of 'small', 'medium', 'large'; did you mean "large"?"""],
     ),
-    "no choice at all": ({**RIGHT, "size": 5}, ["size: 5 is not one of 'small', 'medium', 'large'"]),
+    "no choice at all": ({**RIGHT, "size": 5.5}, ["size: 5.5 is not one of 'small', 'medium', 'large'"]),
     "unknown": ({**RIGHT, "amuont": 2}, ['amuont: unknown argument; did you mean "amount"?']),
     "unknown and far": ({**RIGHT, "zzz": 2}, ["zzz: unknown argument; known: items, size, tags, amount"]),
     "several": (

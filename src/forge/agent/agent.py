@@ -26,7 +26,7 @@ from forge.agent.shown_results import ContextRules, make_store
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed
 from forge.core.context import Scope, new_session
-from forge.core.errors import DuplicateToolError, ErrorKind, ToolError
+from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
 from forge.core.lazy import LazyLog
@@ -156,6 +156,7 @@ class Agent(Generic[OutputT, DepsT]):
         self._opening = OpenAgent()
         self._last: ToolExecutor | None = None
         for item in () if isinstance(tools, ToolRegistry) else tools:
+            _check_is_no_agent(item)
             self.secrets.learn(secrets_of(item))
             if isinstance(item, AbstractAsyncContextManager):
                 self.while_open(partial(mount_source, self.registry, item))
@@ -628,3 +629,11 @@ def _replace_system(conversation: Conversation, text: str) -> None:
     before, *rest = conversation.shown
     if before.role == "system" and before.text != text:
         conversation.show([Message("system", text), *rest])
+
+
+def _check_is_no_agent(item: object) -> None:
+    if isinstance(item, Agent):
+        raise DefinitionError(
+            f"Agent(tools=[{item!r}]): an agent is not a tool; give the model sub-agents with Agent(agents={{…}}), or "
+            "write a function that awaits `agent.run(task)` and returns the text of its result"
+        )

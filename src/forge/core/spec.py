@@ -17,7 +17,7 @@ JsonSchema = Mapping[str, Any]
 
 INTERFACE_VERSION = "1.0"
 
-_NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_-]{0,63}")
+_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
 
 class Category(StrEnum):
@@ -340,5 +340,6 @@ def check_name(name: str) -> None:
     """Refuses names that some provider refuses: names are public API of a tool."""
     if not is_name(name):
         raise DefinitionError(
-            f"tool name {name!r}: must match {_NAME.pattern}, that is a letter, then up to 63 letters, digits, _ or -"
+            f"tool name {name!r}: must match {_NAME.pattern}, that is a letter or _, then up to 63 letters, digits, "
+            "_ or -"
         )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forge.core.context import Scope
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
@@ -293,7 +293,7 @@ async def test_a_flood_of_progress_is_dropped(remote):
 
 
 async def test_what_is_logged_outside_a_call_goes_to_the_log_without_secrets(remote, caplog):
-    server = mcp("uvx mcp-server-git", environment={"GIT_TOKEN": "hunter2hunter2"})
+    server = mcp("uvx mcp-server-git", env={"GIT_TOKEN": "hunter2hunter2"})
     async with server:
         with caplog.at_level(logging.DEBUG):
             remote.listener.log("warning", "main", "token is \x1b[1mhunter2hunter2")
@@ -365,3 +365,12 @@ async def test_the_person_who_reviews_sees_a_tools_result_first(remote):
     async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
         assert (await desk.call("git__status")).success
     assert [bool(one.result) for one in person.asked] == [False, True]
+
+
+def test_a_server_has_the_same_names_as_in_yaml(tmp_path):
+    server = mcp("uvx mcp-server-git", env={"A": "1"}, cwd=tmp_path)
+    assert (server.environment, server.directory) == ({"A": "1"}, tmp_path)
+    older = mcp("uvx mcp-server-git", environment={"A": "1"}, directory=tmp_path)
+    assert (older.environment, older.directory) == ({"A": "1"}, tmp_path)
+    with pytest.raises(DefinitionError, match="both mean the same; use cwd"):
+        mcp("uvx mcp-server-git", cwd=tmp_path, directory=tmp_path)

@@ -42,6 +42,10 @@ def project_tools(options: Options, name: str | None = None) -> ToolRegistry:
 
         registry = tools_of(configuration, workspace, sources, skills, dev=options.dev)
         add_task(registry, configuration)
+        if configuration.agent.code_mode:
+            from forge.tools.run_code import RunCode  # few projects use it
+
+            registry.add(RunCode(registry))  # without the extra it is listed as unavailable
         if name is not None and name in registry.names:
             return registry
         return mount_tools(registry, sources if name is None else sources.of(name), print_note)

@@ -1,4 +1,4 @@
-"""Repairs arguments where nothing is lost: `"5"` for 5, `"a"` for a list, null for a default, another spelling."""
+"""Repairs arguments where nothing is lost: `"5"` for 5, 5 for `"5"`, one item for a list, null for a default."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ MOST_NOTES = 20  # about what was repaired
 HOPELESS: dict[str, Any] = {}  # what `repair_quickly` returns for a value that no repair can make right
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
+_LONGEST_WHOLE = 10**1_000  # Python writes no longer ones
 _STARTS_NUMBER = frozenset("+-0123456789")
 _SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _NOT_TEXT = ("integer", "number", "boolean")
@@ -319,6 +320,10 @@ def convert(kind: str, value: Any, expected: str) -> Any:
             return int(value)
         if expected == "array" and isinstance(value, int | float) and not isinstance(value, bool):
             return [value]
+        if expected == "array" and isinstance(value, dict) and value:  # an empty one may mean an empty list
+            return [value]
+        if expected == "string" and type(value) is int and abs(value) < _LONGEST_WHOLE:
+            return str(value)  # not 1.5: it may have been written 1.50, which is another text
     return _convert_choice(value, expected) if kind == "choice" else None
 
 

@@ -51,8 +51,8 @@ class McpServer(ServerContents):
         name: the server's name; by default taken from `where`.
         prefix: put before each tool's name; by default the name.
         headers: headers of requests to a URL.
-        environment: variables of the program.
-        directory: the working directory of the program.
+        env: variables of the program.
+        cwd: the working directory of the program.
         include: patterns of the server's own names.
         exclude: patterns of names to leave out.
         rename: maps the server's names to others.
@@ -72,6 +72,8 @@ class McpServer(ServerContents):
         roots: further directories of the program, read-only unless given as a writable `Root`.
         memory: MiB of memory that each process of the program may write to.
         integrity: the digest of an installation that `forge mcp add` pinned.
+        environment: the older name of `env`.
+        directory: the older name of `cwd`.
 
     Example:
         >>> agent = Agent(Scripted("Hello!"), tools=[mcp("uvx mcp-server-git")])  # use it inside `async with agent:`
@@ -84,8 +86,8 @@ class McpServer(ServerContents):
         name: str = "",
         prefix: str | None = None,
         headers: Mapping[str, str] | None = None,
-        environment: Mapping[str, str] | None = None,
-        directory: Path | str | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
         include: Collection[str] = (),
         exclude: Collection[str] = (),
         rename: Mapping[str, str] | None = None,
@@ -103,13 +105,17 @@ class McpServer(ServerContents):
         roots: Collection[Root | Path | str] = (),
         memory: int = MEMORY,
         integrity: str = "",
+        environment: Mapping[str, str] | None = None,
+        directory: Path | str | None = None,
     ) -> None:
+        env = _newer_name("env", env, "environment", environment)
+        cwd = _newer_name("cwd", cwd, "directory", directory)
         self.command, self.url = read_target(where)
         self.name = safe_prefix(name) or server_name(where)
         self.prefix = safe_prefix(prefix or "") or self.name
         self.headers = dict(headers or {})
-        self.environment = dict(environment or {})
-        self.directory = Path(directory).absolute() if directory is not None else None
+        self.environment = dict(env or {})
+        self.directory = Path(cwd).absolute() if cwd is not None else None
         self.pins = pins_of(pins)
         self.left_out: dict[str, str] = {}  # name -> why
         self._include = _globs("include", include)
@@ -411,6 +417,13 @@ class McpServer(ServerContents):
 
 
 mcp = McpServer
+
+
+def _newer_name(name: str, value: Any, older: str, given: Any) -> Any:
+    """Returns the value of a parameter that had another name before."""
+    if value is not None and given is not None:
+        raise DefinitionError(f"mcp({name}=…, {older}=…): both mean the same; use {name}, as forge.yaml does")
+    return value if value is not None else given
 
 
 def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:
