@@ -18,7 +18,7 @@ from forge.pipeline import standard_executor
 from forge.process.running import whole_output
 from forge.process.running.output import Capture, CapturedOutput
 from forge.process.running.whole_output import WholeOutput
-from forge.tools.bash import Bash, BashOutput
+from forge.tools.bash import Bash, BashKill, BashOutput
 
 PYTHON = shlex.quote(sys.executable)
 LINES = 200_000
@@ -109,16 +109,17 @@ def test_what_the_log_of_a_job_no_longer_holds_is_in_the_file(tmp_path, monkeypa
     assert "spilled" in last.data or last.data["dropped"] == 0
     if most > len(TEXT):
         assert spilled(everything) == TEXT
-        assert spilled(half) == TEXT[1_000_000:]
-        assert (half.data["total_lines"], half.data["total_bytes"]) == (LINES // 2, 1_000_000)
+        assert spilled(half) == TEXT
+        assert half.data["spilled"] == everything.data["spilled"], "a job has one file"
+        assert (half.data["total_lines"], half.data["total_bytes"]) == (LINES, len(TEXT))
         assert "bytes before this are not shown" in half.for_llm
     elif most > 1_000_000:
-        assert spilled(half).startswith(TEXT[1_000_000:most] + "\n[the text ends here: only the first")
+        assert spilled(half).startswith(TEXT[:most] + "\n[the text ends here: only the first")
         assert "the whole text" not in half.for_llm
         counted = half.data["lines_counted"]
         assert "total_lines" not in half.data
-        assert f"of more than {counted} lines shown, 1000000 bytes in all" in half.for_llm
-        assert counted == TEXT[1_000_000:most].count("\n") + (not TEXT[:most].endswith("\n"))
+        assert f"of more than {counted} lines shown, {len(TEXT)} bytes in all" in half.for_llm
+        assert counted == TEXT[:most].count("\n") + (not TEXT[:most].endswith("\n"))
     else:
         assert "bytes before this are gone: only the newest are kept" in half.for_llm
         assert "199999\n" in spilled(half)
@@ -131,7 +132,7 @@ def test_a_text_beyond_the_limit_says_so_in_the_file_and_outside(monkeypatch):
         kept.add(memoryview(b"x" * 99 + b"\n"))
     assert kept.whole is not None
     assert (kept.whole.total_bytes, kept.whole.total_lines) == (2_000, 10)  # lines that are stored
-    text = "".join(kept.whole.pieces())
+    text = b"".join(kept.whole.pieces()).decode()
     assert text.startswith(("x" * 99 + "\n") * 10)
     assert text.endswith(f"\n[the text ends here: {kept.whole.problem}]\n")
     assert text.count("x" * 99) == 10
@@ -145,7 +146,7 @@ def test_what_fits_is_not_kept_twice_and_no_byte_is_lost_where_it_no_longer_does
         assert kept.whole is None
         kept.add(memoryview(b"b"))
         assert kept.whole is not None
-        assert "".join(kept.whole.pieces()) == "a" * 20 + "b"
+        assert b"".join(kept.whole.pieces()) == b"a" * 20 + b"b"
 
 
 def test_characters_and_secrets_are_not_cut_between_pieces(monkeypatch):
@@ -153,8 +154,8 @@ def test_characters_and_secrets_are_not_cut_between_pieces(monkeypatch):
     monkeypatch.setattr(whole_output, "LONGEST_SECRET", 10)
     text = "äöü secret€ßecret secretsecret" * 20
     masked = WholeOutput.of(text.encode()).masked(lambda piece: piece.replace("secret", "***"))
-    assert "".join(masked.pieces()) == text.replace("secret", "***")
-    assert "".join(WholeOutput.of(text.encode()).pieces()) == text
+    assert b"".join(masked.pieces()).decode() == text.replace("secret", "***")
+    assert b"".join(WholeOutput.of(text.encode()).pieces()).decode() == text
 
 
 def test_a_result_that_goes_to_another_process_leaves_the_file_behind():
@@ -182,3 +183,47 @@ def test_a_large_log_costs_little_memory(tmp_path):
             tracemalloc.stop()
 
     assert asyncio.run(look()) < 45_000_000
+
+
+@pytest.mark.parametrize("limit", [whole_output.MOST, 500_000])
+def test_a_job_has_one_file_however_often_it_is_read(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(whole_output, "MOST", limit)
+
+    async def look() -> list[ToolResult]:
+        executor = standard_executor(
+            [Bash(sandbox="off", max_log_bytes=100_000), BashOutput(), BashKill()], policy=rules("allow *")
+        )
+        scope = Scope(session_id=f"one file {limit}", workspace=tmp_path)
+        command = f"{WRITE}; sleep 600"
+        name = (await executor.execute(ToolCall("bash", {"command": command, "background": True}), scope)).data[
+            "job_id"
+        ]
+        while (await executor.execute(ToolCall("bash_output", {"id": name, "wait": 60}), scope)).data["next"] < len(
+            TEXT
+        ):
+            pass
+        asked = [ToolCall("bash_output", {"id": name, "since": 0}) for _ in range(6)]
+        found = [await executor.execute(one, scope) for one in asked]
+        await executor.execute(ToolCall("bash_kill", {"id": name}), scope)
+        return found
+
+    found = asyncio.run(look())
+    assert len({one.data["spilled"] for one in found}) == 1
+    folder = Path(found[0].data["spilled"]).parent
+    stored = [path for path in folder.iterdir() if "newest" not in path.name]
+    assert stored == [Path(found[0].data["spilled"])]
+    assert spilled(found[-1]).startswith(TEXT[:limit])
+
+
+def test_bytes_that_are_no_text_are_stored_as_they_are(tmp_path):
+    content = bytes(range(256)) * 8_000
+    (tmp_path / "data").write_bytes(content + SECRET.encode() + content)
+    (result,) = call(tmp_path, ToolCall("bash", {"command": "cat data"}), secrets=(SECRET,))
+    path = Path(result.data["spilled"])
+    assert path.suffix == ".bin"
+    assert path.read_bytes() == content + b"[secret]" + content
+    text = "ä\n" * 700_000
+    (tmp_path / "data").write_text(text)
+    (plain,) = call(tmp_path, ToolCall("bash", {"command": "cat data"}))
+    assert Path(plain.data["spilled"]).suffix == ".txt"
+    assert spilled(plain) == text

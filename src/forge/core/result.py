@@ -94,13 +94,18 @@ class Failure:
 class StoredText(Protocol):
     """A whole long text, stored outside of memory."""
 
+    name: str  # of the one file that several results share; "": a file of its own
     total_bytes: int
     problem: str  # why not all of it is stored
 
     @property
     def total_lines(self) -> int: ...  # of a text with a problem: those counted before it
     def masked(self, mask: Callable[[str], str]) -> StoredText: ...
-    def pieces(self) -> Iterator[str]: ...
+    @property
+    def stored_bytes(self) -> int: ...
+    @property
+    def is_binary(self) -> bool: ...  # it is no text
+    def pieces(self) -> Iterator[bytes]: ...
 
 
 @dataclass(slots=True, init=False, repr=False)

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 from base64 import b64decode
+from collections import OrderedDict
 from collections.abc import Coroutine, Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -142,6 +143,9 @@ def _limit_text(ctx: ToolContext, result: ToolResult, max_lines: int, max_bytes:
     size, of = (len(text.encode()), 0) if whole is None else (whole.total_bytes, whole.total_lines)
     more_than = "more than " if whole is not None and whole.problem else ""  # its lines were not all counted
     shown = fit_text(text, max_lines, max_bytes, max_line, keep_end=ctx.spec.keep_end, of=of, more_than=more_than)
+    is_part = result.data.get("cut_bytes") or result.data.get("dropped")
+    if shown is None and whole is not None and whole.name and not is_part:
+        return replace(result, for_llm=text, whole=None)  # all new output of a job is shown
     if shown is None and whole is not None:
         shown = Cut(text, of, min(text.count("\n") + 1, of))
     if shown is None:
@@ -242,19 +246,43 @@ def _render_lines(value: Any, indent: str) -> str:
 
 def _store_whole(ctx: ToolContext, text: str | StoredText) -> tuple[str, str]:
     """Writes the whole text to a file of the session. Returns the note that names the file, and the file."""
-    what, content = "the whole text is", text if isinstance(text, str) else text.pieces()
+    what: str = "the whole text is"
+    content: str | Iterable[bytes] = text if isinstance(text, str) else text.pieces()
     if isinstance(text, str) and len(text) > MAX_SPILL:
         what, content = "the first part of it is", text[:MAX_SPILL] + "\n[the file ends here: too large]\n"
     elif not isinstance(text, str) and text.problem:
         what = f"{text.problem}: the stored part is"
     try:
-        path = _store_file(ctx, content, ".txt")
+        if isinstance(text, str) or not text.name:
+            path = _store_file(ctx, content, ".txt" if isinstance(text, str) or not text.is_binary else ".bin")
+        else:
+            path = _store_shared(ctx, text)
     except OSError as error:
         return f"the whole text could not be stored: {error.strerror}; ask for a smaller part", ""
     return f'{what} in "{path}": read it from there, or ask for a smaller part', path
 
 
-def _store_file(ctx: ToolContext, content: str | bytes | Iterable[str], ending: str) -> str:
+_shared: OrderedDict[str, int] = OrderedDict()  # the bytes that are in each shared file
+
+
+def _store_shared(ctx: ToolContext, text: StoredText) -> str:
+    """Stores the output of a job in the one file of that job, over its older state. Raises `OSError`."""
+    folder = state_directory(ctx.scope.workspace, "spill")
+    path = folder / f"{re.sub(r'[^A-Za-z0-9_-]', '_', text.name)}{'.bin' if text.is_binary else '.txt'}"
+    is_at_limit = text.stored_bytes < text.total_bytes
+    if is_at_limit and _shared.get(str(path)) == text.stored_bytes and path.exists():
+        return str(path)  # past the limit, an endless output stays the same
+    new = folder / f"{path.stem}-{os.urandom(4).hex()}.new"
+    write_private(new, text.pieces())
+    os.replace(new, path)
+    _shared[str(path)] = text.stored_bytes
+    if len(_shared) > MOST_SPILLS:
+        _shared.popitem(last=False)
+    keep_newest(folder, MOST_SPILLS, MOST_SPILLED)
+    return str(path)
+
+
+def _store_file(ctx: ToolContext, content: str | bytes | Iterable[bytes], ending: str) -> str:
     """Stores content in a file of the session and returns its path. Raises `OSError`."""
     # the last part tells runs apart whose models number their calls alike, also on other machines
     mark = crc32(ctx.key.encode("utf-8", "replace"))

@@ -15,7 +15,7 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
 from forge.process.running.limits import Resources
-from forge.process.running.output import Capture, CapturedOutput, count_waiting_bytes, read_piece
+from forge.process.running.output import Capture, CapturedOutput, count_waiting_bytes, drop_partial_start, read_piece
 from forge.process.running.run import ConfinedCommand, signal_name
 from forge.process.running.supervisor import GRACE, Program, start
 from forge.process.running.whole_output import WholeOutput
@@ -45,6 +45,7 @@ class Job:
         confined: ConfinedCommand | None = None,
     ) -> None:
         self.id = name
+        self.file_name = f"{name}-{os.urandom(4).hex()}"  # of the file with its whole output
         self.owner = owner
         self.command = command
         self.log = CapturedOutput(Capture(0, log), wants_whole=True)
@@ -76,10 +77,21 @@ class Job:
             self.looked = self.log.total
         return found
 
-    def rest_in_file(self, position: int) -> WholeOutput | None:
-        """Returns all output from a position on, if the log in memory is too short for it and the file is not."""
+    def whole_output(self, position: int) -> WholeOutput:
+        """Returns the output for the file that all results of the job share: from its first byte on.
+
+        If nothing from `position` on is stored there, it is the log in memory, which has a file of its own.
+        """
         with _lock:
-            return None if self.log.whole is None else self.log.whole.since(position)
+            stored = self.log.whole
+            if stored is not None and position < stored.stored_bytes:
+                return stored.snapshot(self.file_name)
+            content, gone = self.log.since(0)
+            if not gone:
+                return WholeOutput.of(content, self.file_name)
+            newest = WholeOutput.of(drop_partial_start(content), f"{self.file_name}-newest")
+            newest.problem = f"only the newest {len(content)} bytes of the log are kept"
+            return newest
 
     async def wait(self, seconds: float, *, for_end: bool = False) -> None:
         """Waits until the program wrote something that was not shown yet, or ended; at most `seconds`."""

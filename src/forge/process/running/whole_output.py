@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 MOST = 64 * 1024 * 1024  # bytes that are kept, the first ones
 PIECE = 1024 * 1024  # bytes that are read at once
+LOOKED_AT = 64 * 1024  # bytes at the beginning that tell a text from other data
 LONGEST_SECRET = 64 * 1024  # characters held back, so that no secret is cut in two
 
 
@@ -16,10 +17,10 @@ class WholeOutput:
     """The output of a program, in an unnamed file. If writing fails, `problem` says why."""
 
     def __init__(self, file: _Unnamed | None = None) -> None:
+        self.name = ""  # of the one file for all results of a job; "": each result has its own file
         self.total_bytes = 0
         self.problem = ""  # why some of it is missing
         self._stored = 0
-        self._start = 0  # the first byte that is wanted
         self._newlines = 0
         self._is_ended = True  # with a newline
         self._masks: tuple[Callable[[str], str], ...] = ()
@@ -27,22 +28,35 @@ class WholeOutput:
         self._content = b""  # used instead of the file
 
     @classmethod
-    def of(cls, content: bytes) -> WholeOutput:
+    def of(cls, content: bytes, name: str = "") -> WholeOutput:
         """Makes one from content in memory."""
         whole = cls()
+        whole.name = name
         whole._content = content
         whole.total_bytes = whole._stored = len(content)
         whole._newlines, whole._is_ended = content.count(b"\n"), content.endswith(b"\n")
         return whole
 
-    def since(self, start: int) -> WholeOutput | None:
-        """Returns the output from a byte on; None if nothing after it is stored."""
-        if start >= self._stored:
-            return None
-        rest = WholeOutput(self._file)
-        vars(rest).update(vars(self), _start=start, total_bytes=self.total_bytes - start)
-        rest._newlines -= sum(piece.count(b"\n") for piece in self._read(0, start))
-        return rest
+    def snapshot(self, name: str) -> WholeOutput:
+        """Returns the output so far; what is added later is not in it."""
+        same = WholeOutput(self._file)
+        vars(same).update(vars(self), name=name)
+        return same
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._stored
+
+    @property
+    def is_binary(self) -> bool:
+        """Says whether the output is no text, by its beginning."""
+        for piece in self._read(0, min(self._stored, LOOKED_AT)):
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            try:
+                return "\0" in decoder.decode(piece)
+            except UnicodeDecodeError:
+                return True
+        return False
 
     @property
     def total_lines(self) -> int:
@@ -75,24 +89,26 @@ class WholeOutput:
         vars(same).update(vars(self), _masks=(*self._masks, mask))
         return same
 
-    def pieces(self) -> Iterator[str]:
-        """Yields the text from its beginning, piece by piece."""
-        held = ""
-        for piece in self._decode():
-            held += piece
+    def pieces(self) -> Iterator[bytes]:
+        """Yields the output from its beginning, piece by piece: all bytes as they are, with the secrets masked.
+
+        A NUL in a text is written as ␀.
+        """
+        held, is_binary = "", self.is_binary
+        decoder = codecs.getincrementaldecoder("latin-1" if is_binary else "utf-8")("surrogateescape")
+        coding = "latin-1" if is_binary else "utf-8"
+        for piece in self._read(0, self._stored):
+            if is_binary and not self._masks:
+                yield piece
+                continue
+            held += decoder.decode(piece)
             for mask in self._masks:
                 held = mask(held)
-            yield held[:-LONGEST_SECRET]
+            yield _encode(held[:-LONGEST_SECRET], coding)
             held = held[-LONGEST_SECRET:]
-        yield held
-        if self._stored < self._start + self.total_bytes:
-            yield f"\n[the text ends here: {self.problem}]\n"
-
-    def _decode(self) -> Iterator[str]:
-        decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        for piece in self._read(self._start, self._stored):
-            yield decoder.decode(piece).replace("\0", "␀")
-        yield decoder.decode(b"", final=True)
+        yield _encode(held + decoder.decode(b"", final=True), coding)
+        if self._stored < self.total_bytes and not is_binary:
+            yield f"\n[the text ends here: {self.problem}]\n".encode()
 
     def _read(self, start: int, end: int) -> Iterator[bytes]:
         for position in range(start, end, PIECE):
@@ -101,6 +117,12 @@ class WholeOutput:
 
     def __reduce__(self) -> tuple[Callable[[], None], tuple[()]]:
         return _restore_nothing, ()
+
+
+def _encode(text: str, coding: str) -> bytes:
+    if coding == "latin-1":
+        return text.encode(coding, "replace")  # a mask may have put other characters in
+    return text.replace("\0", "␀").encode(coding, "surrogateescape")
 
 
 class _Unnamed:

@@ -21,6 +21,7 @@ MAX_TIMEOUT = 600.0
 MAX_OUTPUT = 1024 * 1024  # bytes kept of what is written, a fifth of it from the beginning
 MAX_JOBS = 50
 MAX_LOG = 10 * 1024 * 1024  # bytes kept of what a job wrote, the newest
+SHORT = 1_000  # bytes: no output limit cuts less
 MAX_WAIT = 60.0  # seconds that bash_output waits
 
 _EXECUTE = frozenset({Permission.EXECUTE})
@@ -206,22 +207,18 @@ class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout
 
 def _show_output(job: Job, since: int | None) -> ToolResult:
     from forge.process.running.output import Capture, CapturedOutput, drop_partial_start
-    from forge.process.running.whole_output import WholeOutput
 
     content, gone = job.new_output(since)
-    rest = job.rest_in_file(job.looked - len(content) - gone) if gone else None
+    start = job.looked - len(content) - gone
     if gone:
         content = drop_partial_start(content)
     captured = CapturedOutput(Capture(MAX_OUTPUT // 5, MAX_OUTPUT - MAX_OUTPUT // 5))
     captured.add(memoryview(content))
-    text, whole = captured.text(), WholeOutput.of(content) if captured.cut else None
-    if rest is not None:
-        whole = rest
-    elif whole is not None and gone:
-        whole.problem = f"only the newest {len(content)} bytes of the log are kept"
+    # the output limit may cut what is long, and then stores the job's whole output, not each call's part of it
+    text, whole = captured.text(), job.whole_output(start) if len(content) > SHORT or gone else None
     size = {"truncated": True, "cut_bytes": captured.cut} if captured.cut else {}
     del content, captured  # they may be large
-    where = "are gone: only the newest are kept" if rest is None or rest.problem else "are not shown"
+    where = "are gone: only the newest are kept" if whole is None or whole.problem else "are not shown"
     dropped = f"[{gone} bytes before this {where}]\n" if gone else ""
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
     facts = {**_job_data(job), "output": text, "dropped": gone, "next": job.log.total, **size}

@@ -59,7 +59,7 @@ def explain_unusable(workspace: Path) -> tuple[str, str]:
     return f"{workspace / NAME} cannot be written", "Make it writable, or choose another workspace."
 
 
-def write_private(path: Path, content: str | bytes | Iterable[str]) -> None:
+def write_private(path: Path, content: str | bytes | Iterable[str | bytes]) -> None:
     """Writes a new file that only its owner can read; refuses an existing one or a planted link.
 
     Writes all of it, or no file at all.
