@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import shutil
 import socket
 import subprocess
@@ -99,6 +101,48 @@ PROCESSES = (
     Attack("trace another, by Landlock", _TRACE, tiers=(Tier.LANDLOCK,)),
 )
 
+_CALLS = """
+import ctypes, os, resource, sys
+libc = ctypes.CDLL(None, use_errno=True)
+one = os.PRIO_PROCESS
+scheduled = os.sched_param(0)
+def check(result):
+    if result < 0: sys.exit(os.strerror(ctypes.get_errno()))
+    return result
+"""
+_IOPRIO = 'call = 251 if os.uname().machine == "x86_64" else 30; check(libc.syscall(call, 1, {}, 3 << 13))'
+_SHARED = python("import mmap; mmap.mmap(-1, 4096)[0] = 1")
+
+_OF_ANOTHER = tuple(
+    Attack(name, python(_CALLS + line.replace("WHO", "{victim}")), python(_CALLS + line.replace("WHO", "0")))
+    for name, line in (
+        ("end another by its limits", "resource.prlimit(WHO, resource.RLIMIT_CPU, (1, 1))"),
+        ("limit what another opens", "resource.prlimit(WHO, resource.RLIMIT_NOFILE, (17, 17))"),
+        ("slow another down", "os.setpriority(one, WHO, 7)"),
+        ("move another to a processor", "os.sched_setaffinity(WHO, {min(os.sched_getaffinity(0))})"),
+        ("reschedule another", "os.sched_setscheduler(WHO, os.SCHED_BATCH, scheduled)"),
+        ("set how another is scheduled", "os.sched_setparam(WHO, scheduled)"),
+        ("delay how another reads", _IOPRIO.format("WHO")),
+    )
+)
+OTHERS = (
+    *_OF_ANOTHER,
+    Attack("slow the group of another down", python(_CALLS + "os.setpriority(os.PRIO_PGRP, {victim}, 7)")),
+    Attack("read shared memory", python(_CALLS + "check(libc.shmget({shared}, 64, 0o600))"), _SHARED),
+    Attack(
+        "attach shared memory",
+        python(_CALLS + "libc.shmat.restype = ctypes.c_ssize_t; check(libc.shmat({memory}, None, 0))"),
+        _SHARED,
+    ),
+    Attack("remove shared memory", python(_CALLS + "check(libc.shmctl({memory}, 0, None))"), _SHARED),
+    Attack("remove a queue", python(_CALLS + "check(libc.msgctl({queue}, 0, None))"), _SHARED),
+    Attack("read from a queue", python(_CALLS + "check(libc.msgrcv({queue}, bytes(99), 64, 0, 0o4000))"), _SHARED),
+    Attack("write to a queue", python(_CALLS + 'check(libc.msgsnd({queue}, b"x" * 16, 8, 0o4000))'), _SHARED),
+    Attack("remove semaphores", python(_CALLS + "check(libc.semctl({semaphores}, 0, 0, 0))"), _SHARED),
+    Attack("open a named queue", python(_CALLS + 'check(libc.mq_open(b"/{named}", 2))'), _SHARED),
+    Attack("remove a named queue", python(_CALLS + 'check(libc.mq_unlink(b"/{named}"))'), _SHARED),
+)
+
 SOCKETS = (
     Attack("connect by TCP", _CONNECT, _CONNECT_INSIDE, (Tier.BUBBLEWRAP,)),
     Attack("connect by TCP, by Landlock", _CONNECT, _PAIR, (Tier.LANDLOCK,)),
@@ -168,7 +212,7 @@ KERNEL = (
     Attack("rename the machine", "hostname forge-was-here", "hostname"),
 )
 
-ATTACKS = FILES + PROCESSES + SOCKETS + KERNEL
+ATTACKS = FILES + PROCESSES + OTHERS + SOCKETS + KERNEL
 """Every one is tried in each of its tiers."""
 
 
@@ -226,6 +270,7 @@ class World:
     udp: socket.socket | None = None
     abstract: str = ""
     services: list[socket.socket] = field(default_factory=list)
+    shared: dict[str, int] = field(default_factory=dict)  # what System V shares, by kind; -1 if the kernel has none
 
     def words(self, text: str) -> str:
         known = {
@@ -235,6 +280,9 @@ class World:
             "{tcp}": str(self.tcp),
             "{abstract}": self.abstract,
             "{python}": sys.executable,
+            "{named}": self.abstract,
+            "{shared}": str(_KEY + os.getpid()),
+            **{f"{{{kind}}}": str(number) for kind, number in self.shared.items()},
         }
         for name, value in known.items():
             text = text.replace(name, value)
@@ -299,12 +347,60 @@ def world(folder: Path) -> Iterator[World]:
     made = World(inside, outside, victim.pid, abstract=f"forge-test-{os.getpid()}-{victim.pid}")
     try:
         _listen(made)
+        _share(made)
         yield made
     finally:
+        _unshare(made)
         victim.kill()
         victim.wait()
         for one in made.services:
             one.close()
+
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_KEY, _CREATE = 0x466F0000, 0o1600
+
+
+def _share(made: World) -> None:
+    """Makes shared memory, a message in a queue, semaphores and a named queue, as other programs of the user would."""
+    made.shared = {
+        "memory": _LIBC.shmget(_KEY + os.getpid(), 4096, _CREATE),
+        "queue": _LIBC.msgget(_KEY + os.getpid(), _CREATE),
+        "semaphores": _LIBC.semget(_KEY + os.getpid(), 1, _CREATE),
+    }
+    _LIBC.msgsnd(made.shared["queue"], b"x" * 16, 8, 0)
+    os.close(_LIBC.mq_open(f"/{made.abstract}".encode(), os.O_CREAT | os.O_RDWR, 0o600, None))
+
+
+def _unshare(made: World) -> None:
+    _LIBC.shmctl(made.shared.get("memory", -1), 0, None)
+    _LIBC.msgctl(made.shared.get("queue", -1), 0, None)
+    _LIBC.semctl(made.shared.get("semaphores", -1), 0, 0, 0)
+    _LIBC.mq_unlink(f"/{made.abstract}".encode())
+
+
+def _opens_queue(name: str) -> bool:
+    queue = _LIBC.mq_open(f"/{name}".encode(), os.O_RDONLY)
+    if queue >= 0:
+        os.close(queue)
+    return bool(queue >= 0)
+
+
+def describe_others(made: World) -> list[object]:
+    """How the victim is scheduled and limited, and what is shared: the same as long as nothing reached it."""
+    status = ctypes.create_string_buffer(512)
+    queued = ctypes.create_string_buffer(512)
+    return [
+        os.getpriority(os.PRIO_PROCESS, made.victim),
+        os.sched_getaffinity(made.victim),
+        os.sched_getscheduler(made.victim),
+        [resource.prlimit(made.victim, one) for one in (resource.RLIMIT_CPU, resource.RLIMIT_NOFILE)],
+        _LIBC.shmctl(made.shared["memory"], 2, status),
+        _LIBC.msgctl(made.shared["queue"], 2, queued),
+        queued.raw,  # with the number of messages
+        _LIBC.semctl(made.shared["semaphores"], 0, 12, 0),  # GETVAL
+        _opens_queue(made.abstract),
+    ]
 
 
 def _listen(made: World) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from forge.process.running.run import Finished
+from forge.process.running.run import run as run_program
+from forge.process.running.supervisor import end_left
 from forge.process.sandbox import Confinement, Tier, confine_command, landlock, landlock_program
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from tests import programs
@@ -66,6 +71,112 @@ def test_the_filter_refuses_what_it_should_on_every_machine(machine: str):
     assert judged(closed, audit, PTRACE[machine]) == judged(closed, audit, TRUNCATE[machine]) == errno.EPERM
     assert judged(opened, audit, PTRACE[machine]) == judged(opened, audit, TRUNCATE[machine]) == 0
     assert judged(opened, audit, 3) == 0
+
+
+OWN, FOREIGN = 4_000, 4_001
+PRLIMIT, AFFINITY, SETPRIORITY, IOPRIO, SHMGET, MQ_OPEN, KILL, TKILL, FCNTL = (
+    {"x86_64": x86, "aarch64": other, "riscv64": other}
+    for x86, other in (
+        (302, 261), (203, 122), (141, 140), (251, 30), (29, 194), (240, 180), (62, 129), (200, 130), (72, 25),
+    )
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_without_namespaces_a_program_changes_itself_alone(machine: str):
+    audit = MACHINES[machine]
+    alone = syscall_filter((), others=False, alone=OWN, machine=machine)
+    quiet = syscall_filter((), others=False, alone=OWN, signals=False, machine=machine)
+    free = syscall_filter((), others=True, machine=machine)
+    for call in (PRLIMIT, AFFINITY):
+        assert [judged(alone, audit, call[machine], who) for who in (0, OWN, FOREIGN, 1)] == [0, 0, 1, 1]
+        assert judged(free, audit, call[machine], FOREIGN) == 0
+    for call, one in ((SETPRIORITY, 0), (IOPRIO, 1)):
+        assert [judged(alone, audit, call[machine], one, who) for who in (0, OWN, FOREIGN)] == [0, 0, 1]
+        assert judged(alone, audit, call[machine], one + 1, 0) == judged(alone, audit, call[machine], one + 2, 0) == 1
+        assert judged(free, audit, call[machine], one + 2, 0) == 0
+    for call in (SHMGET, MQ_OPEN):
+        assert judged(alone, audit, call[machine]) == errno.EPERM
+        assert judged(free, audit, call[machine]) == 0
+    assert [judged(quiet, audit, KILL[machine], who, 9) for who in (0, OWN, FOREIGN, 2**32 - 1)] == [0, 0, 1, 1]
+    assert judged(quiet, audit, TKILL[machine], OWN, 9) == judged(quiet, audit, 424, 3, 9) == errno.EPERM
+    assert judged(quiet, audit, FCNTL[machine], 1, 8) == judged(quiet, audit, FCNTL[machine], 1, 15) == errno.EPERM
+    assert judged(quiet, audit, FCNTL[machine], 1, 1) == judged(alone, audit, KILL[machine], FOREIGN, 9) == 0
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_a_call_that_is_not_on_the_list_does_not_exist(machine: str):
+    """Numbers that no kernel had when the list was written, and calls that need a capability."""
+    audit = MACHINES[machine]
+    program = syscall_filter((UNIX, INET), others=True, machine=machine)
+    migrate_pages = 256 if machine == "x86_64" else 238
+    for number in (migrate_pages, 335, 420, 447, 450, 457, 470, 511, 1_000, 0x3FFFFFFF):
+        assert judged(program, audit, number) == errno.ENOSYS
+    everyday = {"x86_64": (0, 1, 9, 12, 59, 202, 231, 257, 262), "other": (63, 64, 222, 214, 221, 98, 94, 56, 79)}
+    for number in (*everyday.get(machine, everyday["other"]), 434, 436, 437, 439, 449, 451, 462):
+        assert judged(program, audit, number) == 0
+
+
+@pytest.mark.parametrize("version", [5, 6])
+def test_a_line_that_only_reads_sends_no_signals_even_by_an_old_kernel(version: int, tmp_path: Path):
+    """Landlock keeps signals inside since version 6; where there are no namespaces, the filter does it before."""
+    needs(Tier.LANDLOCK)
+    victim = programs.Popen(["sleep", "60"])
+    code = (
+        f"import os\n_confine.landlock_version = lambda: {version}\n"
+        "_confine.confine(['/'], [], [], network=False, attributes=False)\n"
+        f"for who in ({victim.pid}, -1, -{os.getpgid(victim.pid)}, os.getpid()):\n"
+        "    try: os.kill(who, 0); print('yes')\n"
+        "    except OSError: print('no')\n"
+    )
+    try:
+        told = in_launcher(code, tmp_path)
+        *others, own = told.stdout.split()
+        assert (others, own) == (["no", "no", "no"] if version < 6 else ["no", *others[1:]], "yes"), told
+    finally:
+        victim.kill()
+        victim.wait()
+
+
+def test_processes_that_a_line_leaves_running_stay_and_are_named(tmp_path: Path):
+    """The processes of the sandbox itself are not."""
+    needs(Tier.LANDLOCK)
+
+    async def leave() -> tuple[str, ...]:
+        line = "sleep 60 </dev/null >/dev/null 2>&1 & echo $$"
+        there = Confinement(workspace=tmp_path)
+        env = {"PATH": os.defpath}
+        done = await run_program(
+            ["sh", "-c", line], cwd=tmp_path, env=env, confinement=there, sandbox="landlock", leave="o"
+        )
+        assert (done.output, done.exit_code) == (f"{2 if landlock._can_separate() else done.output.strip()}\n", 0)
+        return done.left
+
+    (left,) = asyncio.run(leave())
+    number, _, words = left.partition(" ")
+    assert words == "sleep 60"
+    assert Path(f"/proc/{number}").exists()
+    end_left("o")
+    end = time.monotonic() + 30
+    while Path(f"/proc/{number}").exists():
+        assert time.monotonic() < end
+
+
+def test_the_end_of_a_program_is_the_end_of_its_launcher(tmp_path: Path):
+    needs(Tier.LANDLOCK)
+
+    async def finish(line: str, timeout: float | None = None) -> Finished:
+        there = Confinement(workspace=tmp_path)
+        env = {"PATH": os.defpath}
+        return await run_program(
+            ["bash", "-c", line], cwd=tmp_path, env=env, confinement=there, sandbox="landlock", timeout=timeout
+        )
+
+    assert asyncio.run(finish("exit 7")).exit_code == 7
+    assert asyncio.run(finish("kill -SEGV $$")).signal == "SIGSEGV"
+    assert asyncio.run(finish("kill -KILL $$")).signal == "SIGKILL"
+    told = asyncio.run(finish("trap 'echo bye; exit 3' TERM; echo on; while :; do sleep 0.1; done", timeout=3.0))
+    assert (told.timed_out, told.output, told.exit_code) == (True, "on\nbye\n", 3)
 
 
 def test_calls_of_another_machine_are_refused():

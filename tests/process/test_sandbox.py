@@ -16,7 +16,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
 from forge.process.running.run import Finished
 from forge.process.running.run import run as run_program
-from forge.process.sandbox import Confinement, Tier, choose_tier, confine_command, problem, report_tiers
+from forge.process.sandbox import Confinement, Tier, choose_tier, confine_command, landlock, problem, report_tiers
 from forge.process.sandbox.command import CommandLine
 from tests.process.attacks import (
     ATTACKS,
@@ -24,8 +24,10 @@ from tests.process.attacks import (
     TIERS,
     VECTORS,
     World,
+    describe_others,
     needs,
     prepare_vectors,
+    python,
     run,
     vector_line,
     world,
@@ -45,14 +47,95 @@ def tier(request) -> Tier:
     return needs(request.param)
 
 
-def test_no_attack_reaches_anything_outside(here: World, tier: Tier):
-    before = _outside(here)
+@pytest.fixture(params=["bubblewrap", "landlock", "landlock without processes", "landlock without mounts"])
+def manner(request, monkeypatch) -> Tier:
+    """Each tier, and what is left of Landlock where namespaces cannot be had, as in many containers."""
+    name, _, missing = request.param.partition(" without ")
+    if missing:
+        monkeypatch.setattr(landlock, "_can_mount" if missing == "mounts" else "_can_separate", lambda: False)
+    return needs(Tier(name))
+
+
+def test_no_attack_reaches_anything_outside(here: World, manner: Tier):
+    tier, before = manner, _outside(here)
     said = here.each({attack.name: attack.line for attack in ATTACKS if tier in attack.tiers}, tier)
     assert {name: words for name, words in said.items() if REACHED in words} == {}
     assert _outside(here) == before
 
 
-def test_every_twin_of_an_attack_works(here: World, tier: Tier):
+@pytest.mark.parametrize("read_only", [False, True])
+def test_no_line_changes_how_all_processes_of_the_user_run(here: World, manner: Tier, read_only: bool):
+    """These succeed for what the program itself started, in a namespace of its own."""
+    before = _outside(here)
+    code = (
+        "import os\nnice = lambda who: os.setpriority(os.PRIO_USER, who, 9)\n"
+        "for call in (lambda: nice(0), lambda: nice(os.getuid()), lambda: os.kill(-1, 18)):\n"
+        "  try: call()\n  except OSError: pass\n"
+        "print('ran')"
+    )
+    assert here.run([sys.executable, "-I", "-S", "-c", code], manner, read_only=read_only).stdout == "ran\n"
+    assert _outside(here) == before
+
+
+def test_processes_share_memory_and_queues_with_each_other(here: World, tier: Tier):
+    if tier is Tier.LANDLOCK and not (landlock._can_mount() and landlock._can_separate()):
+        pytest.skip("NOT TESTED: no namespace of its own can be had here")
+    code = (
+        "import ctypes, os; libc = ctypes.CDLL(None); libc.shmat.restype = ctypes.c_ssize_t\n"
+        "at = libc.shmat(libc.shmget(7, 4096, 0o1600), None, 0)\n"
+        "ctypes.memset(at, 65, 3)\n"
+        "if not (child := os.fork()):\n"
+        "    seen = libc.shmat(libc.shmget(7, 4096, 0), None, 0)\n"
+        "    os._exit(ctypes.string_at(seen, 3) != b'AAA')\n"
+        "print(os.waitpid(child, 0)[1], libc.msgget(7, 0o1600) >= 0)\n"
+    )
+    assert here.run([sys.executable, "-I", "-S", "-c", code], tier).stdout == "0 True\n"
+
+
+PROGRAMS = {
+    "node": 'node -e \'new (require("worker_threads").Worker)("console.log(6*7)", {eval: true})\'',
+    "java": "echo 'class A { public static void main(String[] a) throws Exception { Thread t = new Thread(() ->"
+    " System.out.println(6*7)); t.start(); t.join(); } }' >A.java; java A.java",
+    "gcc": "printf '#include <stdio.h>\\nint main(void) { printf(\"42\\\\n\"); }' >a.c; gcc -O1 a.c -o a && ./a",
+    "git": "git init -q r && cd r && echo 42 >f && git add f && git -c user.name=n -c user.email=e commit -qm m"
+    " && git gc -q && git show HEAD:f",
+    "cargo": "cargo init --quiet --vcs none --name a p && cd p && echo 'fn main() { println!(\"{}\", 6 * 7) }'"
+    " >src/main.rs && cargo run --quiet --offline",
+    sys.executable: python(
+        'import subprocess, sys, threading; words = [sys.executable, "-c", "print(42)"]; '
+        "t = threading.Thread(target=subprocess.run, args=(words,)); t.start(); t.join()"
+    ),
+    "yes": "yes 42 | head -n1 2>&1",  # ends by SIGPIPE
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_programs_of_every_day_work(here: World, manner: Tier, name: str):
+    if shutil.which(name) is None:
+        pytest.skip(f"NOT TESTED: {name} is not installed")
+    rust = Path(os.environ.get("RUSTUP_HOME", Path.home() / ".rustup"))
+    more = {"readable": (rust,)} if name == "cargo" and rust.is_dir() else {}
+    told = here.run(["bash", "-c", here.words(PROGRAMS[name])], manner, {"RUSTUP_HOME": str(rust)}, **more)
+    assert told.stdout.strip() == "42", told
+
+
+def test_programs_see_their_own_processes_and_share_semaphores(here: World, tier: Tier):
+    if tier is Tier.LANDLOCK and not (landlock._can_mount() and landlock._can_separate()):
+        pytest.skip("NOT TESTED: no namespace of its own can be had here")
+    code = (
+        "import os, subprocess; child = subprocess.Popen(['sleep', '30']); "
+        "print(len([name for name in os.listdir('/proc') if name.isdigit()]), "
+        "str(os.getpid()) in open(f'/proc/{child.pid}/status').read()); child.kill()"
+    )
+    count, seen = here.run([sys.executable, "-c", code], tier).stdout.split()
+    assert (int(count) <= 4, seen) == (True, "True")
+    if tier is Tier.BUBBLEWRAP:  # Landlock has no /dev/shm
+        code = "import multiprocessing as m; print(m.Pool(2).map(abs, [-42]))"
+        assert here.run([sys.executable, "-c", code], tier).stdout == "[42]\n"
+
+
+def test_every_twin_of_an_attack_works(here: World, manner: Tier):
+    tier = manner
     said = here.each({attack.name: attack.twin for attack in ATTACKS if tier in attack.tiers}, tier)
     assert {name: words for name, words in said.items() if REACHED not in words} == {}
 
@@ -62,6 +145,7 @@ def _outside(here: World) -> list[object]:
     os.kill(here.victim, 0)
     system: list[object] = [Path(folder, "forge-was-here").exists() for folder in ("/usr", "/etc")]
     system += [(found.st_mode, found.st_uid) for found in map(os.stat, DEVICES)]
+    system += describe_others(here)
     return [*system, (here.outside / "secret").read_text(), sorted(os.listdir(here.outside))]
 
 
@@ -138,6 +222,14 @@ def test_the_same_attacks_succeed_without_a_sandbox(here: World):
         "read the environment of another",
         "see how another was started",
         "signal another",
+        "slow another down",
+        "move another to a processor",
+        "reschedule another",
+        "limit what another opens",
+        "read shared memory",
+        "attach shared memory",
+        "read from a queue",
+        "open a named queue",
         "connect by TCP",
         "connect to an abstract socket",
         "connect to a socket of a service",

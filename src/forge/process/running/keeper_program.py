@@ -14,7 +14,13 @@ import socket
 import time
 
 from forge.process.running.keeper_messages import PIECE, Messages, pack
-from forge.process.running.process_tree import PATIENCE, describe_process, find_descendants, kill_below
+from forge.process.running.process_tree import (
+    PATIENCE,
+    describe_process,
+    find_descendants,
+    is_first_of_namespace,
+    kill_below,
+)
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
@@ -152,7 +158,7 @@ class Keeper:
                 empty = kill_below(os.getpid(), self._reap, self.program)
             if not empty and now >= self.stop_at + PATIENCE:
                 self.usable = False  # some process cannot be killed
-                self._report_end([f"{pid} {describe_process(pid)}" for pid in sorted(find_descendants(os.getpid()))])
+                self._report_end(_name_left())
             elif empty:
                 self._report_end([])
         elif self.status is not None and not self.reported:
@@ -164,7 +170,7 @@ class Keeper:
             self._finish()
 
     def _leave_or_kill(self) -> None:
-        left = [f"{pid} {describe_process(pid)}" for pid in sorted(find_descendants(os.getpid()))]
+        left = _name_left()
         if self.leave and left:
             self.reported = True
             self._send("ended", self.status, left[:MOST_NAMED], os.getpid(), False)
@@ -263,6 +269,12 @@ class Alarm:
         signal.set_wakeup_fd(-1)
         os.close(self.reader)
         os.close(self.writer)
+
+
+def _name_left() -> list[str]:
+    """Names the descendants. The first process of a namespace is the sandbox itself."""
+    left = sorted(find_descendants(os.getpid()))
+    return [f"{pid} {describe_process(pid)}" for pid in left if not is_first_of_namespace(pid)]
 
 
 def _spawn_program(work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals]) -> int:

@@ -64,6 +64,16 @@ def describe_process(pid: int) -> str:
     return words.decode(errors="replace")[:100] or "?"
 
 
+def is_first_of_namespace(pid: int) -> bool:
+    """Returns True if a process is the first one of a namespace of processes, other than this one's."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            numbers = next((line.split()[1:] for line in file if line.startswith(b"NSpid:")), [])
+    except OSError:
+        return False
+    return len(numbers) > 1 and numbers[-1] == b"1"
+
+
 def _list_processes() -> Iterable[tuple[int, int]]:
     """Yields every living process and its parent."""
     try:

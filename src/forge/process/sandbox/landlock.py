@@ -65,7 +65,8 @@ def build_command(
     readable += [path for path, writable in roots.folders if not writable]
     writable = [] if confinement.read_only else [*roots.writable, home]
     words = ["network"] if confinement.network and not confinement.read_only else []
-    words += ["mounts"] if _can_mount() else []
+    if _can_mount():
+        words += ["mounts", "processes"] if _can_separate() else ["mounts"]
     words += ["fixed"] if confinement.read_only else []
     for kind, paths in (("r", readable), ("w", writable), ("d", _DEVICES)):
         for path in paths:
@@ -119,10 +120,19 @@ def _python() -> list[str]:
 @cache
 def _can_mount() -> bool:
     """Returns True if everything outside can be mounted read-only: by root, or with user namespaces."""
-    words = ["mounts", "r", "/", "--", "/bin/true"]
+    return _works("mounts")
+
+
+@cache
+def _can_separate() -> bool:
+    """Returns True if programs can also have processes and shared memory of their own; not in many containers."""
+    return _works("mounts", "processes")
+
+
+def _works(*flags: str) -> bool:
     try:
         tried = subprocess.run(
-            [*_python(), *words],
+            [*_python(), *flags, "r", "/", "--", "/bin/true"],
             cwd="/",
             env={},
             stdin=subprocess.DEVNULL,

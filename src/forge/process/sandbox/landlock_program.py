@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import resource
+import signal
 import struct
 import sys
 from collections.abc import Iterable
@@ -20,10 +22,64 @@ FAILED = 126  # exit code if it cannot confine; a shell uses it for a program th
 _GENERIC = 1  # the column of the numbers that newer architectures share
 _MACHINES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, _GENERIC), "riscv64": (0xC00000F3, _GENERIC)}
 
-_FLAGS = ("network", "mounts", "fixed")
+_FLAGS = ("network", "mounts", "processes", "fixed")
 _Numbers = dict[str, tuple[int, int | None]]
 _Instruction = tuple[int, int, int, int]
 
+# The calls that programs may make: name, number on x86_64, number elsewhere. All others seem not to exist.
+_PERMITTED = """
+    accept 43 202, accept4 288 242, access 21 -, adjtimex 159 171, alarm 37 -, arch_prctl 158 -, bind 49 200, brk 12
+    214, cachestat 451 451, capget 125 90, capset 126 91, chdir 80 49, chmod 90 -, chown 92 -, clock_getres 229 114,
+    clock_gettime 228 113, clock_nanosleep 230 115, clone 56 220, close 3 57, close_range 436 436, connect 42 203,
+    copy_file_range 326 285, creat 85 -, dup 32 23, dup2 33 -, dup3 292 24, epoll_create 213 -, epoll_create1 291 20,
+    epoll_ctl 233 21, epoll_pwait 281 22, epoll_pwait2 441 441, epoll_wait 232 -, eventfd 284 -, eventfd2 290 19,
+    execve 59 221, execveat 322 281, exit 60 93, exit_group 231 94, faccessat 269 48, faccessat2 439 439, fadvise64
+    221 223, fallocate 285 47, fchdir 81 50, fchmod 91 52, fchmodat 268 53, fchmodat2 452 452, fchown 93 55, fchownat
+    260 54, fcntl 72 25, fdatasync 75 83, fgetxattr 193 10, file_getattr 468 468, file_setattr 469 469, flistxattr 196
+    13, flock 73 32, fork 57 -, fremovexattr 199 16, fsetxattr 190 7, fstat 5 80, fstatfs 138 44, fsync 74 82,
+    ftruncate 77 46, futex 202 98, futex_requeue 456 456, futex_wait 455 455, futex_waitv 449 449, futex_wake 454 454,
+    futimesat 261 -, get_mempolicy 239 236, get_robust_list 274 100, getcpu 309 168, getcwd 79 17, getdents 78 -,
+    getdents64 217 61, getegid 108 177, geteuid 107 175, getgid 104 176, getgroups 115 158, getitimer 36 102,
+    getpeername 52 205, getpgid 121 155, getpgrp 111 -, getpid 39 172, getppid 110 173, getpriority 140 141, getrandom
+    318 278, getresgid 120 150, getresuid 118 148, getrlimit 97 163, getrusage 98 165, getsid 124 156, getsockname 51
+    204, getsockopt 55 209, gettid 186 178, gettimeofday 96 169, getuid 102 174, getxattr 191 8, getxattrat 464 464,
+    inotify_add_watch 254 27, inotify_init 253 -, inotify_init1 294 26, inotify_rm_watch 255 28, io_cancel 210 3,
+    io_destroy 207 1, io_getevents 208 4, io_pgetevents 333 292, io_setup 206 0, io_submit 209 2, ioctl 16 29,
+    ioprio_get 252 31, ioprio_set 251 30, kcmp 312 272, kill 62 129, landlock_add_rule 445 445,
+    landlock_create_ruleset 444 444, landlock_restrict_self 446 446, lchown 94 -, lgetxattr 192 9, link 86 -, linkat
+    265 37, listen 50 201, listxattr 194 11, listxattrat 465 465, llistxattr 195 12, lremovexattr 198 15, lseek 8 62,
+    lsetxattr 189 6, lstat 6 -, madvise 28 233, map_shadow_stack 453 453, mbind 237 235, membarrier 324 283,
+    memfd_create 319 279, mincore 27 232, mkdir 83 -, mkdirat 258 34, mknod 133 -, mknodat 259 33, mlock 149 228,
+    mlock2 325 284, mlockall 151 230, mmap 9 222, modify_ldt 154 -, mprotect 10 226, mq_getsetattr 245 185, mq_notify
+    244 184, mq_open 240 180, mq_timedreceive 243 183, mq_timedsend 242 182, mq_unlink 241 181, mremap 25 216, mseal
+    462 462, msgctl 71 187, msgget 68 186, msgrcv 70 188, msgsnd 69 189, msync 26 227, munlock 150 229, munlockall 152
+    231, munmap 11 215, name_to_handle_at 303 264, nanosleep 35 101, newfstatat 262 79, open 2 -, openat 257 56,
+    openat2 437 437, pause 34 -, personality 135 92, pidfd_getfd 438 438, pidfd_open 434 434, pidfd_send_signal 424
+    424, pipe 22 -, pipe2 293 59, pkey_alloc 330 289, pkey_free 331 290, pkey_mprotect 329 288, poll 7 -, ppoll 271
+    73, prctl 157 167, pread64 17 67, preadv 295 69, preadv2 327 286, prlimit64 302 261, process_madvise 440 440,
+    process_mrelease 448 448, process_vm_readv 310 270, process_vm_writev 311 271, pselect6 270 72, ptrace 101 117,
+    pwrite64 18 68, pwritev 296 70, pwritev2 328 287, read 0 63, readahead 187 213, readlink 89 -, readlinkat 267 78,
+    readv 19 65, recvfrom 45 207, recvmmsg 299 243, recvmsg 47 212, remap_file_pages 216 234, removexattr 197 14,
+    removexattrat 466 466, rename 82 -, renameat 264 38, renameat2 316 276, restart_syscall 219 128,
+    riscv_flush_icache - 259, riscv_hwprobe - 258, rmdir 84 -, rseq 334 293, rt_sigaction 13 134, rt_sigpending 127
+    136, rt_sigprocmask 14 135, rt_sigqueueinfo 129 138, rt_sigreturn 15 139, rt_sigsuspend 130 133, rt_sigtimedwait
+    128 137, rt_tgsigqueueinfo 297 240, sched_get_priority_max 146 125, sched_get_priority_min 147 126,
+    sched_getaffinity 204 123, sched_getattr 315 275, sched_getparam 143 121, sched_getscheduler 145 120,
+    sched_rr_get_interval 148 127, sched_setaffinity 203 122, sched_setattr 314 274, sched_setparam 142 118,
+    sched_setscheduler 144 119, sched_yield 24 124, seccomp 317 277, select 23 -, semctl 66 191, semget 64 190, semop
+    65 193, semtimedop 220 192, sendfile 40 71, sendmmsg 307 269, sendmsg 46 211, sendto 44 206, set_mempolicy 238
+    237, set_robust_list 273 99, set_tid_address 218 96, setfsgid 123 152, setfsuid 122 151, setgid 106 144, setgroups
+    116 159, setitimer 38 103, setpgid 109 154, setpriority 141 140, setregid 114 143, setresgid 119 149, setresuid
+    117 147, setreuid 113 145, setrlimit 160 164, setsid 112 157, setsockopt 54 208, setuid 105 146, setxattr 188 5,
+    setxattrat 463 463, shmat 30 196, shmctl 31 195, shmdt 67 197, shmget 29 194, shutdown 48 210, sigaltstack 131
+    132, signalfd 282 -, signalfd4 289 74, socket 41 198, socketpair 53 199, splice 275 76, stat 4 -, statfs 137 43,
+    statx 332 291, symlink 88 -, symlinkat 266 36, sync 162 81, sync_file_range 277 84, syncfs 306 267, sysinfo 99
+    179, tee 276 77, tgkill 234 131, time 201 -, timer_create 222 107, timer_delete 226 111, timer_getoverrun 225 109,
+    timer_gettime 224 108, timer_settime 223 110, timerfd_create 283 85, timerfd_gettime 287 87, timerfd_settime 286
+    86, times 100 153, tkill 200 130, truncate 76 45, umask 95 166, uname 63 160, unlink 87 -, unlinkat 263 35,
+    unshare 272 97, utime 132 -, utimensat 280 88, utimes 235 -, vfork 58 -, vmsplice 278 75, wait4 61 260, waitid 247
+    95, write 1 64, writev 20 66
+"""
 # Calls that no program in a sandbox needs, and that attacks on the kernel or the outside use.
 _DENIED: _Numbers = {
     "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41), "chroot": (161, 51), "setns": (308, 268),
@@ -50,6 +106,34 @@ _OTHERS: _Numbers = {
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "process_madvise": (440, 440),
 }  # fmt: skip
+# Calls that change another process; the last number is the place of the process among the arguments.
+_OF_A_PROCESS = (
+    ((302, 261), 0),  # prlimit64
+    ((203, 122), 0),  # sched_setaffinity
+    ((142, 118), 0),  # sched_setparam
+    ((144, 119), 0),  # sched_setscheduler
+    ((314, 274), 0),  # sched_setattr
+)
+_OF_A_GROUP = (((141, 140), 0), ((251, 30), 1))  # setpriority and ioprio_set, with their number for "one process"
+# Memory, queues and semaphores that all processes of a user share.
+_SHARED: _Numbers = {
+    "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195), "shmdt": (67, 197),
+    "semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192),
+    "msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187),
+    "mq_open": (240, 180), "mq_unlink": (241, 181), "mq_timedsend": (242, 182), "mq_timedreceive": (243, 183),
+    "mq_notify": (244, 184), "mq_getsetattr": (245, 185),
+}  # fmt: skip
+# Calls that send signals, with the place of the process; -1 if there is none.
+_SIGNALLING = (
+    ((62, 129), 0),  # kill
+    ((234, 131), 0),  # tgkill
+    ((129, 138), 0),  # rt_sigqueueinfo
+    ((297, 240), 0),  # rt_tgsigqueueinfo
+    ((200, 130), -1),  # tkill
+    ((424, 424), -1),  # pidfd_send_signal
+)
+_FCNTL, _OWNERS = (72, 25), (8, 15)  # F_SETOWN and F_SETOWN_EX: a file can signal its owner
+_SOCKET_OWNERS = (0x8901, 0x8902)  # the same by ioctl: FIOSETOWN and SIOCSPGRP
 _SOCKET, _SOCKETPAIR, _IOCTL, _CLONE, _UNSHARE = (41, 198), (53, 199), (16, 29), (56, 220), (272, 97)
 _TRUNCATE = (76, 45)
 # Calls that change a file's mode, owner, times or attributes. Landlock does not check them.
@@ -69,18 +153,26 @@ UNIX, INET, INET6, NETLINK = 1, 2, 10, 16  # families of sockets
 _STREAM, _PACKETS = 1, 5  # kinds of Unix sockets that cannot be pointed at an address once they are a pair
 
 _LOAD, _AND, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06  # classic BPF
-_NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in the filter's input
+_NUMBER, _MACHINE, _FIRST, _SECOND = 0, 4, 16, 24  # offsets in the filter's input; an argument has 8 bytes
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 
 
 def syscall_filter(
-    families: Iterable[int], *, others: bool, by_name: bool = False, attributes: bool = True, machine: str = ""
+    families: Iterable[int],
+    *,
+    others: bool,
+    by_name: bool = False,
+    attributes: bool = True,
+    alone: int = 0,
+    signals: bool = True,
+    machine: str = "",
 ) -> bytes | None:
     """Builds the filter in the kernel's format; None if this machine's numbers are unknown.
 
     `families`: of sockets that may be made. `others`: True allows calls about other processes. `by_name`:
     refuse `truncate`, which early Landlock does not check. `attributes`: True allows to change modes, owners, times and
-    attributes of files.
+    attributes of files. `alone`: the number of the program's process, if it has no namespace of processes: other
+    processes, and what all processes share, cannot be changed. `signals`: False refuses signals to other processes.
     """
     found = _MACHINES.get(machine or os.uname().machine)
     if found is None:
@@ -96,6 +188,7 @@ def syscall_filter(
         code += [(_AT_LEAST, 0, 1, _X32), _refuse(errno.ENOSYS)]
     denied = _DENIED | ({} if others else _OTHERS) | ({} if attributes else _ATTRIBUTES)
     denied |= {"truncate": _TRUNCATE} if by_name else {}
+    denied |= _SHARED if alone else {}
     for calls, number in ((denied, errno.EPERM), (_ABSENT, errno.ENOSYS)):
         for call in calls.values():
             if (value := call[column]) is not None:
@@ -106,12 +199,50 @@ def syscall_filter(
         code += _when(
             _SOCKETPAIR[column], [(_LOAD, 0, 0, _SECOND), (_AND, 0, 0, 0xF), *_allow_only((_STREAM, _PACKETS))]
         )
-    code += _when(_IOCTL[column], [(_LOAD, 0, 0, _SECOND), *_refuse_all(_INJECTING)])
+    code += _when(
+        _IOCTL[column], [(_LOAD, 0, 0, _SECOND), *_refuse_all((*_INJECTING, *(() if signals else _SOCKET_OWNERS)))]
+    )
+    code += _keep_to_itself(column, alone) if alone else []
+    code += [] if signals else _keep_signals(column, alone)
     for call in (_CLONE, _UNSHARE):
         no_namespaces = [(_ANY_BIT, 0, 1, _NAMESPACES), _refuse(errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
         code += _when(call[column], [(_LOAD, 0, 0, _FIRST), *no_namespaces])
-    code.append((_RETURN, 0, 0, _ALLOW))
+    code += _permit_calls(column)
     return b"".join(struct.pack("HBBI", *one) for one in code)
+
+
+def _permit_calls(column: int) -> list[_Instruction]:
+    """Allows the permitted calls, by ranges of their numbers, and refuses all others."""
+    columns = (line.split()[column + 1] for line in _PERMITTED.split(","))
+    numbers = sorted({int(number) for number in columns if number != "-"})
+    code: list[_Instruction] = []
+    first = last = numbers[0]
+    for number in (*numbers[1:], 1 << 30):
+        if number != last + 1:
+            code += [(_AT_LEAST, 0, 2, first), (_AT_LEAST, 1, 0, last + 1), (_RETURN, 0, 0, _ALLOW)]
+            first = number
+        last = number
+    return [*code, _refuse(errno.ENOSYS)]
+
+
+def _keep_to_itself(column: int, process: int) -> list[_Instruction]:
+    """Allows changes of limits and priorities for the caller alone (0), or for the program's first process."""
+    code: list[_Instruction] = []
+    for call, place in _OF_A_PROCESS:
+        code += _when(call[column], [(_LOAD, 0, 0, _FIRST + 8 * place), *_allow_only((0, process))])
+    for call, one in _OF_A_GROUP:
+        only_one = [(_LOAD, 0, 0, _FIRST), (_EQUAL, 1, 0, one), _refuse(errno.EPERM)]
+        code += _when(call[column], [*only_one, (_LOAD, 0, 0, _SECOND), *_allow_only((0, process))])
+    return code
+
+
+def _keep_signals(column: int, process: int) -> list[_Instruction]:
+    """Allows signals to the caller's own group (0) and to the program's first process alone."""
+    code: list[_Instruction] = []
+    for call, place in _SIGNALLING:
+        own = [(_LOAD, 0, 0, _FIRST + 8 * place), *_allow_only((0, process))] if place >= 0 else [_refuse(errno.EPERM)]
+        code += _when(call[column], own)
+    return code + _when(_FCNTL[column], [(_LOAD, 0, 0, _SECOND), *_refuse_all(_OWNERS)])
 
 
 def _refuse(number: int) -> _Instruction:
@@ -141,8 +272,10 @@ _TRUNCATE_FILE, _DEVICE_IOCTL = 1 << 14, 1 << 15
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE_FILE | _DEVICE_IOCTL
 _READING = _EXECUTE | _READ_FILE | _READ_DIR
 _BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # how many kinds of access each version of Landlock knows; later ones: 16
+_KEEPS_SIGNALS = 6  # the first version that keeps signals inside
 _TCP, _SCOPES = 0b11, 0b11  # bind and connect; abstract Unix sockets and signals
 
+_PARENT_DIES, _DUMPABLE = 1, 4  # prctl
 _NO_NEW_PRIVILEGES, _SECCOMP, _DROP_FROM_BOUND, _AMBIENT = 38, 22, 24, 47  # prctl
 _FILTER, _CLEAR_ALL, _CAPABILITIES_3 = 2, 4, 0x20080522
 _CAPGET, _CAPSET = (125, 90), (126, 91)
@@ -162,21 +295,29 @@ def confine(
     *,
     network: bool,
     mounts: bool = False,
+    processes: bool = False,
     attributes: bool = True,
 ) -> None:
     """Confines this process and its descendants forever. Raises OSError if something is not available.
 
     `mounts`: also mount everything else read-only, since Landlock does not check changes of modes, owners and times.
+    `processes`: this process is alone in new namespaces of processes and of shared memory.
     """
     version = landlock_version()
     if not version:
         raise OSError(errno.ENOSYS, "this kernel has no Landlock, or it is switched off")
-    families = (INET, INET6, NETLINK) if network else ()
-    program = syscall_filter(families, others=False, by_name=version < 3, attributes=attributes)
+    program = syscall_filter(
+        (INET, INET6, NETLINK) if network else (),
+        others=False,
+        by_name=version < 3,
+        attributes=attributes,
+        alone=0 if processes else os.getpid(),
+        signals=processes or version >= _KEEPS_SIGNALS or attributes,
+    )
     if program is None:
         raise OSError(errno.ENOSYS, f"there is no system call filter for {os.uname().machine}")
     if mounts:
-        _mount_read_only(writable)
+        _mount_read_only(writable, processes=processes)
     _drop_capabilities()
     _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _restrict_files(version, readable, writable, devices, network=network)
@@ -218,16 +359,18 @@ def _permit(rules: int, path: str, access: int) -> None:
 
 
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442  # the same numbers on every machine
-_NEW_MOUNTS, _NEW_USER, _PRIVATE, _RECURSIVE = 0x20000, 0x10000000, 1 << 18, 1 << 14
+_NEW_MOUNTS, _NEW_USER, _NEW_PROCESSES, _NEW_MEMORY = 0x20000, 0x10000000, 0x20000000, 0x8000000
+_PRIVATE, _RECURSIVE, _NO_SETUID, _NO_DEVICES, _NO_PROGRAMS = 1 << 18, 1 << 14, 2, 4, 8
 _CLONE_TREE, _TREE_BELOW, _FROM_DESCRIPTOR, _READ_ONLY = 1, 0x8000, 4, 1
 _HERE = -100  # AT_FDCWD
 
 
-def _mount_read_only(writable: list[str]) -> None:
-    """Mounts everything but the writable folders read-only, in a mount namespace of this process alone."""
-    user, group, start = os.geteuid(), os.getegid(), os.getcwd()
-    if _libc.unshare(_NEW_MOUNTS) < 0:  # only root may do that without a user namespace
-        _call("unshare", _NEW_MOUNTS | _NEW_USER)
+def _unshare(*, processes: bool) -> None:
+    """Makes a mount namespace, and with `processes` namespaces of processes and of shared memory, for children."""
+    user, group = os.geteuid(), os.getegid()
+    wanted = _NEW_MOUNTS | (_NEW_PROCESSES | _NEW_MEMORY if processes else 0)
+    if _libc.unshare(wanted) < 0:  # only root may do that without a user namespace
+        _call("unshare", wanted | _NEW_USER)
         for name, content in (
             ("setgroups", "deny"),
             ("uid_map", f"{user} {user} 1"),
@@ -235,7 +378,14 @@ def _mount_read_only(writable: list[str]) -> None:
         ):
             with open(f"/proc/self/{name}", "w") as file:
                 file.write(content)
+
+
+def _mount_read_only(writable: list[str], *, processes: bool) -> None:
+    """Mounts everything but the writable folders read-only, in the mount namespace of `_unshare`."""
+    start = os.getcwd()
     _call("mount", None, b"/", None, ctypes.c_ulong(_PRIVATE | _RECURSIVE), None)
+    if processes:
+        _call("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(_NO_SETUID | _NO_DEVICES | _NO_PROGRAMS), None)
     trees = {}
     for folder in filter(os.path.exists, writable):
         flags = ctypes.c_uint(_CLONE_TREE | _TREE_BELOW | os.O_CLOEXEC)
@@ -287,7 +437,7 @@ def _make_private_folder(path: str) -> None:
 
 
 def main(words: list[str]) -> None:
-    """`[network] [mounts] [fixed] [KIND PATH]… -- PROGRAM ARGUMENT…`.
+    """`[network] [mounts] [processes] [fixed] [KIND PATH]… -- PROGRAM ARGUMENT…`.
 
     Kinds: `r`, `w` and `d` for what may be read, written, and used as a device; `t` for the folder of temporary files;
     `=NAME` for a variable of the environment; `status` for the status file.
@@ -302,21 +452,80 @@ def main(words: list[str]) -> None:
         else:
             paths[kind].append(path)
     status_files = [os.open(path, os.O_WRONLY | os.O_CLOEXEC) for path in paths["status"]]
+    processes = "processes" in flags
+    report = -1
     try:
         for folder in paths["t"]:
             _make_private_folder(folder)
             os.environ["TMPDIR"] = folder
+        if "mounts" in flags:
+            _unshare(processes=processes)
+        if processes:
+            report = _become_first_process()
         confine(
-            [*paths["r"], f"/proc/{os.getpid()}"],
+            [*paths["r"], "/proc" if processes else f"/proc/{os.getpid()}"],
             paths["w"] + paths["t"],
             paths["d"],
             network="network" in flags,
             mounts="mounts" in flags,
+            processes=processes,
             attributes="fixed" not in flags,
         )
+        if processes:
+            _keep_children(report)
     except OSError as error:
         _fail(f"the sandbox cannot be made: {error.strerror}", FAILED)
     _run_program(words[end + 1 :], status_files)
+
+
+def _become_first_process() -> int:
+    """Continues as the first process of a new namespace; the calling process waits for the end of the program.
+
+    Returns the descriptor that takes the program's status.
+    """
+    status, report = os.pipe()
+    first = os.fork()
+    if first:
+        os.close(report)
+        _wait_for_program(status, first)
+    os.close(status)
+    _call("prctl", _PARENT_DIES, signal.SIGKILL, 0, 0, 0)
+    return report
+
+
+def _wait_for_program(status: int, first: int) -> None:
+    """Ends as the program does. A signal reaches the whole group, so it is not for this process."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    said = os.read(status, 4)
+    ended = struct.unpack("i", said)[0] if len(said) == 4 else os.waitpid(first, 0)[1]
+    code = os.waitstatus_to_exitcode(ended)
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        if code not in (-signal.SIGKILL, -signal.SIGSTOP):
+            signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code & 0xFF)
+
+
+def _keep_children(report: int) -> None:
+    """Starts the program's process and returns in it. This one reaps all others, as the first process must."""
+    _call("prctl", _DUMPABLE, 0, 0, 0, 0)  # its descriptors are not for the program
+    program = os.fork()
+    if not program:
+        os.close(report)
+        return
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for descriptor in range(3):  # its pipes end with the processes that use them
+        os.close(descriptor)
+    while True:
+        try:
+            process, status = os.wait()
+        except ChildProcessError:
+            os._exit(0)
+        if process == program:
+            _libc.prctl(_PARENT_DIES, 0, 0, 0, 0)  # processes that the program left continue
+            os.write(report, struct.pack("i", status))
 
 
 def _run_program(program: list[str], status_files: list[int]) -> None:
@@ -324,6 +533,8 @@ def _run_program(program: list[str], status_files: list[int]) -> None:
     name = program[0]
     folders = [""] if "/" in name else os.environ.get("PATH", os.defpath).split(os.pathsep)
     problem = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and a program inherits that
+        signal.signal(number, signal.SIG_DFL)
     for one in status_files:
         os.write(one, STARTED)
     for folder in folders:
