@@ -49,7 +49,7 @@ def send(to: str, body: str = "") -> str:
     return f"sent to {to}"
 
 
-@tool(permissions={"write"}, target="path")
+@tool(permissions={"write"}, target="path", harmless={"content"})
 def store(path: str, content: str = "") -> str:
     """Store a text."""
     return "stored"

@@ -338,7 +338,7 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
         text = _add_repairs(result) if "repaired" in result.data else result.for_llm
         if not text and not result.attachments:
             text = DONE  # some providers refuse an empty message
-        extra = label_extra(result) if result.labels else {}
+        extra = label_extra(result, run.executor.registry.find(call.name).spec) if result.labels else {}
         is_error = result.failure is not None
         messages.append(Message("tool", text, (), call.id, result.attachments, extra=extra, is_error=is_error))
     run.conversation.say(*messages)
@@ -411,7 +411,7 @@ def _receive_messages(run: Run) -> bool:
 def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
     """Renders the message that tells the model about completed background work."""
     words = f"{NOT_FROM_PERSON} the background work of {call.name}, call {call.id}, is over.]"
-    extra = label_extra(result) if result.labels else {}
+    extra = label_extra(result, None) if result.labels else {}
     return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments, extra=extra)
 
 

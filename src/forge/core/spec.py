@@ -87,6 +87,8 @@ class ToolTraits(TypedDict, total=False):
     permissions: Collection[PermissionName | Permission]
     optional_permissions: Collection[PermissionName | Permission]
     target: str
+    harmless: Collection[str]
+    irreversible: bool
     ends_turn: bool
     confirm: bool
     parallel: bool
@@ -162,6 +164,9 @@ class ToolSpec:
         permissions: the effects that every call has.
         optional_permissions: the effects that some calls have.
         target: the parameters that say what is touched, separated by spaces.
+        harmless: the parameters that others may choose, such as the content of a file. Labels do not look at them.
+        irreversible: its effect cannot be undone: it deletes, pays, sends or cancels. After untrusted text was read, a
+            call asks if any of its arguments comes from that text and the person did not name it.
         ends_turn: the loop stops here and hands over to the person.
         confirm: ask, even where the policy would allow.
         parallel: may run beside other calls of the same turn.
@@ -206,6 +211,8 @@ class ToolSpec:
     permissions: frozenset[Permission] = frozenset()
     optional_permissions: frozenset[Permission] = frozenset()
     target: str = ""  # the parameters that name what is touched, separated by spaces: a path, a command, a URL
+    harmless: frozenset[str] = frozenset()  # the parameters that others may choose, such as the content of a file
+    irreversible: bool = False  # its effect cannot be undone: it deletes, pays, sends or cancels
     ends_turn: bool = False  # the loop stops here and hands over to the person
     confirm: bool = False  # ask, even where the policy would allow
     parallel: bool = True  # may run beside other calls of the same turn
@@ -234,7 +241,7 @@ class ToolSpec:
         if isinstance(self.aliases, str):
             raise DefinitionError(f"{who}: aliases={self.aliases!r} is a string; write aliases=[{self.aliases!r}]")
         fill(self, "aliases", tuple(self.aliases))
-        for field in ("groups", "permissions", "optional_permissions", "repairs"):
+        for field in ("groups", "harmless", "permissions", "optional_permissions", "repairs"):
             fill(self, field, collect_values(who, field, getattr(self, field)))
         if type(self.category) is not Category:
             fill(self, "category", _member(who, "category", Category, self.category))
@@ -310,7 +317,7 @@ def collect_values(who: str, field: str, values: Any) -> frozenset[Any]:
     """Collects values given as a set or a list. Raises `DefinitionError` for a text, and for an unknown permission."""
     if isinstance(values, str) or not isinstance(values, Iterable):
         raise DefinitionError(f"{who}: {field}={values!r} must be a set; write {field}={{{values!r}}}")
-    if field == "groups":
+    if field in ("groups", "harmless"):
         return frozenset(values)
     if field == "repairs":
         return _collect_repairs(who, frozenset(values))

@@ -435,6 +435,7 @@ class DeferredTool(Tool):
         for name in ("permissions", "optional_permissions"):
             merged[name] = frozenset(merged.get(name, ())) | getattr(made.spec, name)
         merged["confirm"] = merged.get("confirm", False) or made.spec.confirm
+        merged["irreversible"] = merged.get("irreversible", False) or made.spec.irreversible
         merged["strict"] = merged.get("strict", False) or made.spec.strict
         merged["expose_errors"] = merged.get("expose_errors", True) and made.spec.expose_errors
         merged["target"] = merged.get("target", "") or made.spec.target

@@ -132,6 +132,7 @@ class MemoryWrite(
     category=Category.BUILTIN,
     permissions={"write"},
     target="target",
+    harmless={"content"},
     argument_aliases={"text": "content", "note": "content", "file": "target", "where": "target"},
 ):
     """Write a note for later sessions: in today's note or, for lasting facts, in MEMORY.md. Never secrets."""

@@ -9,6 +9,7 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission, ToolSpec
 from forge.core.tool import Tool
+from forge.permissions.labels.call_labels import is_irreversible
 from forge.permissions.labels.conditions import CallLabels
 from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
 from forge.permissions.policy_decision import apply_labels, ask_if_unresolved
@@ -20,7 +21,13 @@ class RunOrigins(Protocol):
     """The texts that a run has read. `Provenance` holds them."""
 
     def label_request(
-        self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None, target: str
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        permission: Permission | None,
+        target: str,
+        *,
+        irreversible: bool,
     ) -> CallLabels | None: ...
 
 
@@ -44,7 +51,12 @@ def explain_call(
     spec = tool.spec
 
     def judge(permission: Permission | None, target: str) -> Ruling:
-        labels = None if origins is None else origins.label_request(spec, arguments, permission, target)
+        is_final = is_irreversible(spec, tool, arguments)
+        labels = (
+            None
+            if origins is None
+            else origins.label_request(spec, arguments, permission, target, irreversible=is_final)
+        )
         call = ToolCall(spec.name, arguments)
         request = PermissionRequest(spec, call, arguments, permission, target, scope, labels=labels)
         ruling = ask_if_unresolved(

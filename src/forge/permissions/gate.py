@@ -127,11 +127,11 @@ class PolicyGate:
         return self._policy
 
     def concerns(self, spec: ToolSpec) -> bool:
-        """Says whether calls of this tool must pass: it declares permissions or confirmation, or a rule may name it.
+        """Says whether calls of this tool must pass: it declares an effect or confirmation, or a rule may name it.
 
         Optional permissions count, since they are asked for while the tool runs, through this gate.
         """
-        if spec.permissions or spec.optional_permissions or spec.confirm:
+        if spec.permissions or spec.optional_permissions or spec.confirm or spec.irreversible:
             return True
         if isinstance(self._policy, Rules):
             return self._policy.concerns(spec)

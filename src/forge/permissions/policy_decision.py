@@ -13,6 +13,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
 from forge.permissions.failures import describe_failure
+from forge.permissions.labels.call_labels import is_irreversible
 from forge.permissions.labels.conditions import CallLabels
 from forge.permissions.labels.settings import current_provenance
 from forge.permissions.labels.trace import Trace
@@ -32,7 +33,14 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
     labels = (
         None
         if provenance is None
-        else provenance.label_request(ctx.spec, ctx.arguments, permission, target, ctx.activity.secrets)
+        else provenance.label_request(
+            ctx.spec,
+            ctx.arguments,
+            permission,
+            target,
+            ctx.activity.secrets,
+            irreversible=is_irreversible(ctx.spec, ctx.tool, ctx.arguments),
+        )
     )
     request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope, labels=labels)
     try:

@@ -50,5 +50,7 @@ def _add_labels(ctx: ToolContext, result: ToolResult, labels: tuple[Label, ...])
     if not labels:
         return result
     if provenance is not None and type(ctx.call) is InnerCall:
-        provenance.note_inner(ctx.call.parent, result.for_llm, labels)
+        from forge.permissions.labels.texts import find_fields  # a run has loaded it
+
+        provenance.note_inner(ctx.call.parent, result.for_llm, labels, find_fields(result))
     return result.with_labels(labels)

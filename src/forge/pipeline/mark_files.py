@@ -21,12 +21,15 @@ from forge.permissions.labels.label_call import is_shell, matches_settings, prin
 from forge.permissions.labels.settings import LabelSettings, current_provenance
 from forge.permissions.targets import targets_of
 from forge.pipeline._step import add_attributes
-from forge.workspace.state.untrusted_files import find_origin, mark_span
+from forge.workspace.state.untrusted_files import find_origin, has_marks, mark_span
 
 if TYPE_CHECKING:  # without a run, nothing is traced
     from forge.permissions.labels.provenance import Provenance
 
-MOST_FILES = 200  # of one call that are looked at
+MOST_FILES = 2_000  # of one call that are looked at
+MOST_FOLDERS = 8  # that a line enters
+UNKNOWN = "a file that was not looked at"
+_ENTERS = frozenset({"cd", "pushd", "-C"})  # before the name of a folder in a command line
 _FILES = {Permission.READ, Permission.WRITE, Permission.EXECUTE}
 _NOT_IN_PATHS = re.compile(r"[\s;|&<>()'\"`=]+")
 _GLOB = re.compile(r"[*?\[]")
@@ -41,10 +44,11 @@ def mark_files(settings: LabelSettings) -> Step:
         provenance = current_provenance.get()
         if provenance is None:
             return await proceed(ctx)
+        before = _find_before(ctx)
         began = time.time_ns()
         result = await proceed(ctx)
         try:
-            return _look(settings, provenance, ctx, result, began)
+            return _look(settings, provenance, ctx, result, began, before)
         except ToolError:  # arguments that name no target
             return result
 
@@ -65,21 +69,23 @@ def _writes_untrusted(spec: ToolSpec) -> bool:
 
 
 def _look(
-    settings: LabelSettings, provenance: Provenance, ctx: ToolContext, result: ToolResult, began: int
+    settings: LabelSettings,
+    provenance: Provenance,
+    ctx: ToolContext,
+    result: ToolResult,
+    began: int,
+    before: Mapping[str, str],
 ) -> ToolResult:
     spec, workspace = ctx.spec, ctx.scope.workspace
     targets = [str(one) for one in targets_of(spec, ctx.arguments, ctx.tool)]
-    words = _find_words(targets, ctx.arguments, str(workspace)) if is_shell(spec) else _find_paths(result.data)
-    paths = [*words] if is_shell(spec) else [*targets, *words]
-    folders = is_shell(spec)  # what a program reads in a folder is not known
-    found = ((path, find_origin(workspace, path, folders=folders)) for path in paths[:MOST_FILES])
-    origins = {path: origin for path, origin in found if origin}
+    shown = [] if is_shell(spec) else [*_find_paths(result.data)]
+    origins = {**before, **_find_origins(ctx, [*_find_named(ctx, targets), *shown])}
     names = relative_paths([*origins], ctx.scope)
     if origins and not matches_settings(settings.trusted, spec, [], names):
         path, origin = next(iter(origins.items()))
         where = f"{spec.name} {path}, from {origin}"
         result = result.with_labels(merge_labels(result.labels, (Label(UNTRUSTED, where[:LONGEST_ORIGIN]),)))
-    if (source := _find_source(provenance, ctx, targets, result)) and (
+    if (source := _find_source(provenance, ctx, targets, result, before)) and (
         result.failure is None or is_shell(spec) or _writes_untrusted(spec)
     ):
         seconds = result.data.get("duration") if "job_id" in result.data else 0
@@ -91,7 +97,36 @@ def _look(
     return result
 
 
-def _find_source(provenance: Provenance, ctx: ToolContext, targets: list[str], result: ToolResult) -> str:
+def _find_before(ctx: ToolContext) -> dict[str, str]:
+    """Returns the origins of the files that a call names, before it runs: it may write them again."""
+    if not has_marks(ctx.scope.workspace):
+        return {}
+    try:
+        return _find_origins(ctx, _find_named(ctx, [str(one) for one in targets_of(ctx.spec, ctx.arguments, ctx.tool)]))
+    except Exception:  # arguments that name no target: after the call, its failure says why
+        return {}
+
+
+def _find_named(ctx: ToolContext, targets: list[str]) -> list[str]:
+    """Returns the paths that a call names."""
+    if not is_shell(ctx.spec):
+        return targets
+    return [*islice(_find_words(targets, ctx.arguments, str(ctx.scope.workspace)), MOST_FILES)]
+
+
+def _find_origins(ctx: ToolContext, paths: list[str]) -> dict[str, str]:
+    """Returns the origins of marked files. Where too many are named, those that are not looked at may be marked."""
+    workspace, folders = ctx.scope.workspace, is_shell(ctx.spec)  # what a program reads in a folder is not known
+    if not has_marks(workspace):
+        return {}
+    found = ((path, find_origin(workspace, path, folders=folders)) for path in paths[:MOST_FILES])
+    origins = {path: origin for path, origin in found if origin}
+    return origins or ({"one of many files": UNKNOWN} if len(paths) > MOST_FILES else {})
+
+
+def _find_source(
+    provenance: Provenance, ctx: ToolContext, targets: list[str], result: ToolResult, before: Mapping[str, str]
+) -> str:
     """Returns where the text comes from that a call writes; empty if it writes nothing, or nothing untrusted."""
     if is_shell(ctx.spec):
         label = next((one for one in result.labels if one.kind == UNTRUSTED), None)
@@ -102,6 +137,8 @@ def _find_source(provenance: Provenance, ctx: ToolContext, targets: list[str], r
         return ctx.spec.name
     if Permission.WRITE not in ctx.spec.permissions:
         return ""
+    if before:
+        return next(iter(before.values()))  # it stays untrusted, whatever is written to it by name
     from forge.permissions.labels.values import find_texts  # a run has loaded it
 
     texts = (text for name, text in find_texts(ctx.arguments) if name not in ctx.spec.targets)
@@ -113,9 +150,14 @@ def _find_words(lines: list[str], arguments: Mapping[str, Any], workspace: str) 
     """Yields the words of command lines that may be paths, with those that a pattern stands for."""
     start = os.path.join(workspace, str(arguments.get("working_dir") or ""))
     for line in lines:
+        folders, before = [start], ""
         for word in islice(filter(None, _NOT_IN_PATHS.split(line)), MOST_FILES):
-            path = os.path.join(start, word)
-            yield from islice(glob.iglob(path), MOST_FILES) if _GLOB.search(word) else (path,)
+            for folder in folders:
+                path = os.path.join(folder, word)
+                yield from islice(glob.iglob(path), MOST_FILES) if _GLOB.search(word) else (path,)
+            if before in _ENTERS and len(folders) < MOST_FOLDERS:
+                folders += [os.path.join(folder, word) for folder in folders]
+            before = word
 
 
 def _find_paths(data: Any, depth: int = 0) -> Iterator[str]:
@@ -124,8 +166,10 @@ def _find_paths(data: Any, depth: int = 0) -> Iterator[str]:
         for name, value in data.items():
             if name in ("path", "file") and isinstance(value, str):
                 yield value
+            elif name == "files" and isinstance(value, list):
+                yield from (one for one in value if isinstance(one, str))
             else:
                 yield from _find_paths(value, depth + 1)
     elif isinstance(data, list | tuple) and depth < 4:
-        for value in data[:MOST_FILES]:
+        for value in data[: MOST_FILES + 1]:
             yield from _find_paths(value, depth + 1)

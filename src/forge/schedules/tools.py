@@ -154,6 +154,7 @@ class ScheduleDelete(
     Tool,
     category=Category.BUILTIN,
     permissions={"write"},
+    irreversible=True,
     argument_aliases={"schedule_id": "id", "name": "id"},
     timeout=30.0,
 ):

@@ -37,6 +37,7 @@ class FileCreate(
     category=Category.BUILTIN,
     groups={"code-agent", "default"},
     permissions={"write"},
+    harmless={"content"},
     aliases=("create_file",),
     argument_aliases={
         "name": "filename",

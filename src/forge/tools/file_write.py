@@ -41,6 +41,7 @@ class FileWrite(
     },
     permissions={"write"},
     target="path",
+    harmless={"content"},
 ):
     """Create a file, or overwrite one that was read before. To change a part, use file_edit."""
 

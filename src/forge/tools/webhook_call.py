@@ -23,6 +23,7 @@ class WebhookCall(
     trust="untrusted",
     permissions={"network"},
     target="url",
+    irreversible=True,
     argument_aliases={"data": "payload", "body": "payload", "json": "payload", "webhook_url": "url"},
     timeout=SECONDS + 10,
 ):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Lock
 from typing import Any
@@ -11,16 +11,16 @@ from forge.core.executor import ToolExecutor
 from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels, read_labels
 from forge.core.messages import Message, ToolCall
 from forge.core.result import ToolResult
-from forge.permissions.labels.folding import fold
+from forge.core.spec import ToolSpec
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
+from forge.permissions.labels.texts import ReadText, find_fields
+from forge.permissions.labels.values import DELEGATING
 
 LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
 FROM_FORGE = "from_forge"  # in `Message.extra`: Forge wrote it in the person's place, and may repeat a model's words
 SAID = "said"  # in `Message.extra` of a message in the person's place: the part that the person said
 NOT_FROM_PERSON = "[This is not from the person:"  # how a message about background work begins
-MOST_FIELDS = 200  # addresses that a tool itself set apart
-DEEPEST = 6
 
 
 class LabelHistory(Provenance):
@@ -65,10 +65,10 @@ class LabelHistory(Provenance):
             return
         if message.role == "tool":
             answered = self._calls.pop(message.call_id, None)
-            fields = frozenset(message.extra.get(FIELDS, ()) if message.extra else ())
+            fields = message.extra.get(FIELDS, ()) if message.extra else ()
             self._add_result(message.text, labels, answered.arguments if answered else "", fields)
         elif labels or message.text.startswith(NOT_FROM_PERSON):
-            self._add_result(message.text, labels, "", frozenset())
+            self._add_result(message.text, labels, "", message.extra.get(FIELDS, ()))
             self._add_words(str(message.extra.get(SAID, "")))
         elif message.extra.get(FROM_FORGE):
             return
@@ -103,7 +103,12 @@ def export_context(provenance: Provenance | None) -> tuple[Message, ...]:
         return ()
     said, read = provenance.list_texts()
     words = (Message("system", one.text) for one in said)
-    return (*words, *(Message("system", one.text, extra={LABELS: [*map(list, one.labels)]}) for one in read))
+    return (*words, *(Message("system", one.text, extra=_extra_of(one)) for one in read))
+
+
+def _extra_of(text: ReadText) -> dict[str, Any]:
+    extra: dict[str, Any] = {LABELS: [*map(list, text.labels)]}
+    return {**extra, FIELDS: text.fields} if text.fields else extra
 
 
 def collect_labels(messages: Iterable[Message]) -> tuple[Label, ...]:
@@ -119,21 +124,11 @@ def quote_text(text: str, origin: str, said: str) -> Message:
     return Message("user", text, extra={LABELS: [list(Label(UNTRUSTED, origin[:LONGEST_ORIGIN]))], SAID: said})
 
 
-def label_extra(result: ToolResult) -> dict[str, Any]:
-    """Returns the part of a message that stores the labels of a result, and the addresses that its tool set apart."""
+def label_extra(result: ToolResult, spec: ToolSpec | None) -> dict[str, Any]:
+    """Returns the part of a message that stores the labels of a result, and the values of the data that it shows.
+
+    A script or a sub-agent returns what a model wrote: that is no data, however it is arranged.
+    """
     extra: dict[str, Any] = {LABELS: [list(label) for label in result.labels]}
-    fields = list(dict.fromkeys(fold(one) for one in _find_addresses(result.data)))[:MOST_FIELDS]
+    fields = find_fields(result) if spec is not None and spec.name not in DELEGATING else ()
     return {**extra, FIELDS: fields} if fields else extra
-
-
-def _find_addresses(data: Any, depth: int = 0) -> Iterator[str]:
-    """Yields whole fields that are addresses, such as those of search results."""
-    if isinstance(data, str):
-        if "://" in data[:20] and len(data) <= 500 and not any(map(str.isspace, data)):
-            yield data
-    elif isinstance(data, Mapping) and depth < DEEPEST:
-        for value in data.values():
-            yield from _find_addresses(value, depth + 1)
-    elif isinstance(data, list | tuple) and depth < DEEPEST:
-        for value in data[:MOST_FIELDS]:
-            yield from _find_addresses(value, depth + 1)

@@ -58,6 +58,7 @@ def show_tool(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
         "parallel": spec.parallel,
         "repeatable": spec.repeatable,
         "idempotent": spec.idempotent,
+        "irreversible": spec.irreversible,
         "example": example,
         "definition": openai(spec),
         "pin": _pin(tool),

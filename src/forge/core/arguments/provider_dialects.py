@@ -60,7 +60,7 @@ def gemini(spec: ToolSpec) -> dict[str, Any]:
 
 
 def mcp(spec: ToolSpec) -> dict[str, Any]:
-    reads = not spec.permissions - {"read"}
+    reads = not spec.permissions - {"read"} and not spec.irreversible
     return {
         "name": spec.name,
         "description": spec.description,

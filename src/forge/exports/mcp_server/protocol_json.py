@@ -37,9 +37,12 @@ def definition(spec: ToolSpec) -> dict[str, Any]:
 def hints(spec: ToolSpec) -> dict[str, bool]:
     """Returns hints that are derived from the permissions and never more lenient."""
     permissions = spec.permissions | spec.optional_permissions
-    reads = permissions <= {Permission.READ} and not spec.confirm
+    reads = permissions <= {Permission.READ} and not (spec.confirm or spec.irreversible)
     changes = (
-        bool(permissions & _CHANGES) or spec.confirm or (Permission.NETWORK in permissions and not spec.idempotent)
+        spec.irreversible
+        or bool(permissions & _CHANGES)
+        or spec.confirm
+        or (Permission.NETWORK in permissions and not spec.idempotent)
     )
     return {
         "readOnlyHint": reads,

@@ -20,10 +20,22 @@ class Origins(Protocol):
     def labels(self) -> tuple[Label, ...]: ...
     def has(self, kind: str) -> bool: ...
     def trace(
-        self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        permission: Permission | None,
+        target: str = "",
+        *,
+        irreversible: bool = False,
     ) -> tuple[Trace, ...]: ...
     def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]: ...
     def trace_secrets(self, arguments: Mapping[str, Any], secrets: Secrets) -> tuple[Trace, ...]: ...
+
+
+def is_irreversible(spec: ToolSpec, tool: object, arguments: Mapping[str, Any]) -> bool:
+    """Says whether a call cannot be undone: its tool declares it for all calls, or says it of this one."""
+    say = getattr(type(tool), "is_irreversible", None)
+    return spec.irreversible or (say is not None and bool(say(tool, arguments)))
 
 
 class RequestLabels:
@@ -37,7 +49,10 @@ class RequestLabels:
         permission: Permission | None,
         target: str,
         secrets: Secrets | None = None,
+        *,
+        irreversible: bool = False,
     ) -> None:
+        self._irreversible = irreversible or spec.irreversible
         self._provenance, self._secrets = provenance, secrets
         self._spec, self._arguments, self._permission, self._target = spec, arguments, permission, target
 
@@ -48,7 +63,9 @@ class RequestLabels:
     @cached_property
     def traces(self) -> tuple[Trace, ...]:
         """The values that come from untrusted text."""
-        return self._provenance.trace(self._spec, self._arguments, self._permission)
+        return self._provenance.trace(
+            self._spec, self._arguments, self._permission, self._target, irreversible=self._irreversible
+        )
 
     @property
     def tainted(self) -> tuple[Trace, ...]:
@@ -88,7 +105,8 @@ class RequestLabels:
 
     def find_reasons(self) -> tuple[Trace, ...]:
         """Returns why the default profile asks about the request; nothing where it does not."""
-        if self._permission in (None, Permission.READ) or not self.is_after_untrusted:
+        changes = self._irreversible or self._permission not in (None, Permission.READ)
+        if not changes or not self.is_after_untrusted:
             return ()
         return self.tainted or (self.private if self._permission is Permission.NETWORK else ())
 

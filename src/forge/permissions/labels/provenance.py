@@ -11,22 +11,24 @@ from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.call_labels import RequestLabels
 from forge.permissions.labels.folding import fold
-from forge.permissions.labels.texts import LONGEST_SHOWN, ReadText
+from forge.permissions.labels.texts import LONGEST_SHOWN, Fields, ReadText
 from forge.permissions.labels.trace import Trace
 from forge.permissions.labels.values import (
+    SHORTEST_COPIED,
+    Address,
     Value,
     find_addresses,
     find_texts,
     find_values,
     host_of,
     is_short_number,
+    read_address,
 )
 
 REGISTERED = "the registered secrets"
 MOST_TRACES = 5  # of one call
 MOST_FOLDED = 16_000_000  # characters kept ready for the search; more are folded again when needed
 SHORTEST_PRIVATE = 6  # characters
-SHORTEST_COPIED = 24  # characters of a line that is no copy by chance
 MOST_COPIED = 50  # lines of one text that are looked for, and as many addresses
 MOST_PRIVATE = 5_000  # parts of one private text
 
@@ -78,15 +80,17 @@ class Provenance:
         text: str,
         labels: tuple[Label, ...],
         arguments: Mapping[str, Any] | str = "",
-        fields: frozenset[str] = frozenset(),
+        fields: Fields = (),
     ) -> None:
-        """Notes a result that the model reads."""
+        """Notes a result that the model reads. `fields`: the values of the data that its tool returned."""
         self.catch_up()
         self._add_result(text, labels, arguments, fields)
 
     def _add_result(
-        self, text: str, labels: tuple[Label, ...], arguments: Mapping[str, Any] | str, fields: frozenset[str]
+        self, text: str, labels: tuple[Label, ...], arguments: Mapping[str, Any] | str, fields: Fields
     ) -> None:
+        if not labels and text[:1] in ("[", "{"):
+            fields = True  # the values of a trusted result: nobody else chose how it looks
         result = ReadText(text, labels, arguments, fields)
         self._noted.results.append(result)
         (self._noted.read if labels else self._noted.trusted).append(result)
@@ -96,10 +100,10 @@ class Provenance:
         unread = self._noted.unread
         unread += [label for label in labels if label.kind == UNTRUSTED and label not in unread]
 
-    def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...]) -> None:
+    def note_inner(self, parent_call: str, text: str, labels: tuple[Label, ...], fields: Fields = ()) -> None:
         """Notes a labelled result of a call that a tool makes while it runs."""
         self.catch_up()  # the first text with a value says where it comes from
-        self._noted.read.append(ReadText(text, labels))
+        self._noted.read.append(ReadText(text, labels, fields=fields, call=parent_call))
         self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
         self.has_inner = True
 
@@ -151,19 +155,29 @@ class Provenance:
         permission: Permission | None,
         target: str,
         secrets: Secrets | None = None,
+        *,
+        irreversible: bool = False,
     ) -> RequestLabels | None:
         """Returns what labels say about a request of a call; None where nothing has a label, and no secret is known."""
         if not (self.noted.read or self.inner or self.parent is not None or (secrets is not None and secrets.pattern)):
             return None
-        return RequestLabels(self, spec, arguments, permission, target, secrets)
+        return RequestLabels(self, spec, arguments, permission, target, secrets, irreversible=irreversible)
 
-    def trace(self, spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None) -> tuple[Trace, ...]:
+    def trace(
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        permission: Permission | None,
+        target: str = "",
+        *,
+        irreversible: bool = False,
+    ) -> tuple[Trace, ...]:
         """Traces the values of a call that stand in untrusted text, and neither in the person's words nor elsewhere."""
         if not self.has(UNTRUSTED):
             return ()
         found = []
-        for value in find_values(spec, arguments, permission):
-            if (trace := self._trace_value(value, permission)) is not None:
+        for value in find_values(spec, arguments, permission, target, irreversible=irreversible):
+            if (trace := self._trace_value(value, permission, irreversible=irreversible)) is not None:
                 found.append(trace)
                 if len(found) >= MOST_TRACES:
                     break
@@ -186,7 +200,7 @@ class Provenance:
         for line in dict.fromkeys(lines):
             for read in self._texts("read"):
                 label = next((label for label in read.labels if label.kind == UNTRUSTED), None)
-                if label is not None and any(line in leaf for leaf in read.leaves) and not self._is_spoken(line):
+                if label is not None and any(line in leaf.text for leaf in read.leaves) and not self._is_spoken(line):
                     return label
         return None
 
@@ -220,18 +234,28 @@ class Provenance:
                 found.setdefault(argument, Trace(argument, MASK, PRIVATE, REGISTERED, f"«{MASK}»"))
         return tuple(found.values())[:MOST_TRACES]
 
-    def _trace_value(self, value: Value, permission: Permission | None) -> Trace | None:
-        if self._is_spoken(value.text):
+    def _trace_value(self, value: Value, permission: Permission | None, *, irreversible: bool) -> Trace | None:
+        if self._is_spoken(value.text, even_short=irreversible) or (value.whole and self._is_spoken(value.whole)):
             return None
-        is_short = is_short_number(value.text)
-        by_name = is_short and self._is_field(value.text)
+        is_short, address = is_short_number(value.text), read_address(value.text)
+        by_name = is_short and not irreversible and self._is_field(value.text)
         for text in self._texts("read"):
             label = next((label for label in text.labels if label.kind == UNTRUSTED), None)
-            if label is None or not (quote := text.quote(value.text, by_name=by_name)):
+            if label is None:
                 continue
+            quote = text.quote(value.text, by_name=by_name, anywhere=irreversible)
+            is_beside = not quote and address is not None
+            if address is not None and is_beside:
+                quote = text.quote_address(address)
+            if not quote:
+                continue
+            if irreversible:
+                return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote)
             if permission is Permission.WRITE and not is_short and self._is_known(value.text):
                 return None
             if self._is_host_of_field(value.text):
+                return None
+            if is_beside and address is not None and self._is_familiar(address):
                 return None
             return Trace(value.argument, value.shown, UNTRUSTED, label.origin, quote, _returns(value.text, label))
         return self._trace_unread(value) if permission is not Permission.WRITE else None
@@ -259,9 +283,15 @@ class Provenance:
         """Says whether it is the host of an address that a tool itself set apart, such as a search result."""
         return "." in value and host_of(value) == value and any(text.has_host(value) for text in self._texts("read"))
 
-    def _is_spoken(self, value: str) -> bool:
-        """Says whether the person named it. A short number among other words names nothing."""
-        if is_short_number(value):
+    def _is_familiar(self, address: Address) -> bool:
+        """Says whether the person or trusted text named its host or one above, or a tool set an address there apart."""
+        return any(text.names_address(address) for name in ("words", "trusted") for text in self._texts(name)) or any(
+            text.has_host(host) for host in address.hosts for text in self._texts("read")
+        )
+
+    def _is_spoken(self, value: str, *, even_short: bool = False) -> bool:
+        """Says whether the person named it. A short number among other words names nothing, unless it may."""
+        if is_short_number(value) and not even_short:
             return False
         parts = value.split()
         for text in self._texts("words"):
@@ -314,7 +344,7 @@ def _returns(value: str, label: Label) -> bool:
 def _split_private(text: ReadText) -> Iterator[str]:
     """Yields the parts of a private text that are told apart: its fields, or its lines and its distinctive words."""
     count = 0
-    for leaf in text.leaves:
+    for leaf in (one.text for one in text.leaves):
         for part in (leaf, *(word.strip(".,;:()\"'") for word in leaf.split() if any(map(str.isdigit, word)))):
             if len(part) >= SHORTEST_PRIVATE and count < MOST_PRIVATE:
                 count += 1

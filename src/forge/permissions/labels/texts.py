@@ -4,98 +4,240 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
 
 from forge.core.label import Label
 from forge.core.lazy import lazy_pattern
-from forge.permissions.labels.folding import LONGEST_DECODED, decode_parts, fold
-from forge.permissions.labels.values import find_addresses, host_of, is_short_number, spell_date
+from forge.core.result import RESULT, ToolResult
+from forge.permissions.labels.folding import decode_parts, fold, keep_letters, squeeze
+from forge.permissions.labels.values import (
+    Address,
+    find_addresses,
+    is_short_number,
+    read_address,
+    spell_value,
+)
 
 AROUND = 40  # characters shown on either side of a found value
 LONGEST_SHOWN = 120  # characters of a found value that are shown
 DEEPEST = 50
-
-_VALUE_TEXT = r'"(?:[^"\\]|\\.)*"|-?\d[\d.eE+-]*'
-_VALUE = lazy_pattern(_VALUE_TEXT)
-_TOKEN = lazy_pattern(rf"(?:[\s\[\]{{}}:,]+|true|false|null|{_VALUE_TEXT})")
+MOST_FIELDS = 5_000  # values of a structured result that are kept beside its text
+MOST_IN_FIELDS = 200_000  # characters of them
+SHORTEST_SQUEEZED = 6  # characters of an address or an id that is looked for without blanks and boundaries
+SHORTEST_LETTERS = 12  # letters of a name that is
+_WORD = lazy_pattern(r"\w+")
 _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # how a text names a short number
+
+Fields = Sequence[str] | Literal[True]
+"""The values of the data that a tool's code returned; True: the text is this data as JSON. Empty: it is only a text."""
+
+
+def find_fields(result: ToolResult) -> Fields:
+    """Returns the values of the data that a tool's code returned beside the text, or as the text.
+
+    A text that looks like data is a text: whoever wrote it chose how it looks.
+    """
+    data = {key: value for key, value in result.data.items() if key != "repaired"} if result.data else {}
+    value = data[RESULT] if [*data] == [RESULT] else data
+    if not data or isinstance(value, str):
+        return ()
+    if result.for_llm[:1] in ("[", "{") and "repaired" not in result.data:
+        try:
+            if json.dumps(value, ensure_ascii=False, separators=(",", ":")) == result.for_llm:
+                return True
+        except (TypeError, ValueError, RecursionError):
+            return ()
+    found: list[str] = []
+    left = MOST_IN_FIELDS
+    for leaf in _find_strings(value):
+        left -= len(leaf)
+        if len(found) >= MOST_FIELDS or left < 0:
+            break
+        if leaf != result.for_llm:
+            found.append(leaf)
+    return found
+
+
+class Leaf:
+    """A folded text of which a result consists."""
+
+    __slots__ = ("_letters", "_squeezed", "is_field", "is_shown", "text")
+
+    def __init__(self, text: str, *, is_field: bool = False, is_shown: bool = False) -> None:
+        self.text = text
+        self.is_field = is_field  # a whole value of structured data
+        self.is_shown = is_shown  # the text in which the values of structured data are shown to the model
+        self._squeezed: str | None = None
+        self._letters: str | None = None
+
+    @property
+    def squeezed(self) -> str:
+        if self._squeezed is None:
+            self._squeezed = squeeze(self.text)
+        return self._squeezed
+
+    @property
+    def letters(self) -> str:
+        if self._letters is None:
+            self._letters = keep_letters(self.text)
+        return self._letters
+
+
+class NamedAddress(NamedTuple):
+    """An address in a text."""
+
+    address: Address
+    leaf: Leaf
+    at: int
+    length: int
+
+    @property
+    def is_field(self) -> bool:
+        return self.leaf.is_field and self.length == len(self.leaf.text)
 
 
 class ReadText:
     """A text that entered the context. It is folded when a value is first looked for in it, not when it arrives."""
 
-    __slots__ = ("_are_fields", "_leaves", "arguments", "fields", "labels", "text")
+    __slots__ = ("_addresses", "_counts", "_leaves", "arguments", "call", "fields", "labels", "text")
 
     def __init__(
         self,
         text: str,
         labels: tuple[Label, ...] = (),
         arguments: Mapping[str, Any] | str = "",
-        fields: frozenset[str] = frozenset(),
+        fields: Fields = (),
+        call: str = "",
     ) -> None:
         self.text = text
         self.labels = labels
         self.arguments = arguments  # of the call that returned it
-        self.fields = fields  # folded values that the tool itself set apart, such as the addresses of search results
-        self._leaves: list[str] | None = None
-        self._are_fields: list[bool] = []  # for each leaf: whether it is a whole field of a structured result
+        self.fields = fields
+        self.call = call  # the call whose tool has read it while it ran; empty: the model has read it
+        self._leaves: list[Leaf] | None = None
+        self._counts: Counter[str] = Counter()  # of whole fields
+        self._addresses: list[NamedAddress] | None = None
 
     @property
-    def leaves(self) -> list[str]:
-        """The folded texts of which it consists: the values of a JSON text, otherwise the whole, and decoded parts."""
+    def leaves(self) -> list[Leaf]:
+        """The folded texts of which it consists: the values of structured data, or the whole; and decoded parts."""
         if self._leaves is None:
-            parts = list(_split(self.text))
-            self._leaves = [fold(leaf) for leaf, _ in parts]
-            self._are_fields = [is_field for _, is_field in parts]
+            self._leaves = [leaf for leaf in self._split() if leaf.text]
+            self._counts = Counter(leaf.text for leaf in self._leaves if leaf.is_field)
         return self._leaves
+
+    def _split(self) -> Iterator[Leaf]:
+        fields, is_shown = self.fields, bool(self.fields)
+        if fields is True:
+            try:
+                fields, is_shown = [*_find_strings(json.loads(self.text))], False
+            except (ValueError, RecursionError):  # it was cut or changed meanwhile: then it is only a text
+                fields, is_shown = (), False
+        for field in fields:
+            yield Leaf(fold(field), is_field=True)
+            yield from (Leaf(fold(part)) for part in decode_parts(field))
+        shown = "" if self.fields is True and fields else fold(self.text)
+        if shown and not (is_shown and _is_made_of(shown, fields)):
+            yield Leaf(shown, is_shown=is_shown)
+            yield from (Leaf(fold(part), is_shown=is_shown) for part in decode_parts(self.text))
+
+    @property
+    def addresses(self) -> list[NamedAddress]:
+        """The addresses in it."""
+        if self._addresses is None:
+            self._addresses = [
+                NamedAddress(address, leaf, leaf.text.find(one), len(one))
+                for leaf in self.leaves
+                for one in find_addresses(leaf.text)
+                if (address := read_address(one)) is not None
+            ]
+        return self._addresses
 
     @property
     def size(self) -> int:
         """Characters that are kept in memory for the search."""
-        return 0 if self._leaves is None else sum(map(len, self._leaves))
+        return 0 if self._leaves is None else 3 * sum(len(leaf.text) for leaf in self._leaves)
 
     def forget_leaves(self) -> None:
         """Frees the folded text; it is made again when needed."""
-        self._leaves = None
+        self._leaves = self._addresses = None
 
     def has_field(self, value: str) -> bool:
         """Says whether the value is a whole field of a structured result: data of the tool, not the words of a text."""
-        return value in self._find_fields()
+        return bool(self.leaves) and value in self._counts
 
     def has_host(self, host: str) -> bool:
         """Says whether a whole field is an address of this host."""
-        return any("." in one and not one.count(" ") and host_of(one) == host for one in self._find_fields())
+        return any(one.is_field and host in one.address.hosts for one in self.addresses)
 
-    def _find_fields(self) -> set[str]:
-        leaves = self.leaves
-        return {*self.fields, *(leaf for leaf, is_field in zip(leaves, self._are_fields, strict=True) if is_field)}
-
-    def quote(self, value: str, *, by_name: bool = False) -> str:
+    def quote(self, value: str, *, by_name: bool = False, anywhere: bool = False) -> str:
         """Returns the words around a value in a text; empty where it is not there, or is a whole field.
 
         `by_name`: a number counts only where the text names it, as in `id 13`, and not where it stands by chance.
+        `anywhere`: a whole field counts, too.
         """
-        if value in self.fields and not is_short_number(value):
-            return ""
         named = re.compile(_NAMED.format(re.escape(value))) if by_name else None
-        for spelled in spell_date(value):
-            for leaf, is_field in zip(self.leaves, self._are_fields, strict=True):
-                if (
-                    (len(leaf) > len(spelled) or not is_field)
-                    and (at := _find(leaf, spelled)) >= 0
-                    and (named is None or named.search(leaf))
-                ):
-                    return _excerpt(leaf, at, len(spelled))
+        for spelled in spell_value(value):
+            for leaf in self.leaves:
+                if leaf.is_field and len(leaf.text) <= len(spelled) and not anywhere:
+                    continue
+                at = _find(leaf.text, spelled)
+                if at < 0 or (named is not None and not named.search(leaf.text)):
+                    continue
+                if leaf.is_shown and not anywhere and self._is_only_shown(leaf, spelled, named):
+                    continue
+                return _excerpt(leaf.text, at, len(spelled))
+        return "" if by_name else self._quote_disguised(value, anywhere=anywhere)
+
+    def _is_only_shown(self, leaf: Leaf, value: str, named: re.Pattern[str] | None = None) -> bool:
+        """Says whether a value stands in the text as often as it is a whole field, and not once more."""
+        fields = self._counts[value]
+        if not fields:
+            return False
+        seen = len(named.findall(leaf.text)) if named is not None else _count(leaf.text, value, fields + 1)
+        return seen <= fields
+
+    def _quote_disguised(self, value: str, *, anywhere: bool) -> str:
+        """Looks for a value that has blanks, markup or other letters inside or around it."""
+        for form, wanted in _find_forms(value):
+            for leaf in self.leaves:
+                if leaf.is_field and not anywhere and len(getattr(leaf, form)) <= len(wanted):
+                    continue
+                text = getattr(leaf, form)
+                at = text.find(wanted)
+                if at >= 0 and not (leaf.is_shown and not anywhere and self._is_only_shown(leaf, value)):
+                    return _excerpt(text, at, len(wanted))
+        return ""
+
+    def quote_address(self, address: Address) -> str:
+        """Returns the words around an address that leads to the same place; a whole field is none."""
+        for one in self.addresses:
+            if one.is_field or (one.leaf.is_shown and self._is_only_shown(one.leaf, _text_of(one))):
+                continue
+            if address.leads_to(one.address):
+                return _excerpt(one.leaf.text, one.at, one.length)
+        for site in address.sites:
+            for leaf in self.leaves:
+                at = leaf.squeezed.find(site)
+                if at >= 0 and not leaf.is_field and not leaf.is_shown and len(site) >= SHORTEST_SQUEEZED:
+                    return _excerpt(leaf.squeezed, at, len(site))
         return ""
 
     def says(self, value: str) -> bool:
         """Says whether the value stands in the text, on its own and not as a part of something longer."""
-        return any(_find(leaf, spelled, strict=True) >= 0 for spelled in spell_date(value) for leaf in self.leaves)
+        return any(
+            _find(leaf.text, spelled, strict=True) >= 0 for spelled in spell_value(value) for leaf in self.leaves
+        )
 
     def names_host(self, host: str) -> bool:
         """Says whether an address in the text has this host."""
-        return "." in host and any(host in leaf and host in map(host_of, find_addresses(leaf)) for leaf in self.leaves)
+        return "." in host and any(host in one.address.hosts for one in self.addresses)
+
+    def names_address(self, address: Address) -> bool:
+        """Says whether the text names this address, or a host above that of the address."""
+        return any(address.is_below(one.address) for one in self.addresses)
 
     def echoes(self, value: str) -> bool:
         """Says whether the value was in the arguments of the call, so that the result may only repeat it."""
@@ -107,51 +249,40 @@ class ReadText:
         return value in fold(text)
 
 
-def _split(text: str) -> Iterator[tuple[str, bool]]:
-    """Yields the parts of a text, and whether a part is a whole field of structured data."""
-    if text[:1] in ("[", "{"):
-        try:
-            yield from _find_strings(json.loads(text))
-            return
-        except (ValueError, RecursionError):
-            end = _find_end(text)
-            yield from _find_tokens(text[:end])
-            text = text[end:]
-    yield text, False
-    if len(text) <= LONGEST_DECODED:
-        yield from ((part, False) for part in decode_parts(text))
+def _is_made_of(shown: str, fields: Sequence[str]) -> bool:
+    """Says whether a text has no words but those of structured data, so that it only shows the data."""
+    return {*_WORD.findall(shown)} <= {word for one in fields for word in _WORD.findall(fold(one))}
 
 
-def _find_end(text: str) -> int:
-    """Returns where a JSON text ends that the output limit has cut."""
-    end = 0
-    while (match := _TOKEN.match(text, end)) is not None and match.end() > end:
-        end = match.end()
-    return end
+def _text_of(one: NamedAddress) -> str:
+    return one.leaf.text[one.at : one.at + one.length]
 
 
-def _find_tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Yields the values of the whole part of a JSON text that was cut."""
-    for match in _VALUE.finditer(text):
-        try:
-            yield from _find_strings(json.loads(match.group()))
-        except ValueError:  # a control character in a string
-            yield match.group(), False
+def _find_forms(value: str) -> Iterator[tuple[str, str]]:
+    """Yields the forms of a value that are looked for inside longer words; none if they stand there by chance."""
+    if is_short_number(value) or (" " in value.strip() and len(value) < SHORTEST_LETTERS):
+        return
+    digits = sum(map(str.isdigit, value))
+    has_signs = any(one in value for one in "@./:") and not value.endswith(".")
+    if (has_signs or digits >= 3) and len(squeezed := squeeze(value)) >= SHORTEST_SQUEEZED:
+        yield "squeezed", squeezed
+    letters = keep_letters(value)
+    if len(letters) >= SHORTEST_LETTERS or (digits >= 3 and len(letters) >= 8):
+        yield "letters", letters
 
 
-def _find_strings(data: Any, depth: int = 0) -> Iterator[tuple[str, bool]]:
+def _find_strings(data: Any, depth: int = 0) -> Iterator[str]:
     if isinstance(data, str):
-        yield data, True
-        yield from ((part, False) for part in decode_parts(data))
-    elif isinstance(data, dict) and depth < DEEPEST:
+        yield data
+    elif isinstance(data, Mapping) and depth < DEEPEST:
         for key, value in data.items():
-            yield key, True
+            yield str(key)
             yield from _find_strings(value, depth + 1)
-    elif isinstance(data, list) and depth < DEEPEST:
+    elif isinstance(data, list | tuple) and depth < DEEPEST:
         for value in data:
             yield from _find_strings(value, depth + 1)
-    elif data is not None:
-        yield f"{data:g}" if isinstance(data, float) else str(data), True
+    elif isinstance(data, int | float) and not isinstance(data, bool):
+        yield f"{data:g}" if isinstance(data, float) else str(data)
 
 
 def _find(text: str, value: str, *, strict: bool = False) -> int:
@@ -160,21 +291,37 @@ def _find(text: str, value: str, *, strict: bool = False) -> int:
     `strict` also refuses a part of an address, such as the host of a mail address.
     """
     at = text.find(value)
+    is_word = not strict and len(value) >= 5 and value.isalpha()
     while at >= 0:
         end = at + len(value)
-        if not (_joins(text, at - 1, -1, strict=strict) or _joins(text, end, 1, strict=strict)):
+        if not (_joins(text, at - 1, -1, strict, is_word) or _joins(text, end, 1, strict, is_word)):
             return at
         at = text.find(value, at + 1)
     return -1
 
 
-def _joins(text: str, at: int, step: int, *, strict: bool) -> bool:
-    """Says whether the character at a place belongs to the same word as the one beside it."""
+def _count(text: str, value: str, most: int) -> int:
+    """Returns how often a value stands in a text, at most so often as is asked."""
+    found = start = 0
+    while found < most and (at := _find(text[start:], value)) >= 0:
+        found += 1
+        start += at + len(value)
+    return found
+
+
+def _joins(text: str, at: int, step: int, strict: bool, is_word: bool) -> bool:
+    """Says whether the character at a place belongs to the same word as the one beside it.
+
+    A word of letters ends before a digit, as in `package2`.
+    """
     if not 0 <= at < len(text):
         return False
-    if text[at].isalnum() or text[at] == "_":
+    one = text[at]
+    if is_word:
+        return one.isalpha()
+    if one.isalnum() or one == "_":
         return True
-    return strict and text[at] in "@.-/" and 0 <= at + step < len(text) and text[at + step].isalnum()
+    return strict and one in "@.-/" and 0 <= at + step < len(text) and text[at + step].isalnum()
 
 
 def _excerpt(leaf: str, at: int, length: int) -> str:

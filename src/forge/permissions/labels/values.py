@@ -1,30 +1,45 @@
-"""Finds the values in a call's arguments that name something: addresses, names, ids, dates, commands."""
+"""Finds the values in a call's arguments that name something: addresses, names, ids, dates, words of commands."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.folding import decode_parts, fold
+from forge.permissions.targets.hosts import read_host
 
 LONGEST_NAME = 120  # characters: a longer text, or one of several lines, is content
+SHORTEST_COPIED = 24  # characters of a line of content that is no copy by chance
 MOST_VALUES = 2_000  # of one call
 RUN = 3  # words of a command that are compared together
 DEEPEST = 20
 DELEGATING = frozenset({"task", "run_code"})  # they do nothing but make calls, each of which is judged
-DEFERRING = frozenset({"schedule_set"})  # their texts are the orders of later runs, and count as a person's there
 
 _ADDRESS = lazy_pattern(
     r"[a-z][a-z0-9+.-]*://[^\s\"'<>`]+"  # a URL
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # a mail address
-    r"|(?<![\w@./-])(?:[a-z0-9-]+\.)+[a-z]{2,}(?:/[^\s\"'<>`]*)?(?![\w@])"  # a host, perhaps with a path
+    r"|(?<![\w@./-])(?:[a-z0-9-]+\.)+[a-z]{2,}\.?(?:/[^\s\"'<>`]*)?(?![\w@])"  # a host, perhaps with a path
+    r"|(?<![\w.])(?:0x[0-9a-f]{7,8}|\d{1,3}(?:\.\d{1,3}){3})(?![\w.]*\w)(?:/[^\s\"'<>`]*)?"  # a number of a host
     r"|(?<!\w)(?=[a-z0-9]*\d[a-z0-9]*\d[a-z0-9]*\d)[a-z0-9]{10,}(?!\w)"  # an account or a key
 )
 _DATE = lazy_pattern(r"(\d{4})-(\d\d)-(\d\d)")
 _MONTHS = "january february march april may june july august september october november december".split()
+_HAS_DIGITS = lazy_pattern(r"(?<!\w)(?=\w*\d\w*\d\w*\d)\w{3,}(?!\w)")
+_PARTS = lazy_pattern(r"[=:,;@<>~!\[\](){}|&'\"\s]+")
+# programs whose first operand says what they do
+_HAS_COMMANDS = frozenset(
+    "apt apt-get aws az brew bundle cargo composer conda docker dotnet gcloud gem gh git go helm hg kubectl npm pip"
+    " pip3 pipx pnpm podman poetry rustup svn systemctl terraform uv yarn".split()
+)
+_COUNTRY = frozenset("ac co com edu gov net org".split())
+_EVERYDAY = frozenset(  # words that stand in every page about programs
+    "add all app bin build clean config data dev dist doc docs example examples file files head index init install lib"
+    " list main master origin run src start test tests".split()
+)
 
 
 class Value(NamedTuple):
@@ -33,25 +48,59 @@ class Value(NamedTuple):
     argument: str
     text: str
     shown: str  # as it was written
+    whole: str = ""  # the folded word of a command of which it is a part
 
 
-def find_values(spec: ToolSpec, arguments: Mapping[str, Any], permission: Permission | None) -> list[Value]:
+class Address(NamedTuple):
+    """Where a URL, a host or a mail address leads, in one spelling."""
+
+    user: str  # of a mail address, without a `+tag`
+    hosts: frozenset[str]  # the spellings of the host
+    path: tuple[str, ...] = ()
+
+    @property
+    def sites(self) -> frozenset[str]:
+        """The last parts of the host, which belong to one owner."""
+        return frozenset(_find_site(host) for host in self.hosts)
+
+    def leads_to(self, other: Address) -> bool:
+        """Says whether it leads to the host of another address, or to one beside it."""
+        return bool(self.hosts & other.hosts or self.sites & other.sites)
+
+    def is_below(self, other: Address) -> bool:
+        """Says whether its host is that of another address, or a part of it."""
+        return any(mine == one or mine.endswith(f".{one}") for mine in self.hosts for one in other.hosts)
+
+
+def find_values(
+    spec: ToolSpec,
+    arguments: Mapping[str, Any],
+    permission: Permission | None,
+    target: str = "",
+    *,
+    irreversible: bool = False,
+) -> list[Value]:
     """Returns the values of a call that say what it does to what: those that must not come from untrusted text.
 
-    Where a tool that only writes declares its target, its other arguments are content. Enumerated values, signs and
-    single letters name nothing.
+    Enumerated values, signs and single letters name nothing, except in a call that cannot be undone. Parameters that
+    the tool declares as harmless do not count, but the target that such a parameter names does.
     """
     if spec.name in DELEGATING:
         return []
-    only = frozenset(spec.targets) if permission is Permission.WRITE and spec.targets else None
     commands = frozenset(spec.targets) if permission is Permission.EXECUTE else frozenset()
-    plain = _find_enumerated(spec)
+    skipped = spec.harmless if irreversible else spec.harmless | _find_enumerated(spec)
     found: dict[tuple[str, str], Value] = {}
-    for argument, leaf in _find_leaves(arguments):
-        if (only is not None and argument not in only) or argument in plain:
-            continue
-        for text in _find_names(leaf, permission, is_command=argument in commands, is_order=spec.name in DEFERRING):
-            value = Value(argument, fold(text), text)
+    leaves = [(argument, leaf) for argument, leaf in _find_leaves(arguments) if argument not in skipped]
+    if target and spec.harmless and all(leaf != target for _, leaf in leaves):
+        leaves.append((spec.target or "target", target))
+    for argument, leaf in leaves:
+        names = [(text, "") for text in _find_names(leaf, is_command=argument in commands)]
+        if irreversible:
+            names += [(text, "") for text in _find_details(leaf)]
+        if argument in commands and isinstance(leaf, str):
+            names += [operand for text in (leaf, *decode_parts(leaf)) for operand in _find_operands(text)]
+        for text, whole in names:
+            value = Value(argument, fold(text), text, fold(whole))
             if value.text.isdigit() or (len(value.text) > 1 and any(map(str.isalnum, value.text))):
                 found.setdefault(value[:2], value)
         if len(found) >= MOST_VALUES:
@@ -73,8 +122,51 @@ def find_addresses(text: str) -> list[str]:
     return [match.group().rstrip(".,;:!?)'") for match in _ADDRESS.finditer(text.lower())]
 
 
-def spell_date(text: str) -> Sequence[str]:
-    """Returns the ways to write a date, for a value such as `2024-05-01`; otherwise the value alone."""
+@lru_cache(maxsize=4_096)
+def read_address(text: str) -> Address | None:
+    """Reads a folded URL, host or mail address; None for anything else."""
+    host = host_of(text)
+    user, at, _ = text.partition("@")
+    is_mail = bool(at) and "/" not in text
+    hosts = _read_hosts(host)
+    if not hosts or not any("." in one or ":" in one for one in hosts):
+        return None
+    rest = text.partition("://")[2] if "://" in text else text
+    path = () if is_mail else tuple(filter(None, re.split(r"[?#]", rest, maxsplit=1)[0].split("/")[1:]))
+    return Address(user.partition("+")[0].removeprefix("mailto:") if is_mail else "", hosts, path)
+
+
+def _read_hosts(host: str) -> frozenset[str]:
+    """Returns the spellings of a host: without a dot at the end, numbers as they are usually written, letters plain."""
+    host = host.strip(".")
+    labels = [_read_punycode(label) for label in host.split(".")]
+    names = read_host(f"[{host}]" if host.count(":") > 1 else host).names if host.isascii() else frozenset()
+    return frozenset({fold(".".join(labels)), *names}) - {""}
+
+
+def _read_punycode(label: str) -> str:
+    if not label.startswith("xn--"):
+        return label
+    try:
+        return label[4:].encode().decode("punycode")
+    except (UnicodeError, ValueError, OverflowError):
+        return label
+
+
+def _find_site(host: str) -> str:
+    """Returns the last two parts of a host; three where these are a country's, such as `co.uk`."""
+    labels = host.split(".")
+    if labels[-1].isdigit() or ":" in host:
+        return host
+    is_country = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _COUNTRY
+    return ".".join(labels[-3:] if is_country else labels[-2:])
+
+
+def spell_value(text: str) -> Sequence[str]:
+    """Returns the ways to write a date such as `2024-05-01` or a number such as `1100`; otherwise the value alone."""
+    if text.isdigit() and 4 <= len(text) <= 15:
+        grouped = f"{int(text):,}"
+        return (text, grouped, grouped.replace(",", "."), grouped.replace(",", " "), grouped.replace(",", "'"))
     match = _DATE.fullmatch(text[:10])
     if match is None or not 1 <= int(match[2]) <= 12:
         return (text,)
@@ -89,7 +181,10 @@ def spell_date(text: str) -> Sequence[str]:
 def host_of(address: str) -> str:
     """Returns the host of a URL, or of an address that begins with a host; without user and port."""
     start = address.partition("://")[2] if "://" in address else address
-    return re.split(r"[/?#]", start, maxsplit=1)[0].rpartition("@")[2].partition(":")[0]
+    host = re.split(r"[/?#\\]", start, maxsplit=1)[0].rpartition("@")[2]
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
 
 
 def is_short_number(text: str) -> bool:
@@ -97,19 +192,16 @@ def is_short_number(text: str) -> bool:
     return len(text) <= 3 and text.isdigit()
 
 
-def _find_names(leaf: Any, permission: Permission | None, *, is_command: bool, is_order: bool) -> Iterator[str]:
+def _find_names(leaf: Any, *, is_command: bool) -> Iterator[str]:
     if isinstance(leaf, int | float):
-        digits = f"{leaf:g}" if isinstance(leaf, float) else str(leaf)
+        digits = _write_number(leaf)
         if len(digits) >= 4 and not 1900 <= leaf <= 2100:
             yield digits
         return
-    is_name = len(leaf) <= LONGEST_NAME and "\n" not in leaf.strip()
-    if is_name:
+    if len(leaf) <= LONGEST_NAME and "\n" not in leaf.strip():
         yield leaf
-    if permission is Permission.WRITE and not is_order:
-        return
     for text in (leaf, *decode_parts(leaf)):
-        addresses = find_addresses(text)
+        addresses = find_addresses(fold(text))
         yield from (one for one in addresses if one != leaf)
         yield from (host for one in addresses if "@" not in one.partition("://")[0] and "." in (host := host_of(one)))
         if is_command:
@@ -117,10 +209,53 @@ def _find_names(leaf: Any, permission: Permission | None, *, is_command: bool, i
             yield from (" ".join(words[at : at + RUN]) for at in range(min(len(words) - RUN + 1, 200)))
 
 
+def _find_details(leaf: Any) -> Iterator[str]:
+    """Yields what counts only in a call that cannot be undone: small numbers, codes and lines of content."""
+    if isinstance(leaf, int | float):
+        yield _write_number(leaf)
+    else:
+        yield from (line for line in leaf.splitlines() if len(line) >= SHORTEST_COPIED)
+        yield from _HAS_DIGITS.findall(leaf)
+
+
+def _find_operands(line: str) -> Iterator[tuple[str, str]]:
+    """Yields the operands of the commands of a line, their parts and the values of options, each with its word."""
+    from forge.permissions.shell.commands import UnreadableLine, find_reached  # they load a parser of shell lines
+
+    try:
+        commands = find_reached(line)
+    except UnreadableLine:
+        commands = (("", *line.split()),)
+    for program, *words in filter(None, commands):
+        name = program.rpartition("/")[2]
+        if name != program:
+            yield program, program
+        operands = [word for word in words if not word.startswith("-")]
+        is_command = operands[:1] if name in _HAS_COMMANDS else []
+        for word in words:
+            if not word.startswith("-"):
+                parts = (word, *_PARTS.split(word), word.rstrip("/").rpartition("/")[2])
+                values = [] if [word] == is_command else [*parts]
+            elif "=" in word:
+                values = [word.partition("=")[2]]
+            else:
+                values = [word[2:]] if not word.startswith("--") and len(word) > 5 else []
+            yield from (
+                (one, word) for one in values if len(one) > 2 and not one.isdigit() and one.lower() not in _EVERYDAY
+            )
+
+
+def _write_number(number: float) -> str:
+    return f"{number:g}" if isinstance(number, float) and abs(number) < 1e6 else str(number).removesuffix(".0")
+
+
 def _find_leaves(arguments: Any, argument: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
     if isinstance(arguments, Mapping):
         for key, value in arguments.items():
-            yield from _find_leaves(value, argument or str(key), depth + 1) if depth < DEEPEST else ()
+            if depth < DEEPEST:
+                if argument and not str(key).isidentifier():  # a name that the schema does not choose
+                    yield argument, str(key)
+                yield from _find_leaves(value, argument or str(key), depth + 1)
     elif isinstance(arguments, list | tuple | set | frozenset):
         for value in arguments:
             yield from _find_leaves(value, argument, depth + 1) if depth < DEEPEST else ()

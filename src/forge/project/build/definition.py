@@ -32,6 +32,8 @@ def entry_of(spec: ToolSpec) -> dict[str, Any]:
         "aliases": sorted(spec.aliases),
         "groups": sorted(spec.groups),
         "confirm": spec.confirm,
+        "irreversible": spec.irreversible,
+        "harmless": sorted(spec.harmless),
         "ends_turn": spec.ends_turn,
         "hidden": spec.hidden,
         "timeout": spec.timeout,

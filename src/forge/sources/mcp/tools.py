@@ -70,7 +70,9 @@ class McpTool(Tool):
         if offer.state is PinState.CHANGED and offer.pin is not None:
             approved = _spec(offer, offer.pin.definition, settings)
             shown = approved.changed(
-                permissions=shown.permissions | approved.permissions, confirm=shown.confirm or approved.confirm
+                permissions=shown.permissions | approved.permissions,
+                confirm=shown.confirm or approved.confirm,
+                irreversible=shown.irreversible or approved.irreversible,
             )
         self.spec = shown
         self.offer = offer
@@ -202,6 +204,7 @@ def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ServerSetti
         permissions=settings.permissions | more,
         # a hint that promises safety is ignored; a hint that warns is believed
         confirm=offer.state in (PinState.NEW, PinState.UNKNOWN) or hints.get("destructiveHint") is True,
+        irreversible=hints.get("destructiveHint") is True,
         timeout=settings.timeout,
         hidden=settings.hidden or _is_for_apps(definition),
         trust="untrusted",

@@ -84,7 +84,7 @@ class OperationTool(Tool):
             description=operation.description,
             parameters=self._parameters,
             idempotent=operation.method in SAFE,
-            **traits,
+            **{"irreversible": operation.method == "DELETE", **traits},
         )
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:

@@ -44,6 +44,7 @@ class Bash(
     permissions={"execute"},
     optional_permissions={"read", "network"},
     target="command",
+    harmless={"description"},
     keep_end=True,
     timeout=TIMEOUT,
 ):

@@ -161,6 +161,8 @@ def _tool(look: TopicRequest) -> ToolResult:
         "aliases": list(spec.aliases),
         "groups": sorted(spec.groups),
         "target": spec.target,
+        "harmless": sorted(spec.harmless),
+        "irreversible": spec.irreversible,
         "timeout": spec.timeout,
         "origin": spec.origin,
         "class": f"{type(tool).__module__}.{type(tool).__qualname__}",

@@ -61,6 +61,7 @@ class FileEdit(
     argument_aliases={**dict.fromkeys(("file_path", "filepath", "filename", "file"), "path"), **_ALIASES},
     permissions={"write"},
     target="path",
+    harmless={"old_text", "new_text", "edits"},
 ):
     """Replace text in a file that was read before. old_text must be an exact copy and occur once unless replace_all."""
 

@@ -50,6 +50,7 @@ class FilePatch(
     category=Category.BUILTIN,
     groups={"write", "code-agent"},
     permissions={"write"},
+    harmless={"operations", "patch"},
     aliases=("patch", "apply_patch"),
     argument_aliases={
         "input": "patch",

@@ -34,6 +34,10 @@ class HttpRequest(
         self.max_bytes = max_bytes
         self.idempotency_header = idempotency_header  # such as Idempotency-Key; none: no key is sent
 
+    def is_irreversible(self, arguments: Mapping[str, Any]) -> bool:
+        """Says whether a request sends or deletes something."""
+        return str(arguments.get("method", "")).upper() not in ("GET", "HEAD")
+
     async def run(
         self,
         ctx: ToolContext,

@@ -2,7 +2,7 @@
 
 A mark is a span of time and an origin: all files of the workspace that were last changed in it are untrusted. So it
 does not matter how a program names the files that it writes. The kernel sets the time of the last change (ctime); a
-program cannot choose it. Whoever changes such a file later, with anything else than untrusted text, takes the mark off.
+program cannot choose it. A person who changes such a file later takes the mark off; a call that names it does not.
 """
 
 from __future__ import annotations
@@ -47,6 +47,11 @@ def mark_span(workspace: Path, first: int, origin: str) -> None:
         append_whole(file, line.encode())
     finally:
         os.close(file)
+
+
+def has_marks(workspace: Path) -> bool:
+    """Says whether untrusted text was ever written here."""
+    return bool(_marks_of(workspace))
 
 
 def find_origin(workspace: Path, path: str, *, folders: bool = False) -> str:
