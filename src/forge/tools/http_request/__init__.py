@@ -25,6 +25,7 @@ class HttpRequest(
     trust="untrusted",
     permissions={"network"},
     target="url",
+    harmless={"method"},
     argument_aliases={"data": "body", "uri": "url", "params": "json", "json_body": "json"},
     timeout=MAX_TIMEOUT + 30,
 ):
