@@ -52,7 +52,7 @@ class Value(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where a URL, a host or a mail address leads, in one spelling."""
+    """The place to which a URL, a host or a mail address leads, in one spelling."""
 
     user: str  # of a mail address, without a `+tag`
     hosts: frozenset[str]  # the spellings of the host
