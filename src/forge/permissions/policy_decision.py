@@ -40,6 +40,7 @@ def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, t
             target,
             ctx.activity.secrets,
             irreversible=is_irreversible(ctx.spec, ctx.tool, ctx.arguments),
+            call=ctx.call.id,
         )
     )
     request = PermissionRequest(ctx.spec, ctx.call, arguments, permission, target, ctx.scope, labels=labels)

@@ -17,7 +17,8 @@ from forge.pipeline._step import make_look_step
 def label_results(settings: LabelSettings) -> Step:
     """Labels results. The labels reach the run's history, and rules and the default profile look at them.
 
-    A result also has the labels of the calls that its tool made, and of the agents that its tool ran.
+    A result also has the labels of the calls that its tool made, and of the agents that its tool ran. The result of a
+    call of a script has those of its arguments, too.
     """
 
     def look(ctx: ToolContext, result: ToolResult) -> ToolResult:
@@ -45,6 +46,9 @@ def _add_labels(ctx: ToolContext, result: ToolResult, labels: tuple[Label, ...])
     provenance = current_provenance.get()
     if provenance is not None and provenance.has_inner:
         labels = merge_labels(labels, provenance.take_inner(ctx.call.id, result.labels))
+    is_inner = provenance is not None and type(ctx.call) is InnerCall
+    if is_inner:
+        labels = merge_labels(labels, provenance.find_inherited(ctx.call.id))  # type: ignore[union-attr]
     if result.labels:
         labels = merge_labels(result.labels, labels)
     if not labels:

@@ -128,6 +128,10 @@ def _find_source(
     provenance: Provenance, ctx: ToolContext, targets: list[str], result: ToolResult, before: Mapping[str, str]
 ) -> str:
     """Returns where the text comes from that a call writes; empty if it writes nothing, or nothing untrusted."""
+    if Permission.WRITE in ctx.spec.permissions or is_shell(ctx.spec):
+        inherited = (one for one in provenance.find_inherited(ctx.call.id) if one.kind == UNTRUSTED)
+        if (label := next(inherited, None)) is not None:
+            return label.origin
     if is_shell(ctx.spec):
         label = next((one for one in result.labels if one.kind == UNTRUSTED), None)
         if label is not None:

@@ -27,6 +27,7 @@ class Origins(Protocol):
         target: str = "",
         *,
         irreversible: bool = False,
+        call: str = "",
     ) -> tuple[Trace, ...]: ...
     def trace_private(self, arguments: Mapping[str, Any]) -> tuple[Trace, ...]: ...
     def trace_secrets(self, arguments: Mapping[str, Any], secrets: Secrets) -> tuple[Trace, ...]: ...
@@ -51,8 +52,9 @@ class RequestLabels:
         secrets: Secrets | None = None,
         *,
         irreversible: bool = False,
+        call: str = "",
     ) -> None:
-        self._irreversible = irreversible or spec.irreversible
+        self._irreversible, self._call = irreversible or spec.irreversible, call
         self._provenance, self._secrets = provenance, secrets
         self._spec, self._arguments, self._permission, self._target = spec, arguments, permission, target
 
@@ -64,7 +66,12 @@ class RequestLabels:
     def traces(self) -> tuple[Trace, ...]:
         """The values that come from untrusted text."""
         return self._provenance.trace(
-            self._spec, self._arguments, self._permission, self._target, irreversible=self._irreversible
+            self._spec,
+            self._arguments,
+            self._permission,
+            self._target,
+            irreversible=self._irreversible,
+            call=self._call,
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from forge.core.label import PRIVATE, UNTRUSTED, Label, merge_labels
 from forge.core.secrets import MASK, Secrets
@@ -18,6 +18,7 @@ from forge.permissions.labels.values import (
     Address,
     Value,
     find_addresses,
+    find_leaves,
     find_texts,
     find_values,
     host_of,
@@ -25,6 +26,8 @@ from forge.permissions.labels.values import (
     read_address,
 )
 
+COMPUTED = "computed by the script: "
+CHOSEN = "chosen by a condition on this text: "
 REGISTERED = "the registered secrets"
 MOST_TRACES = 5  # of one call
 MOST_FOLDED = 16_000_000  # characters kept ready for the search; more are folded again when needed
@@ -44,6 +47,22 @@ class NotedTexts:
     unread: list[Label] = field(default_factory=list)  # of images and files that only the model sees
 
 
+class ScriptArguments(NamedTuple):
+    """What the arguments of a call of a script were computed from, and which text decided that the call is made."""
+
+    script: str  # the id of the call that runs the script
+    values: Mapping[str, Any]
+    labels: Mapping[str, tuple[Label, ...]]  # of the arguments that come from results
+    written: frozenset[str]  # the arguments that are written in the script: a condition on a text chose them
+    decided: tuple[Label, ...] = ()  # of the results that decide whether the call is made
+
+    def find_labels(self, name: str, arguments: Mapping[str, Any]) -> tuple[Label, ...]:
+        """Returns the labels of an argument of the call. The script may have used another name of the parameter."""
+        if name in self.values:
+            return self.labels.get(name, ())
+        return merge_labels(*(labels for one, labels in self.labels.items() if one not in arguments))
+
+
 class Provenance:
     """The texts that one run has read: the person's words, and results. A sub-agent's has a parent.
 
@@ -57,6 +76,7 @@ class Provenance:
         self.has_inner = False  # whether running tools have made calls with labels, or run agents that read such text
         self._by_call: dict[str, tuple[Label, ...]] = {}  # of calls that a running tool has made
         self._by_agents: list[tuple[Label, ...]] = []  # of agents that a running tool has run
+        self._scripted: dict[str, ScriptArguments] = {}  # of running calls of scripts, by their ids
 
     def catch_up(self) -> None:
         """Notes what has arrived meanwhile, before anything else is noted or looked up. Here, nothing arrives."""
@@ -106,6 +126,19 @@ class Provenance:
         self._noted.read.append(ReadText(text, labels, fields=fields, call=parent_call))
         self._by_call[parent_call] = merge_labels(self._by_call.get(parent_call, ()), labels)
         self.has_inner = True
+
+    def note_arguments(self, call: str, arguments: ScriptArguments) -> None:
+        """Notes what the arguments of a call of a script were computed from, before the call is made."""
+        self._scripted[call] = arguments
+
+    def forget_arguments(self, call: str) -> None:
+        """Forgets the arguments of a call of a script that is over."""
+        self._scripted.pop(call, None)
+
+    def find_inherited(self, call: str) -> tuple[Label, ...]:
+        """Returns the labels of the arguments of a call of a script: its result and the files it writes have them."""
+        script = self._scripted.get(call)
+        return merge_labels(*script.labels.values(), script.decided) if script is not None else ()
 
     def note_agent(self, labels: tuple[Label, ...]) -> None:
         """Notes the labels of an agent that a tool has run while it runs itself."""
@@ -157,11 +190,12 @@ class Provenance:
         secrets: Secrets | None = None,
         *,
         irreversible: bool = False,
+        call: str = "",
     ) -> RequestLabels | None:
         """Returns what labels say about a request of a call; None where nothing has a label, and no secret is known."""
         if not (self.noted.read or self.inner or self.parent is not None or (secrets is not None and secrets.pattern)):
             return None
-        return RequestLabels(self, spec, arguments, permission, target, secrets, irreversible=irreversible)
+        return RequestLabels(self, spec, arguments, permission, target, secrets, irreversible=irreversible, call=call)
 
     def trace(
         self,
@@ -171,18 +205,44 @@ class Provenance:
         target: str = "",
         *,
         irreversible: bool = False,
+        call: str = "",
     ) -> tuple[Trace, ...]:
         """Traces the values of a call that stand in untrusted text, and neither in the person's words nor elsewhere."""
         if not self.has(UNTRUSTED):
             return ()
-        found = []
+        script = self._scripted.get(call)
+        found = [*self._trace_script(script, spec, arguments)] if script is not None else []
+        if script is not None:  # what is written in a script cannot come from what the script has read
+            arguments = {name: value for name, value in arguments.items() if not script.find_labels(name, arguments)}
+        reading = script.script if script is not None else ""
         for value in find_values(spec, arguments, permission, target, irreversible=irreversible):
-            if (trace := self._trace_value(value, permission, irreversible=irreversible)) is not None:
+            if len(found) >= MOST_TRACES:
+                break
+            if (trace := self._trace_value(value, permission, reading, irreversible=irreversible)) is not None:
                 found.append(trace)
-                if len(found) >= MOST_TRACES:
-                    break
         self._free_memory()
-        return tuple(found)
+        return tuple(found[:MOST_TRACES])
+
+    def _trace_script(self, script: ScriptArguments, spec: ToolSpec, arguments: Mapping[str, Any]) -> Iterator[Trace]:
+        """Traces the arguments that a script computed from untrusted text, or that a condition on such text chose."""
+        is_judged = False
+        for name, value in arguments.items():
+            if name in spec.harmless:
+                continue
+            is_judged |= name in script.values
+            label = next((one for one in script.find_labels(name, arguments) if one.kind == UNTRUSTED), None)
+            if label is not None and not self._is_all_spoken(value):
+                how = CHOSEN if name in script.written else COMPUTED
+                shown = str(value)
+                quote = f"{how}«{fold(shown)[:LONGEST_SHOWN]}»"
+                yield Trace(name, shown, UNTRUSTED, label.origin, quote)
+        label = next((one for one in script.decided if one.kind == UNTRUSTED), None)
+        if label is not None and not is_judged:
+            yield Trace("the call", spec.name, UNTRUSTED, label.origin, f"{CHOSEN}«{spec.name}»")
+
+    def _is_all_spoken(self, value: Any) -> bool:
+        texts = [fold(str(leaf)) for _, leaf in find_leaves({"": value})]
+        return bool(texts) and all(self._is_spoken(text, even_short=True) for text in texts)
 
     def label_copy(self, text: str) -> tuple[Label, ...]:
         """Returns the labels of a text that is stored for later: all that is in the context, unless the person said it.
@@ -234,14 +294,17 @@ class Provenance:
                 found.setdefault(argument, Trace(argument, MASK, PRIVATE, REGISTERED, f"«{MASK}»"))
         return tuple(found.values())[:MOST_TRACES]
 
-    def _trace_value(self, value: Value, permission: Permission | None, *, irreversible: bool) -> Trace | None:
+    def _trace_value(
+        self, value: Value, permission: Permission | None, script: str = "", *, irreversible: bool
+    ) -> Trace | None:
+        """Traces a value. What the running `script` has read does not count: the value was written before."""
         if self._is_spoken(value.text, even_short=irreversible) or (value.whole and self._is_spoken(value.whole)):
             return None
         is_short, address = is_short_number(value.text), read_address(value.text)
         by_name = is_short and not irreversible and self._is_field(value.text)
         for text in self._texts("read"):
             label = next((label for label in text.labels if label.kind == UNTRUSTED), None)
-            if label is None:
+            if label is None or (script and text.call == script):
                 continue
             quote = text.quote(value.text, by_name=by_name, anywhere=irreversible)
             is_beside = not quote and address is not None

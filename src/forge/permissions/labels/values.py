@@ -90,7 +90,7 @@ def find_values(
     commands = frozenset(spec.targets) if permission is Permission.EXECUTE else frozenset()
     skipped = spec.harmless if irreversible else spec.harmless | _find_enumerated(spec)
     found: dict[tuple[str, str], Value] = {}
-    leaves = [(argument, leaf) for argument, leaf in _find_leaves(arguments) if argument not in skipped]
+    leaves = [(argument, leaf) for argument, leaf in find_leaves(arguments) if argument not in skipped]
     if target and spec.harmless and all(leaf != target for _, leaf in leaves):
         leaves.append((spec.target or "target", target))
     for argument, leaf in leaves:
@@ -110,7 +110,7 @@ def find_values(
 
 def find_texts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields every text of the arguments with the name of its argument, encoded parts also decoded."""
-    for argument, leaf in _find_leaves(arguments):
+    for argument, leaf in find_leaves(arguments):
         text = leaf if isinstance(leaf, str) else str(leaf)
         yield argument, text
         for plain in decode_parts(text):
@@ -249,16 +249,17 @@ def _write_number(number: float) -> str:
     return f"{number:g}" if isinstance(number, float) and abs(number) < 1e6 else str(number).removesuffix(".0")
 
 
-def _find_leaves(arguments: Any, argument: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def find_leaves(arguments: Any, argument: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yields the texts and numbers of plain data, each with the name of its argument."""
     if isinstance(arguments, Mapping):
         for key, value in arguments.items():
             if depth < DEEPEST:
                 if argument and not str(key).isidentifier():  # a name that the schema does not choose
                     yield argument, str(key)
-                yield from _find_leaves(value, argument or str(key), depth + 1)
+                yield from find_leaves(value, argument or str(key), depth + 1)
     elif isinstance(arguments, list | tuple | set | frozenset):
         for value in arguments:
-            yield from _find_leaves(value, argument, depth + 1) if depth < DEEPEST else ()
+            yield from find_leaves(value, argument, depth + 1) if depth < DEEPEST else ()
     elif isinstance(arguments, str | int | float) and not isinstance(arguments, bool):
         yield argument, arguments
 

@@ -174,10 +174,14 @@ class _Script:
         arguments = {**dict(zip(names, call.values, strict=False)), **call.named}
         if not is_flat(arguments):
             arguments = plain(arguments)
-        self._origins.note_arguments(call.function, names, arguments)
         result = self._journal.find(call.number, spec.name, arguments)
         if result is None:
-            result = await self._ctx.run_tool(spec.name, arguments, number=call.number)
+            inner = f"{self._ctx.call.id}.{call.number}"  # as `run_tool` names it
+            self._origins.note_arguments(inner, call.function, names, arguments)
+            try:
+                result = await self._ctx.run_tool(spec.name, arguments, number=call.number)
+            finally:
+                self._origins.forget_arguments(inner)
             if result.failure is not None and isinstance(result.failure.cause, Waiting):
                 raise result.failure.cause
             self._journal.keep(call.number, spec.name, arguments, result)

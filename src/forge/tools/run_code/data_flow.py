@@ -31,12 +31,17 @@ MOST_NODES = 20_000  # of a script that is read
 Sources = frozenset[str]  # the tools whose results are in a value
 _NOTHING: Sources = frozenset()
 _ALL = "*"  # the place of an argument that may be any
+_MADE = "()"  # the place of what decides whether a call is made
 
 
 class ScriptFlow(NamedTuple):
     """The sources of the arguments of each call, by the tool and the name or the place of the argument."""
 
     arguments: Mapping[tuple[str, str | int], Sources]
+
+    def find_decisions(self, function: str) -> Sources | None:
+        """Returns the tools whose results decide whether a call is made; None where the script does not say."""
+        return self.arguments.get((function, _MADE))
 
     def find_sources(self, function: str, name: str, place: int) -> Sources | None:
         """Returns the tools whose results can be in an argument; None where the script does not say."""
@@ -45,15 +50,18 @@ class ScriptFlow(NamedTuple):
         return frozenset().union(*known) if known else None
 
 
-def read_flow(code: str, tools: Iterable[str]) -> ScriptFlow | None:
-    """Returns the flow of a script; None where it contains something that is not understood."""
+def read_flow(code: str, tools: Iterable[str], irreversible: Iterable[str] = ()) -> ScriptFlow | None:
+    """Returns the flow of a script; None where it contains something that is not understood.
+
+    `irreversible`: the tools whose calls cannot be undone. For them, how often a loop runs is a decision, too.
+    """
     names = frozenset(tools)
     try:
         tree = ast.parse(code)
         nodes = list(ast.walk(tree))
         if len(nodes) > MOST_NODES or not is_understood(nodes, names):
             return None
-        return _Reader(names, nodes).read(tree)
+        return _Reader(names, nodes, frozenset(irreversible)).read(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
@@ -61,8 +69,10 @@ def read_flow(code: str, tools: Iterable[str]) -> ScriptFlow | None:
 class _Reader:
     """Reads a script again and again until no variable gets another source."""
 
-    def __init__(self, tools: frozenset[str], nodes: Sequence[ast.AST]) -> None:
-        self._tools = tools
+    def __init__(
+        self, tools: frozenset[str], nodes: Sequence[ast.AST], irreversible: frozenset[str] = frozenset()
+    ) -> None:
+        self._tools, self._irreversible = tools, irreversible
         self._functions = {node.name: node for node in nodes if isinstance(node, Function)}
         self._is_repeated = len([node for node in nodes if isinstance(node, Function)]) > len(self._functions)
         self._names: dict[str, Sources] = {}
@@ -212,12 +222,18 @@ class _Reader:
         for place, value in enumerate(node.args):
             places.append((_ALL if any(map(is_spread, node.args[: place + 1])) else place, value))
         places += [(keyword.arg or _ALL, keyword.value) for keyword in node.keywords]
+        choice = self._choice | self._control if tool in self._irreversible else self._choice
+        self._note_argument(tool, _MADE, choice)
         for key, value in places:
-            sources = self._read(value) | (self._choice if is_written(value) else self._choice | self._control)
-            before = self._arguments.get((tool, key))
-            if before is None or not sources <= before:
-                self._arguments[tool, key] = (before or _NOTHING) | sources
-                self._has_changed = True
+            self._note_argument(
+                tool, key, self._read(value) | (choice if is_written(value) else choice | self._control)
+            )
+
+    def _note_argument(self, tool: str, key: str | int, sources: Sources) -> None:
+        before = self._arguments.get((tool, key))
+        if before is None or not sources <= before:
+            self._arguments[tool, key] = (before or _NOTHING) | sources
+            self._has_changed = True
 
     def _assign(self, target: ast.AST, value: ast.AST | None, *, changes: bool = False) -> None:
         sources = self._read(value)

@@ -9,27 +9,23 @@ untrusted tool has reached the script.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from forge.core.label import UNTRUSTED, Label, merge_labels
 from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
 from forge.permissions.labels.settings import current_provenance
 from forge.tools.run_code.data_flow import ScriptFlow, read_flow
-
-COMPUTED = "computed by the script: "
-CHOSEN = "chosen by a condition on this text: "
-LONGEST = 10_000  # characters of a computed value that are kept
 
 
 class ScriptOrigins:
     """Knows the labels of everything that one script has read, and what the values of its calls depend on."""
 
-    def __init__(self, code: str, call: str, tools: Iterable[str]) -> None:
+    def __init__(self, code: str, call: str, tools: Mapping[str, ToolSpec]) -> None:
         self._code, self._call, self._tools = code, call, tools
         self._labels: dict[str, tuple[Label, ...]] = {}  # by the name of the tool in the script
-        self._noted: set[str] = set()
 
     def note_result(self, function: str, result: ToolResult) -> None:
         """Notes the labels of a result that the script receives."""
@@ -44,32 +40,46 @@ class ScriptOrigins:
         if result.labels and provenance is not None:
             provenance.note_inner(self._call, result.for_llm, result.labels)
 
-    def note_arguments(self, function: str, names: Sequence[str], arguments: Mapping[str, Any]) -> None:
-        """Notes the values of a call that the script computed from untrusted text or chose by it, before the call."""
+    def note_arguments(self, call: str, function: str, names: Sequence[str], arguments: Mapping[str, Any]) -> None:
+        """Notes what the values of a call were computed from or chosen by, before the call is made."""
         provenance = current_provenance.get()
-        if not self._labels or provenance is None:
+        if provenance is None:
             return
-        for name, value in arguments.items():
-            labels = self._find_labels(function, name, names.index(name) if name in names else -1)
-            if not labels:
-                continue
-            for leaf in _find_leaves(value):
-                kept = leaf[:LONGEST]
-                if kept not in self._noted:
-                    self._noted.add(kept)
-                    how = CHOSEN if leaf in self._constants else COMPUTED
-                    provenance.note(f"{how}{kept}", labels)
+        from forge.permissions.labels.provenance import ScriptArguments  # a run has loaded it
+
+        labels: dict[str, tuple[Label, ...]] = {}
+        decided: tuple[Label, ...] = ()
+        if self._labels:
+            places = {name: names.index(name) if name in names else -1 for name in arguments}
+            labels = {name: found for name, at in places.items() if (found := self._find_labels(function, name, at))}
+            sources = self._flow.find_decisions(function) if self._flow is not None else None
+            decided = self._labels_of(sources)
+        written = frozenset(name for name in labels if self._is_written(arguments[name]))
+        provenance.note_arguments(call, ScriptArguments(self._call, arguments, labels, written, decided))
+
+    def forget_arguments(self, call: str) -> None:
+        """Forgets what was noted about a call that is over."""
+        provenance = current_provenance.get()
+        if provenance is not None:
+            provenance.forget_arguments(call)
+
+    def _is_written(self, value: Any) -> bool:
+        """Says whether a value is written in the script, so that a text can only have chosen it."""
+        return all(leaf in self._constants for leaf in _find_leaves(value))
 
     def _find_labels(self, function: str, name: str, place: int) -> tuple[Label, ...]:
         """Returns the labels of the results that an argument can be computed from."""
         sources = self._flow.find_sources(function, name, place) if self._flow is not None else None
+        return self._labels_of(sources)
+
+    def _labels_of(self, sources: Collection[str] | None) -> tuple[Label, ...]:
         if sources is None:
             return merge_labels(*self._labels.values())
         return merge_labels(*(labels for one, labels in self._labels.items() if one in sources))
 
     @cached_property
     def _flow(self) -> ScriptFlow | None:
-        return read_flow(self._code, self._tools)
+        return read_flow(self._code, self._tools, [name for name, spec in self._tools.items() if spec.irreversible])
 
     @cached_property
     def _constants(self) -> frozenset[str]:
