@@ -276,7 +276,7 @@ async def run_more(code: str, prompt: str = "go", folder: Any = None) -> list[st
         asked.append(request.ruling.reason if request.ruling else "")
         return Answer.no()
 
-    tools = [fetch_page, read_note, post, pay, cancel_all, look_up, FileWrite(), FileRead()]
+    tools: list[Any] = [fetch_page, read_note, post, pay, cancel_all, look_up, FileWrite(), FileRead()]
     agent = Agent(
         Scripted(ToolCall("run_code", {"code": code}), "done"),
         tools=tools,

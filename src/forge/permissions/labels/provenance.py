@@ -48,7 +48,7 @@ class NotedTexts:
 
 
 class ScriptArguments(NamedTuple):
-    """What the arguments of a call of a script were computed from, and which text decided that the call is made."""
+    """The sources of the arguments of a call that a script makes, and of the decision to make the call."""
 
     script: str  # the id of the call that runs the script
     values: Mapping[str, Any]
