@@ -35,10 +35,10 @@ demo: $(READY) ## an agent at work: a scripted model, real tools, the real gate;
 # Three steps at a time: the tests wait for programs now and then, and types and browser need one core each.
 STEPS := $(MAKE) --no-print-directory -j3 format-check lint contracts
 
-test: $(READY) bubblewrap ## format, lint, import contracts and the quick tests: about six minutes on two cores
-	@$(STEPS) quick-browser-tests quick-tests
+test: $(READY) bubblewrap ## format, lint, import contracts, types and the quick tests: about six minutes on two cores
+	@$(STEPS) quick-browser-tests quick-tests types
 
-check: $(READY) bubblewrap ## what a change must pass: the same, types, no dead code, and all of the console in a browser
+check: $(READY) bubblewrap ## what a change must pass: the same, no dead code, and all of the console in a browser
 	@$(STEPS) test-browser quick-tests types dead-code
 
 .PHONY: test-all

@@ -1,16 +1,19 @@
 """Runs the quick tests on machines that differ from this one, and prints a table: `python -m scripts.machines`.
 
-A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration. Without
-names four machines are tried that have all these differences between them. Where one of them fails, names choose
-machines with one difference each (`python -m scripts.machines umask-077 no-home`). What follows `--` goes to pytest
-instead of the choice of quick tests (`… -- tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that
+A machine is this one with another interpreter, user, umask, locale, home directory, PATH or Git configuration, or
+another Debian in a directory tree, which needs root and debootstrap. Without names four machines are tried that have
+all these differences between them. Where one of them fails, names choose machines with one difference each (`python -m
+scripts.machines umask-077 no-home`). What follows `--` goes to pytest instead of the choice of quick tests (`… --
+tests/cli`). What pytest said is in `.cache/machine-NAME.log`. Machines that
 need root or an interpreter that is not here are reported as not tried.
 """
 
 from __future__ import annotations
 
 import os
+import pwd
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -50,6 +53,7 @@ class Machine:
     environment: dict[str, str | None] = field(default_factory=dict)  # None: the variable is not set
     git_settings: bool = False
     without: tuple[str, ...] = ()  # programs that are hidden
+    suite: str = ""  # a Debian of its own, which debootstrap makes below .cache
 
 
 _UNREADABLE = "{unreadable}:" + os.environ.get("PATH", os.defpath)
@@ -82,6 +86,12 @@ MACHINES = [
     Machine("unreadable-path", environment={"PATH": _UNREADABLE}),
     Machine("git-settings", git_settings=True),
     Machine("no-bubblewrap", without=("bwrap",)),
+    Machine("debian-12", suite="bookworm"),
+    Machine("debian-12-user", suite="bookworm", user=USER),
+    Machine("debian-13", suite="trixie"),
+    Machine("debian-13-user", suite="trixie", user=USER),
+    Machine("debian-testing", suite="forky"),
+    Machine("debian-testing-user", suite="forky", user=USER),
 ]
 
 
@@ -109,6 +119,8 @@ def _split(words: list[str]) -> tuple[list[str], str, list[str]]:
 
 
 def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
+    if machine.suite:
+        return _try_debian(machine, tests)
     interpreter = shutil.which(machine.python) if machine.python else sys.executable
     if interpreter is None:
         return machine.python, "not tried: it is not here", 0
@@ -134,6 +146,11 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
             check=False,
         )
     version = subprocess.run([interpreter, "--version"], capture_output=True, text=True, check=False).stdout.split()[-1]
+    return version, _summarise(machine, ended), ended.returncode
+
+
+def _summarise(machine: Machine, ended: subprocess.CompletedProcess[str]) -> str:
+    """Keep what pytest said in a file, and return the counts and the failed tests."""
     lines = ended.stdout.strip().splitlines() or [ended.stderr.strip()[-300:]]
     (ROOT / ".cache").mkdir(exist_ok=True)
     name = re.sub(r"[^\w.-]+", "-", machine.name)
@@ -141,7 +158,74 @@ def _tried(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
     log.write_text(ended.stdout, encoding="utf-8")
     failed = [line.removeprefix("FAILED ")[:150] for line in lines if line.startswith(("FAILED", "ERROR"))]
     counts = ", ".join(f"{number} {what}" for number, what in _COUNTS.findall(lines[-1])) or lines[-1][:200]
-    return version, "<br>".join([counts, *failed[:20]]), ended.returncode
+    return "<br>".join([counts, *failed[:20]])
+
+
+# The tree becomes the root by pivot_root: in a plain chroot the kernel refuses user namespaces, which bubblewrap needs.
+_ENTER = """
+set -e
+tree=$1; work=$2; shift 2
+mount --bind "$tree" "$tree"; cd "$tree"; mkdir -p old "./$work"
+mount --rbind /dev dev; mount --rbind /sys sys; mount -t proc proc proc; mount -t tmpfs tmpfs run
+mount --bind "$work" "./$work"
+cp -L /etc/resolv.conf /etc/hosts etc/; cp -L /etc/pip.conf etc/ 2>/dev/null || true
+cp -L /etc/ssl/certs/ca-certificates.crt etc/ssl/certs/
+pivot_root . old; cd /; umount -l /old
+exec "$@"
+"""
+_PACKAGES = "python3,python3-venv,python3-dev,make,git,bubblewrap,ca-certificates,gcc,libc6-dev,iproute2,procps,ripgrep"
+_SCRIPTS = {"forky": ["sid"]}  # an older debootstrap does not know this suite
+
+
+def _try_debian(machine: Machine, tests: list[str]) -> tuple[str, str, int]:
+    """Make a tree of that Debian, once, and run a fresh environment and the tests in it."""
+    if os.geteuid() != 0 or shutil.which("debootstrap") is None:
+        return "", "not tried: it needs root and debootstrap", 0
+    tree = ROOT / ".cache" / "debian" / machine.suite
+    if not (tree / "usr/bin/python3").exists():
+        shutil.rmtree(tree, ignore_errors=True)
+        make = [
+            "debootstrap",
+            "--variant=minbase",
+            f"--include={_PACKAGES}",
+            machine.suite,
+            str(tree),
+            *_archive(machine),
+        ]
+        subprocess.run(make, check=True, stdout=subprocess.DEVNULL)
+    with tempfile.TemporaryDirectory(prefix="forge-machine-") as folder:
+        copy = Path(folder, "forge")
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv*", ".cache", "__pycache__", ".*_cache"))
+        home = Path(folder, "home")
+        home.mkdir()
+        Path(folder).chmod(0o755)
+        user = []
+        if machine.user:
+            user = ["setpriv", "--reuid", machine.user, "--regid", "nogroup", "--clear-groups"]
+            for path in (Path(folder), *Path(folder).rglob("*")):
+                os.chown(path, pwd.getpwnam(machine.user).pw_uid, -1, follow_symlinks=False)
+        certificates = "/etc/ssl/certs/ca-certificates.crt"
+        variables = {"PATH": "/usr/bin:/bin:/usr/sbin:/sbin", "HOME": str(home), "SSL_CERT_FILE": certificates}
+        pytest = " ".join(map(shlex.quote, [*_FORKS, "-q", *tests]))
+        inside = f"cd {copy} && make setup >&2 && .venv/bin/python --version && .venv/bin/python -m pytest {pytest}"
+        ended = subprocess.run(
+            ["/usr/bin/unshare", "--mount", "--propagation", "private", "bash", "-c", _ENTER, "bash", str(tree), folder,
+             *user, "bash", "-c", inside],
+            env={**variables, "PIP_CERT": certificates}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    version = next((line.split()[1] for line in ended.stdout.splitlines() if line.startswith("Python ")), "")
+    return version, _summarise(machine, ended), ended.returncode
+
+
+def _archive(machine: Machine) -> list[str]:
+    """Return the archive of this machine's own packages, and the script for a suite that debootstrap may not know.
+
+    Where the archive is not known, debootstrap uses its own.
+    """
+    sources = [Path("/etc/apt/sources.list"), *Path("/etc/apt/sources.list.d").glob("*")]
+    text = "\n".join(file.read_text(encoding="utf-8") for file in sources if file.is_file())
+    found = re.search(r"^(?:URIs:|deb)\s+(?:\[[^]]*\]\s+)?(\S+/debian/?)(?:\s|$)", text, re.MULTILINE)
+    return [found[1], *_SCRIPTS.get(machine.suite, [])] if found else []
 
 
 def _environment_for(machine: Machine, interpreter: str, folder: Path) -> Path:

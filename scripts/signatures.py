@@ -13,6 +13,7 @@ from typing import Any, get_origin
 import forge
 
 FILE = Path(__file__).parents[1] / "tests" / "public_signatures.txt"
+_FORWARD = re.compile(r"ForwardRef\('([^']*)'(?:, [^)]*)?\)")  # a Python before 3.14 shows annotations so
 _ADDRESS = re.compile(r"<(?:function|class|bound method) '?([\w.<>]+)'?(?: at 0x[0-9a-f]+)?>| at 0x[0-9a-f]+")
 
 
@@ -33,7 +34,8 @@ def recorded() -> list[str]:
 
 def _lines(name: str, value: Any) -> Iterator[str]:
     if not isinstance(value, type):
-        yield f"{name}{_signature(value)}" if callable(value) else f"{name}: {type(value).__name__}"
+        kind = type(value).__name__.removesuffix("Type")  # `X | Y` is a UnionType before Python 3.14, then a Union
+        yield f"{name}{_signature(value)}" if callable(value) else f"{name}: {kind}"
         return
     if issubclass(value, enum.Enum):
         yield from (f"{name}.{one.name} = {one.value!r}" for one in value)
@@ -56,7 +58,7 @@ def _signature(value: Any) -> str:
         text = str(inspect.signature(value))
     except (TypeError, ValueError):  # an alias of a type
         return ""
-    return _ADDRESS.sub(lambda found: found[1] or "", text)
+    return _FORWARD.sub(r"\1", _ADDRESS.sub(lambda found: found[1] or "", text))
 
 
 def main() -> int:

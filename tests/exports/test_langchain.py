@@ -391,7 +391,12 @@ def test_a_program_that_only_calls_plainly_ends():
         "@tool\ndef greet(name: str) -> str:\n    'Greet somebody.'\n    return f'Hello, {name}!'\n"
         "print(to_langchain([greet])[0].invoke({'name': 'Ada'}))\n"
     )
-    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [sys.executable, "-W", "error::ResourceWarning", "-W", "error::RuntimeWarning", "-c", program],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
     assert (done.stdout, done.stderr) == ("Hello, Ada!\n", "")
 
 

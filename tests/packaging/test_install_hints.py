@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -52,6 +53,27 @@ def test_another_pip_on_the_path_is_not_named(python, tmp_path, monkeypatch):
 def test_an_environment_without_pip_is_filled_by_uv(python, monkeypatch):
     monkeypatch.setattr(extras, "find_spec", lambda name: None)
     assert install_command("web") == f"uv pip install --python '{python}' 'forge-tools[web]'"
+
+
+@pytest.mark.usefixtures("wheel")
+@pytest.mark.parametrize(
+    ("source", "requirement"),
+    [
+        ({"url": "file:///my%20clone", "dir_info": {}}, "/my clone[web]"),
+        ({"url": "file:///forge.whl", "archive_info": {}}, "forge-tools[web] @ file:///forge.whl"),
+        (
+            {"url": "https://x.example/f.git", "vcs_info": {"vcs": "git"}},
+            "forge-tools[web] @ git+https://x.example/f.git",
+        ),
+        ({}, "forge-tools[web]"),
+    ],
+)
+def test_an_extra_comes_from_where_forge_was_installed(tmp_path, source, requirement):
+    about = tmp_path / "lib/python3/site-packages/forge_tools-0.1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: forge-tools\nVersion: 0.1.0\n")
+    (about / "direct_url.json").write_text(json.dumps(source))
+    assert shlex.split(install_command("web"))[-1] == requirement
 
 
 def test_a_clone_is_installed_from_where_it_is():

@@ -64,12 +64,12 @@ def missing_module(extra: str, attempt: str, name: str | None) -> ModuleNotFound
 
 
 def install_command(extra: str) -> str:
-    """Returns the command that installs an extra into this environment, from a clone or from a wheel."""
+    """Return the command that installs an extra into this environment, from where Forge itself was installed."""
     from shlex import quote  # needed only where something is missing
 
-    clone = _find_clone()
-    requirement = f"-e {quote(f'{clone}[{extra}]')}" if clone else f"'{DISTRIBUTION}[{extra}]'"
-    return f"{install_program()} {requirement}"
+    if clone := _find_clone():
+        return f"{install_program()} -e {quote(f'{clone}[{extra}]')}"
+    return f"{install_program()} {quote(_requirement(extra))}"
 
 
 def install_program() -> str:
@@ -84,6 +84,27 @@ def install_program() -> str:
     if _is_there("pip"):
         return f"{quote(sys.executable)} -m pip install"
     return f"uv pip install --python {quote(sys.executable)}"
+
+
+def _requirement(extra: str) -> str:
+    """Return what pip calls Forge with an extra: a folder, a file, an address, or a name in an index."""
+    from importlib.metadata import distributions
+    from json import loads
+    from urllib.parse import unquote, urlsplit
+
+    beside = os.path.abspath(os.path.join(__file__, "..", "..", ".."))
+    found = next(iter(distributions(name=DISTRIBUTION, path=[beside])), None)
+    try:
+        source = loads((found and found.read_text("direct_url.json")) or "{}")  # of PEP 610
+    except ValueError:
+        source = {}
+    url = source.get("url", "")
+    if not url:
+        return f"{DISTRIBUTION}[{extra}]"
+    if "dir_info" in source:
+        return f"{unquote(urlsplit(url).path)}[{extra}]"
+    system = source.get("vcs_info", {}).get("vcs", "")
+    return f"{DISTRIBUTION}[{extra}] @ {system}{'+' if system else ''}{url}"
 
 
 def _is_there(module: str) -> bool:

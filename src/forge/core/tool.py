@@ -7,6 +7,7 @@ import inspect
 import re
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from forge.core.arguments.call_style import CallStyle, call_style
@@ -274,6 +275,9 @@ class FunctionTool(Tool, Generic[Parameters, Returned]):
         self._signature = Signature(function, name, ToolContext)
         self.spec = _spec(name, inspect.getdoc(function) or "", self._signature, options, function)
         functools.update_wrapper(self, function, updated=())
+        if "__annotations__" not in vars(self):  # Python 3.14 copies none, and would find those of this class
+            with suppress(AttributeError, NameError):  # a callable without any; names that only type checkers know
+                self.__annotations__ = function.__annotations__
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Returned:
         return self.run(*args, **kwargs)

@@ -108,7 +108,7 @@ def build_command(
 def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
     """Returns why the program never ran: an error number if it could not be started, and words; None if it ran."""
     first = said.strip()
-    if exit_code in (126, 127) and first.startswith(f"{_ENV}: ") and argv[0] in first and "\n" not in first:
+    if exit_code in (126, 127) and first.startswith((f"{_ENV}: ", "env: ")) and argv[0] in first and "\n" not in first:
         return (errno.ENOENT if exit_code == 127 else errno.EACCES), first
     if _ENDED.search(status):
         return None
