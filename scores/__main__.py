@@ -10,7 +10,19 @@ from importlib import import_module
 from scores.published import add_published
 from scores.report import PAGE, Missing, NotGiven, Score, find_drops, keep_failures, read_results, write_results
 
-SUITES = ("mcp", "json_schema", "bfcl", "agentdojo", "labels", "openapi", "codex", "starters", "schemathesis", "models")
+SUITES = (
+    "mcp",
+    "json_schema",
+    "bfcl",
+    "agentdojo",
+    "labels",
+    "openapi",
+    "codex",
+    "starters",
+    "shell",
+    "schemathesis",
+    "models",
+)
 
 
 def main() -> int:

@@ -9,6 +9,8 @@ import pytest
 from forge.core.context import Root, Scope
 from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.flags import COMMANDS
+from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox
+from tests.permissions.shell_lines import EVERYDAY, TRICKY
 
 SCOPE = Scope(workspace=Path("/nowhere/project"))
 
@@ -474,3 +476,28 @@ def test_one_program_of_the_short_list_on_paths_inside_reads_plainly(line):
 )
 def test_everything_else_does_not_read_plainly_though_it_may_only_read(line):
     assert not is_plain(line) or only_reads(line, SCOPE) is None
+
+
+def test_lines_that_mean_to_read_may_run_in_a_read_only_sandbox(tmp_path: Path):
+    scope = Scope(workspace=tmp_path)
+    asked = [line for line in EVERYDAY.strip().split("\n") if find_read_in_sandbox(line, scope) is None]
+    assert asked == []
+    ran = [line for line in TRICKY.strip().split("\n") if find_read_in_sandbox(line, scope) is not None]
+    assert len(ran) <= 5, ran  # what they evaluate is not seen here; the sandbox stops it
+
+
+@pytest.mark.parametrize(
+    ("line", "paths"),
+    [
+        ("cat *.txt", ["."]),
+        ("cat a *.txt", ["a", "."]),
+        ("grep -f words a", ["words", "a"]),
+        ("cd sub && cat a", ["sub", "a", "sub/a"]),
+        ("[ -f a ] && cat b", ["a", "b"]),
+        ("cat < a", ["a"]),
+    ],
+)
+def test_the_paths_of_such_a_line_are_judged_too(tmp_path: Path, line: str, paths: list[str]):
+    found = find_read_in_sandbox(line, Scope(workspace=tmp_path))
+    assert found is not None
+    assert set(paths) <= set(found)

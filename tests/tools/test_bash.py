@@ -259,7 +259,14 @@ def test_a_line_that_only_reads_asks_to_read(work, tmp_path):
     reading = work.executor("allow read")
     assert work.bash("cat a.txt", executor=reading).for_llm == "text"
     assert work.bash("cat a.txt | wc -c", executor=reading).success
-    for line in ("cat $(echo a.txt)", "cat a.txt > b.txt", "cat /etc/hostname", "sed -i s/a/b/ a.txt"):
+    assert work.bash("cat $(echo a.txt)", executor=reading).for_llm == "text"
+    for line in (
+        "cat $(echo a.txt) > b.txt",
+        "cat $(touch b.txt)",
+        "cat a.txt > b.txt",
+        "cat /etc/hostname",
+        "sed -i s/a/b/ a.txt",
+    ):
         assert work.bash(line, executor=reading).failure is not None
 
 

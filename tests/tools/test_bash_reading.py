@@ -19,6 +19,8 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.sandbox import Tier
 from forge.tools.bash import Bash, guard
+from scores.shell import run_lines
+from tests.permissions.shell_lines import EVERYDAY, TRICKY
 from tests.process.attacks import TIERS, needs
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sandboxes exist on Linux only")
@@ -245,6 +247,76 @@ def test_programs_that_a_clone_names_do_not_run(place: Path, tier: Tier, wrong: 
     call(place, tier, f"{line}; echo ran")
     assert not (place / "PWNED").exists()
     assert not (place.parent / "PWNED").exists()
+
+
+MOST_ASKED = 6
+
+
+@pytest.mark.slow
+def test_everyday_lines_that_read_run_unasked_and_have_no_effect(tier: Tier):
+    lines = EVERYDAY.strip().split("\n")
+    outcomes = run_lines(lines, str(tier))
+    assert len(lines) >= 114
+    assert len([one.line for one in outcomes if one.asked]) <= MOST_ASKED, [one.line for one in outcomes if one.asked]
+    assert [one for one in outcomes if one.effect] == []
+
+
+@pytest.mark.slow
+def test_no_tricky_line_has_an_effect(tier: Tier):
+    assert [one for one in run_lines(TRICKY.strip().split("\n"), str(tier)) if one.effect] == []
+
+
+def test_the_effects_of_such_lines_are_seen_where_they_may_be_executed(tier: Tier):
+    lines = ("ls $(touch PWNED)", "x='a[$(rm victim)]'; echo $((x))", "awk -f script.awk a.txt", "chmod 777 b.txt")
+    assert [one.line for one in run_lines(lines, str(tier), "allow execute *") if not one.effect] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "runs"),
+    [
+        ("cat secrets/*", True),
+        ('for f in secrets/*; do cat "$f"; done', True),
+        ("find . -type f | xargs cat", True),
+        ("cat $(echo secrets/key)", True),
+        ("tar c secrets | strings", True),
+        ('git show "$(git rev-parse HEAD)"', False),
+        ("for f in a; do git log -p; done", False),
+        ("cat secrets/key*", True),
+    ],
+)
+def test_what_may_not_be_read_stays_hidden_behind_wildcards_and_variables(place: Path, line: str, runs: bool):
+    tier = needs(Tier.BUBBLEWRAP)
+    subprocess.run(["git", "add", "."], cwd=place, check=True)
+    subprocess.run(COMMITTED, cwd=place, check=True)
+    result = call(place, tier, line, "allow read", "deny read secrets/key")
+    assert ("needs a person's approval" not in result.for_llm) is runs, result.for_llm
+    assert "text of secrets/key" not in result.for_llm
+    assert "text of secrets/key" in call(place, tier, line, "allow read").for_llm
+    assert "needs a person's approval" in call(place, tier, line, "allow read", "deny read **/k*").for_llm
+
+
+@pytest.mark.parametrize(
+    "line", ["cat /etc/pass*", 'x=/etc; cat "$x/passwd"', "cat ../*", "ls ~", "echo $HOME", "cd /etc; cat passwd"]
+)
+def test_a_line_that_leaves_the_workspace_asks(place: Path, tier: Tier, line: str):
+    assert "needs a person's approval" in call(place, tier, line).for_llm
+    assert "needs a person's approval" not in call(place, tier, 'cat ope* "$PWD/keep"; ls /usr/bin/e*').for_llm
+
+
+def test_a_fifo_in_the_workspace_cannot_be_written_to(place: Path, tier: Tier, wrong: None):
+    os.mkfifo(place / "deep/pipe")
+    reader = os.open(place / "deep/pipe", os.O_RDONLY | os.O_NONBLOCK)
+    assert "ran" in call(place, tier, "echo x >deep/pipe; echo ran").for_llm
+    assert os.read(reader, 10) == b""
+    assert "ran" in call(place, tier, "echo x >deep/pipe; echo ran", "allow execute").for_llm
+    assert os.read(reader, 10) == b"x\n"
+    os.close(reader)
+
+
+def test_a_line_about_the_system_says_that_a_sandbox_shows_little(place: Path):
+    tier = needs(Tier.BUBBLEWRAP)
+    assert "not those outside" in call(place, tier, "ps aux | head").for_llm
+    assert "not those outside" not in call(place, tier, "cat open | head").for_llm
 
 
 def test_a_person_who_allows_the_line_lets_it_write(place: Path, tier: Tier):

@@ -118,22 +118,17 @@ class Bash(
         return parse(arguments)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        """Asks to execute the line; asks only to read if it provably only reads and a sandbox enforces that.
+        """Asks to execute the line; asks only to read if it means to read and a sandbox enforces that.
 
         A destructive line is refused at once.
         """
-        from forge.process.running.run import find_tier
-        from forge.tools.bash.guard import (  # they load a parser of shell lines
-            find_read_paths,
-            is_enforced,
-            refuse_destructive,
-        )
+        from forge.tools.bash.guard import find_read_paths, refuse_destructive  # they load a parser of shell lines
 
         refuse_destructive(arguments, scope)
-        found = find_read_paths(arguments, scope) if self.spec.permissions == _EXECUTE else None
-        if found is None or not is_enforced(
-            arguments["command"], find_tier("auto" if self.sandbox is None else self.sandbox)
-        ):
+        if self.spec.permissions != _EXECUTE:
+            return None
+        found = find_read_paths(arguments, scope, "auto" if self.sandbox is None else self.sandbox)
+        if found is None:
             return None
         return [(Permission.READ, path) for path in found or [""]]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from forge.core.context import Scope, ToolContext
@@ -17,8 +19,9 @@ from forge.permissions.shell import LONGEST
 from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.git_history import may_show_withheld
+from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox, shows_little
 from forge.process.running.run import find_tier
-from forge.tools.bash.withheld_paths import ReadOnlyRun, find_hidden_paths, withholds
+from forge.tools.bash.withheld_paths import ReadOnlyRun, find_hidden_paths, find_special_files, withholds
 
 _RUNS_ITS_INPUT = re.compile(r"\b(?:ba|da|z|k)?sh\b")
 
@@ -37,16 +40,21 @@ def refuse_destructive(arguments: Mapping[str, Any], scope: Scope) -> None:
             raise ToolError(f"refused: {reason}", ErrorKind.SECURITY, "Do it in a safer way.")
 
 
-def find_read_paths(arguments: Mapping[str, Any], scope: Scope) -> list[str] | None:
-    """Returns the paths that the line reads, or None unless it provably only reads."""
+def find_read_paths(arguments: Mapping[str, Any], scope: Scope, sandbox: str | bool) -> list[str] | None:
+    """Returns the paths that a line reads, or None unless it may run as one that only reads.
+
+    Without a sandbox the line must be plain, and provably only read. In one, a line that means to read is enough.
+    """
+    line, directory = arguments["command"], arguments["working_dir"]
     if arguments["stdin"] or arguments["background"]:
         return None
-    return only_reads(arguments["command"], scope, arguments["working_dir"])
-
-
-def is_enforced(line: str, tier: str) -> bool:
-    """Returns True if a line that only reads may run without asking: in a sandbox, or because it is simple enough."""
-    return tier != "none" or is_plain(line)
+    found = only_reads(line, scope, directory)
+    if found is not None and is_plain(line):
+        return found
+    loose = find_read_in_sandbox(line, scope, directory) if found is None else found
+    if loose is None or (tier := find_tier(sandbox)) == "none":
+        return None
+    return None if found is None and tier == "landlock" and shows_little(line) else loose  # it cannot open /proc
 
 
 async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyRun | None:
@@ -59,14 +67,15 @@ async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyR
     gate, line = gate_of(ctx), ctx.arguments["command"]
     if ctx.spec.permissions != {Permission.EXECUTE}:
         return None
+    find_paths = partial(find_read_paths, ctx.arguments, ctx.scope, sandbox)
     if not gate.judges:  # what a gate of another kind allowed may have been no more than to read
-        return None if find_read_paths(ctx.arguments, ctx.scope) is None else ReadOnlyRun()
+        return None if await in_thread(find_paths) is None else ReadOnlyRun()
     ruling = gate.judge(ctx, Permission.EXECUTE, line)
     if ruling.decision is Decision.ALLOW:
         return None
-    found = find_read_paths(ctx.arguments, ctx.scope)
-    if found is not None and ruling.decision is Decision.ASK and not ruling.rule:
-        reading = await _plan_read_only(ctx, gate, found, str(await in_thread(lambda: find_tier(sandbox))))
+    if ruling.decision is Decision.ASK and not ruling.rule:
+        found = await in_thread(find_paths)
+        reading = None if found is None else await _plan_read_only(ctx, gate, found, str(find_tier(sandbox)))
         if reading is not None:
             return reading
     await ctx.require(Permission.EXECUTE, line)
@@ -75,20 +84,22 @@ async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyR
 
 async def _plan_read_only(ctx: ToolContext, gate: CallGate, found: list[str], tier: str) -> ReadOnlyRun | None:
     """Plans a read-only run in a tier; returns None if it cannot be enforced and a person must be asked."""
-    if not is_enforced(ctx.arguments["command"], tier):
-        return None
+    special: tuple[Path, ...] = ()
+    if tier == "bubblewrap":
+        folders = [ctx.scope.workspace, *(root.path for root in ctx.scope.roots)]
+        special = await in_thread(lambda: find_special_files(folders))
     if not withholds(ctx, gate):
-        return ReadOnlyRun()
+        return ReadOnlyRun(special)
     if may_show_withheld(ctx.arguments["command"], str(ctx.scope.workspace), ctx.arguments["working_dir"]):
         return None
     hidden = await find_hidden_paths(ctx, gate) if tier == "bubblewrap" else None  # nothing else can hide a path
     if hidden is None and _reads_named_files(ctx, found):
         hidden = ()  # each was judged by itself
-    return None if hidden is None else ReadOnlyRun(hidden)
+    return None if hidden is None else ReadOnlyRun((*hidden, *special))
 
 
 def _reads_named_files(ctx: ToolContext, found: list[str]) -> bool:
     """Returns True if a plain line reads only the files that it names."""
-    if not is_enforced(ctx.arguments["command"], "none"):
-        return False
-    return not any(os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found)
+    return is_plain(ctx.arguments["command"]) and not any(
+        os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found
+    )

@@ -15,6 +15,7 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.permissions.shell import read
+from forge.permissions.shell.read_only.in_sandbox import shows_little
 from forge.process.environment import reading_environment, shell_environment
 from forge.process.find_program import find_trusted_program
 from forge.process.running.jobs import start_job
@@ -33,6 +34,9 @@ _JOINED = re.compile(r"[|;&\n]")
 _REFUSED = re.compile(r"Read-only file system|Permission denied|Operation not permitted")
 _ONLY_READING = (
     "the command was allowed only to read, so it ran in a read-only sandbox; it may need permission to execute"
+)
+_SHOWS_LITTLE = (
+    "this ran in a read-only sandbox, which shows its own processes, environment and mounts, not those outside"
 )
 _LATE = "Give it more time, do less at once, or start it with background=true."
 _LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has no background
@@ -224,6 +228,8 @@ def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
         )
     if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
         found.append(_ONLY_READING)
+    if work.confinement.read_only and finished.sandbox == "bubblewrap" and shows_little(work.line):
+        found.append(_SHOWS_LITTLE)
     if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_processes(work.line):
         found.append(
             "in this sandbox, processes end with the command that started them; to keep one, use background=true"

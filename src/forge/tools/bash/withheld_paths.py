@@ -17,6 +17,7 @@ from forge.permissions.targets import paths
 from forge.process.sandbox.layout import SETTINGS
 
 MOST_ENTRIES = 20_000  # entries of the workspace and the roots, in search of a name that is withheld at any depth
+MOST_ENTRIES_IN_SEARCH = 50_000  # entries, in search of FIFOs: about 50 ms
 MOST_HIDDEN = 100  # each costs a mount
 
 _WILD = re.compile(r"[*?\[]")
@@ -51,6 +52,25 @@ async def find_hidden_paths(ctx: ToolContext, gate: CallGate) -> tuple[Path, ...
     hidden = [path for path in found if gate.judge(ctx, Permission.READ, path).decision is not Decision.ALLOW]
     # a rule may allow a directory and still withhold what is in it
     return None if any(map(os.path.isdir, set(found) - set(hidden))) else tuple(map(Path, hidden))
+
+
+def find_special_files(folders: Sequence[Path]) -> tuple[Path, ...]:
+    """Returns the FIFOs, sockets and devices in folders: a read-only mount does not stop writing to them."""
+    found: list[Path] = []
+    looked_at = 0
+    waiting = [str(folder) for folder in folders]
+    while waiting and looked_at < MOST_ENTRIES_IN_SEARCH and len(found) < MOST_HIDDEN:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:  # no directory, or one that the program cannot read either
+            continue
+        looked_at += len(entries)
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and not entry.is_symlink():
+                found.append(Path(entry.path))
+    return tuple(found)
 
 
 def _targets(policy: Rules, ctx: ToolContext) -> list[str]:

@@ -87,6 +87,11 @@ def git_reads(words: Sequence[str], directory: str, root: str) -> list[str] | No
     return [*paths, "."]
 
 
+def is_harmless_repository(directory: str, root: str, name: str, words: Sequence[str]) -> bool:
+    """Says whether a Git command in a directory of the workspace `root` starts no program that a repository names."""
+    return _is_safe(directory, root, looks_at_submodules=_may_enter(name, words))
+
+
 def _may_enter(name: str, words: Sequence[str]) -> bool:
     """Says whether the command runs Git in submodules too, by their settings."""
     return name in _LOOKS_AT_SUBMODULES and not {"--ignore-submodules", "--ignore-submodules=all"} & set(words)

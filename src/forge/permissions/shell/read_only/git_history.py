@@ -20,6 +20,7 @@ _TELLS_NAMES = frozenset(
 _TELLS_COMMITS = frozenset({"log", "rev-list", "reflog", "whatchanged", "stash list"})
 _SHOWS_NAMED_FILES = frozenset({"diff", "log", "blame"})
 _COMMIT = re.compile(r"(?:HEAD|@)[~^0-9]*")
+_GIT = re.compile(r"\bgit\b")
 _PATTERN = re.compile(r"[*?\[\\:]")  # to Git a file's name may be a pattern
 _SHOWS_OBJECTS = re.compile(r"raw|contents", re.IGNORECASE)  # %(raw) of a reference that names a file's content
 
@@ -27,7 +28,10 @@ _SHOWS_OBJECTS = re.compile(r"raw|contents", re.IGNORECASE)  # %(raw) of a refer
 def may_show_withheld(line: str, workspace: str, directory: str) -> bool:
     """Says whether a line that only reads may show content which is hidden in the work tree."""
     run_in = os.path.join(workspace, directory)
-    return any(_may_show(part.words, run_in) for part in split_literal(line))
+    found = split_literal(line)
+    if not found:
+        return bool(_GIT.search(line))  # what its words stand for is not known
+    return any(_may_show(part.words, run_in) for part in found)
 
 
 def _may_show(words: Sequence[str], run_in: str) -> bool:
