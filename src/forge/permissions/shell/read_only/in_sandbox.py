@@ -57,7 +57,7 @@ _GIT_WRITES = re.compile(
 
 
 class _Flow(NamedTuple):
-    """What a line is judged with."""
+    """The areas that a line may read, and the directories that it runs in."""
 
     area: Area
     where: tuple[str, ...]  # the directories that the command may run in, seen from the workspace
