@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -26,6 +28,7 @@ from forge.core.events import (
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
+from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from tests.core.calling import SCOPE, Heard, at_most, execute, executor
 from tests.process.planting import until
@@ -573,3 +576,81 @@ def test_emitting_without_a_loop_or_a_listener_is_fine():
 
     asyncio.run(main())
     assert texts(heard) == ["a", "b"]
+
+
+def in_pieces(text: str, cuts: list[int]) -> list[str]:
+    return [text[start:end] for start, end in pairwise([0, *cuts, len(text)])]
+
+
+def note_text(seen: list[str], event: ToolOutput | TextDelta) -> None:
+    seen.append(event.text)
+
+
+SECRETS = ("hunter2hunter2", "line one\nline two\n", 'with "quotes" in it')
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "it is hunter2hunter2, I think\n",
+        "hunter2hunter2hunter2hunter2",
+        "before line one\nline two\n after",
+        'JSON: "with \\"quotes\\" in it" after',
+        "password=Tr0ub4dor&3xyz\nnext line",
+        '{"api_key": "abc def 123 XYZ"} after',
+        "docker login -u me -p hunter9hunter9x registry\n",
+        "hunter2hun",  # cut by the end
+    ],
+)
+@pytest.mark.parametrize("make", [lambda text: ToolOutput(ToolCall("bash", {}, "one"), text), TextDelta])
+def test_a_secret_in_two_pieces_is_masked_wherever_it_is_cut(text, make):
+    """The halves of a registered secret, in any of its spellings, and of values that look like one."""
+    whole = Secrets(SECRETS).mask_all(f"{text}…")[:-1]
+    for cuts in [*([cut] for cut in range(1, len(text))), list(range(1, len(text)))]:
+        stream, seen = ActivityStream(Secrets(SECRETS)), list[str]()
+        stream.subscribe(partial(note_text, seen), TextDelta, ToolOutput)
+        for piece in in_pieces(text, cuts):
+            stream.emit(make(piece))
+        stream.emit(ToolFinished(ToolCall("bash", {}, "one"), True, ToolResult(for_llm="done")))
+        stream.emit(TurnFinished(1, {}))
+        assert "".join(seen) == whole, cuts
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["ghp_abcdefghijklmnopqrstuvwxyz0123456789", "AKIAIOSFODNN7EXAMPLE", "sk-abcdefghijklmnopqrstuvwxyz012345"],
+)
+def test_of_a_token_in_pieces_no_more_than_its_public_prefix_is_shown(token):
+    for cut in range(1, len(token)):
+        stream, seen = ActivityStream(), list[str]()
+        stream.subscribe(partial(note_text, seen), ToolOutput)
+        for piece in (f"it is {token[:cut]}", f"{token[cut:]} indeed\n"):
+            stream.emit(ToolOutput(ToolCall("bash", {}, "one"), piece))
+        assert re.fullmatch(r"it is (ghp?|AKI?|A|s|g|sk)?\[secret\] indeed\n", "".join(seen)), (cut, seen)
+
+
+def test_text_that_cannot_begin_a_secret_is_shown_at_once():
+    stream, seen = ActivityStream(Secrets(SECRETS)), list[str]()
+    stream.subscribe(lambda event: seen.append(event.text), ToolOutput)
+    pieces = ["tests ....", "..F..", "\nName: ", "your choice? [y/n] ", "my_value=5", " 100%|####", "password: "]
+    for piece in pieces:
+        stream.emit(ToolOutput(ToolCall("bash", {}, "one"), piece))
+    assert seen == pieces
+
+
+def test_two_calls_at_the_same_time_do_not_complete_each_other():
+    stream, seen = ActivityStream(Secrets(SECRETS)), list[tuple[str, str]]()
+    stream.subscribe(lambda event: seen.append((event.call.id, event.text)), ToolOutput)
+    for id, piece in (("one", "a hunter2"), ("two", "hunter2 b\n"), ("one", "hunter2 c\n")):
+        stream.emit(ToolOutput(ToolCall("bash", {}, id), piece))
+    assert seen == [("one", "a "), ("two", "hunter2 b\n"), ("one", "[secret] c\n")]
+
+
+def test_a_text_of_another_run_does_not_end_this_one():
+    stream, seen = ActivityStream(Secrets(SECRETS)), list[str]()
+    stream.subscribe(lambda event: seen.append(event.text), TextDelta)
+    stream.emit(TextDelta("a hunter2", session="one"))
+    stream.emit(TurnFinished(1, {}, session="two"))
+    assert seen == ["a "]
+    stream.emit(TurnFinished(1, {}, session="one"))
+    assert seen == ["a ", "hunter2"]  # too short to be told from a word

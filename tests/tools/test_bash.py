@@ -463,3 +463,43 @@ async def test_cancelled_it_ends_with_what_it_wrote_until_then(work):
     assert "Its output until then:\nso far" in end.result.for_llm
     assert end.result.data["timed_out"] is False
     assert "hunter2hunter2" not in str(end.result.to_dict())
+
+
+@pytest.mark.parametrize("how", ["ends", "is killed", "is too slow"])
+async def test_a_secret_in_two_writes_reaches_no_one_in_halves(work, how, tmp_path):
+    activity, seen = ActivityStream(Secrets(["hunter2hunter2"])), list[str]()
+
+    def listen(event: ToolOutput) -> None:
+        seen.append(event.text)
+        (tmp_path / "seen").touch()
+
+    activity.subscribe(listen, ToolOutput)
+    line = "printf 'first hunter2'; until [ -e seen ]; do sleep 0.01; done; printf 'hunter2 then hunter2hun'"
+    rest = {"ends": "", "is killed": "; kill -9 $$", "is too slow": "; sleep 60"}[how]
+    call = ToolCall("bash", {"command": f"{line}{rest}", "timeout": 5 if how == "is too slow" else 60})
+    await work.executor(activity=activity).execute(call, work.scope)
+    await activity.drain()
+    assert "".join(seen) == "first [secret] then [secret]"
+    assert seen[0] == "first "  # at once
+
+
+async def test_the_output_of_a_job_is_not_read_in_halves_of_a_secret(work, tmp_path):
+    tools = [Bash(), BashOutput(), BashKill()]
+    executor = standard_executor(tools, policy=rules("allow execute"), secrets=["hunter2hunter2"])
+
+    async def call(tool: str, **arguments: object) -> ToolResult:
+        return await executor.execute(ToolCall(tool, arguments), work.scope)
+
+    line = "printf 'first hunter2'; until [ -e go ]; do sleep 0.01; done; printf 'hunter2 then hunter2'; sleep 60"
+    job = (await call("bash", command=line, background=True)).data["job_id"]
+    first = await call("bash_output", id=job, wait=30)
+    assert first.data["output"] == "first "
+    (tmp_path / "go").touch()
+    second = await call("bash_output", id=job, wait=30)
+    assert second.data["output"] == "[secret] then "
+    inside = await call("bash_output", id=job, since=len("first hunt"))
+    assert inside.data["output"] == "[secret] then "
+    after = await call("bash_output", id=job, since=len("first hunter2hunter2"))
+    assert after.data["output"] == " then "
+    ended = await call("bash_kill", id=job)
+    assert ended.data["output"] == "hunter2"

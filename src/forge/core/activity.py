@@ -10,19 +10,38 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Any
 
-from forge.core.events import Event
+from forge.core.events import (
+    Event,
+    MessageReceived,
+    ReasoningDelta,
+    Retrying,
+    RunFinished,
+    TextDelta,
+    ToolArgumentsDelta,
+    ToolCompleted,
+    ToolFinished,
+    ToolOutput,
+    ToolStarted,
+    TurnFinished,
+)
 from forge.core.interrupts import is_interrupt
-from forge.core.secrets import Secrets
+from forge.core.secrets import PieceMasker, Secrets
 
 log = logging.getLogger(__name__)
+
+_Piece = TextDelta | ReasoningDelta | ToolArgumentsDelta | ToolOutput
+_PIECES = (TextDelta, ReasoningDelta, ToolArgumentsDelta, ToolOutput)
+_ENDS = (ToolStarted, ToolFinished, ToolCompleted, TurnFinished, Retrying, MessageReceived, RunFinished)
 
 Handler = Callable[[Any], Awaitable[None] | None]
 
 SLOW = 0.05  # seconds: a plain handler that takes longer once is moved to a thread of its own
 INBOX = 1_000  # events of other threads that wait for the loop
 PATIENCE = 5.0  # seconds that a thread waits for room before it continues regardless
+MOST_TEXTS = 1_000  # streamed texts that are open; the oldest ends when there are more
 BACKLOG = 10_000  # events kept for a listener that does not keep up; older ones are dropped and counted
 
 
@@ -54,6 +73,7 @@ class ActivityStream:
         self._inbox: deque[Event] = deque()  # from other threads
         self._room = threading.Event()
         self._draining = False
+        self._pieces = _Pieces(self.secrets)
 
     def subscribe(self, handler: Handler, *types: type[Event] | str) -> Callable[[], None]:
         """Call `handler` for these event classes or wire names (all, if none or "*"). Returns the unsubscribe.
@@ -132,6 +152,10 @@ class ActivityStream:
         return True
 
     def _deliver(self, event: Event) -> None:
+        for one in self._pieces.take(event):
+            self._hand_out(one)
+
+    def _hand_out(self, event: Event) -> None:
         try:
             event = event.masked(self.secrets.mask_everything)
         except Exception:  # custom arguments that cannot be read
@@ -145,6 +169,51 @@ class ActivityStream:
 
     def __repr__(self) -> str:
         return f"<ActivityStream, {'heard' if self.listening else 'without listeners'}>"
+
+
+class _Pieces:
+    """Holds back the end of streamed text that may begin a secret, until its continuation or its end comes."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._open: dict[tuple[str, ...], tuple[PieceMasker, Event]] = {}  # with the last event of each text
+
+    def take(self, event: Event) -> list[Event]:
+        """Returns the events to deliver now, with those of texts that end here first."""
+        if isinstance(event, _PIECES):
+            return self._take_piece(event)
+        if not self._open or not isinstance(event, _ENDS):
+            return [event]
+        return [*self._end_texts(event), event]
+
+    def _take_piece(self, event: _Piece) -> list[Event]:
+        call = event.call.id if isinstance(event, ToolOutput | ToolArgumentsDelta) else ""
+        key = (event.session, event.agent, event.type, call)
+        masker = self._open[key][0] if key in self._open else PieceMasker(self._secrets)
+        text = masker.take(event.text)
+        self._open.pop(key, None)
+        self._open[key] = (masker, event)
+        ended = self._end(next(iter(self._open))) if len(self._open) > MOST_TEXTS else []
+        return [*ended, replace(event, text=text)] if text or not event.text else ended
+
+    def _end_texts(self, event: Event) -> list[Event]:
+        call = getattr(event, "call", None)
+        is_of_call = isinstance(event, ToolFinished | ToolCompleted)
+        ended = []
+        for key in [one for one in self._open if one[:2] == (event.session, event.agent)]:
+            is_output = key[2] == ToolOutput.type
+            if (
+                isinstance(event, RunFinished)
+                or (is_output and is_of_call and call is not None and key[3] == call.id)
+                or (not is_output and not is_of_call)
+            ):
+                ended += self._end(key)
+        return ended
+
+    def _end(self, key: tuple[str, ...]) -> list[Event]:
+        masker, last = self._open.pop(key)
+        text = masker.end()
+        return [replace(last, text=text)] if text else []  # type: ignore[call-arg]
 
 
 class _Listener:

@@ -14,6 +14,8 @@ DEEPEST = 100  # levels of data that are looked through
 MOST = 50_000  # values inside one part of an event: its arguments, its result's data; the rest is left out and counted
 MOST_CUTS = 1_000  # cuts of a text that are checked
 LONGEST_LOOKALIKE = 4_096  # characters beyond a cut that are looked at, so that no token is cut in two
+LONGEST_BEFORE = 200  # characters before a piece of text that say what it is
+LONGEST_WAITING = 16 * 1024  # characters of one text that wait for their continuation
 SHORTEST = 8  # a shorter value would mask ordinary words
 LEAST_NUMBER = 10 ** (SHORTEST - 2)  # a number below has too few characters to be a secret, its sign included
 
@@ -93,6 +95,37 @@ class Secrets:
         """Replaces registered secrets and whatever looks like one: for events and logs."""
         return _mask_lookalikes(self.mask(text))
 
+    def find_spans(self, text: str) -> list[tuple[int, int]]:
+        """Returns where registered secrets and look-alikes stand, in order."""
+        from forge.core.secrets.find_secrets import find_spans
+
+        registered = [] if self.pattern is None else [found.span() for found in self.pattern.finditer(text)]
+        return sorted([*registered, *find_spans(text)])
+
+    def find_beginning(self, text: str) -> int:
+        """Returns where a registered secret begins that is incomplete at the end of the text; else its length."""
+        longest, last = 0, text[-1:]
+        for value in self._values:
+            length = value.rfind(last, 0, len(value) - 1) + 1 if last else 0
+            while length > longest and not text.endswith(value[:length]):
+                length = value.rfind(last, 0, length - 1) + 1
+            longest = max(longest, length)
+        return len(text) - longest
+
+    def find_whole(self, raw: bytes, place: int) -> int:
+        """Returns the place, or the beginning of a registered secret that stands across it."""
+        for value in self._values:
+            written = value.encode()
+            found = raw.find(written, max(place - len(written) + 1, 0), place + len(written) - 1)
+            if 0 <= found < place:
+                place = found
+        return place
+
+    @property
+    def longest(self) -> int:
+        """The length of the longest registered secret, in bytes."""
+        return max((len(value.encode()) for value in self._values), default=0)
+
     def mask_everything(self, value: Any) -> Any:
         """Masks registered secrets and look-alikes anywhere in plain data; of much data, only the beginning is kept."""
         return self.mask_value(value, lookalikes=True)
@@ -116,6 +149,51 @@ class Secrets:
 
     def __repr__(self) -> str:
         return "<Secrets>"  # never one of them, and not how many
+
+
+class PieceMasker:
+    """Masks a text that comes in pieces. The end of a piece waits if a secret may begin there.
+
+    Args:
+        secrets: the registered secrets.
+
+    Example:
+        >>> pieces = PieceMasker(Secrets(["correct horse"]))
+        >>> [pieces.take("it is corr"), pieces.take("ect horse, "), pieces.take("I think"), pieces.end()]
+        ['it is ', '[secret], ', 'I think', '']
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._shown = ""  # the last characters before, as they came: a name in them says what follows
+        self._waiting = ""
+
+    def take(self, piece: str) -> str:
+        """Returns what can be shown after this piece."""
+        whole = self._shown + self._waiting + piece
+        spans = self._secrets.find_spans(whole)
+        open_spans = [start for start, end in spans if end == len(whole)]
+        start = min(self._secrets.find_beginning(whole), _find_open_lookalike(whole), *open_spans)
+        start = max(start, len(self._shown))
+        return self._show(whole, start if len(whole) - start <= LONGEST_WAITING else len(whole), spans)
+
+    def end(self) -> str:
+        """Returns the rest. The beginning of a secret is masked from eight characters on."""
+        whole = self._shown + self._waiting
+        shown = self._show(whole, len(whole), self._secrets.find_spans(whole)) if self._waiting else ""
+        return self._secrets.mask(f"{shown}…")[:-1] if shown else ""
+
+    def _show(self, whole: str, end: int, spans: list[tuple[int, int]]) -> str:
+        """Returns the text between what was shown before and `end`, without the secrets. The rest waits."""
+        parts, done = list[str](), len(self._shown)
+        for start, stop in spans:
+            if stop > done and max(start, done) < end:
+                parts += [whole[done : max(start, done)], MASK]
+                done = stop
+        parts.append(whole[done:end])
+        end = max(done, end)
+        self._shown, self._waiting = whole[:end][-LONGEST_BEFORE:], whole[end:]
+        return "".join(parts)
 
 
 class _DataMasker:
@@ -194,6 +272,12 @@ def _mask_lookalikes(text: str) -> str:
     from forge.core.secrets.find_secrets import mask_lookalikes  # a program that only lists its tools masks nothing
 
     return mask_lookalikes(text, MASK)
+
+
+def _find_open_lookalike(text: str) -> int:
+    from forge.core.secrets.find_secrets import find_open_start
+
+    return find_open_start(text)
 
 
 def _hides(name: str, item: Any) -> bool:

@@ -76,6 +76,9 @@ _KEY_BEGINS = r"(?:\A|\n|\\n)([ \t]*(?:- )?)\\{0,3}[\"']?\Z"
 _LAST_WORD = rf"([^\s\"'`,;&|<>(){{}}\[\]\\]{{1,{LONGEST}}})[ \t]{{0,8}}(?=[\r\n\"'#]|\\[rn]|\Z)"
 _BLANK_AND_QUOTE = r"[ \t]{1,8}(?=\\{0,3}[\"'])"
 _IDS = r":?\d*:\d*|.*:\$.*"
+LONGEST_WORD = 512  # characters of a known token that has begun
+LONGEST_HEAD = len("-----BEGIN  PRIVATE KEY BLOCK-----") + 40  # of a private key
+_CONTINUED = "q7Zk2Vw9Xr4Tn6Bm3Hs8Jd5Lf1Gc0Yp"  # how a secret may go on
 _BASIC = r"(?i:basic)[ ]([A-Za-z0-9+/]{8,1024}={0,2})"
 
 
@@ -92,6 +95,35 @@ def mask_lookalikes(text: str, mask: str) -> str:
             parts += [text[done:start], mask]
         done = max(done, end)
     return "".join([*parts, text[done:]])
+
+
+def find_spans(text: str) -> list[Span]:
+    """Returns where the text looks like a secret, in order."""
+    return sorted(_find_spans(text))
+
+
+def find_open_start(text: str) -> int:
+    """Returns where a look-alike begins that needs characters after the end of the text; else the length of the text.
+
+    At the end may stand a name and the beginning of its value, or the beginning of a known token or private key.
+    """
+    key = text.rfind("-----BEGIN ")
+    if key >= 0 and len(text) - key < LONGEST_HEAD and "\n" not in text[key:]:
+        return key
+    line = text[text.rfind("\n") + 1 :].rstrip(" \t\r")
+    if not line:
+        return len(text)
+    begin = len(line) - len(re.split(r"\s", line[-LONGEST_WORD:])[-1])
+    word, place_of_line = line[begin:], text.rfind("\n") + 1
+    spans = [start for start, end in _find_spans(text + _CONTINUED) if start < len(text) < end]
+    lowered, begin = word.lower(), place_of_line + begin
+    for sign, literals in _BY_SIGN.items():
+        if sign in lowered:
+            for literal in literals:
+                places = _positions(lowered, literal)
+                spans += [begin + one for one in places if one == 0 or not lowered[one - 1].isalnum()]
+    spans += [begin + lowered.find(literal) for literal in INSIDE if literal in lowered]
+    return min(spans, default=len(text))
 
 
 def takes_secret(flag: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
+from forge.core.secrets import Secrets
 from forge.process.running.limits import Resources
 from forge.process.running.output import Capture, CapturedOutput, count_waiting_bytes, drop_partial_start, read_piece
 from forge.process.running.run import ConfinedCommand, signal_name
@@ -50,6 +51,7 @@ class Job:
         self.command = command
         self.log = CapturedOutput(Capture(0, log), wants_whole=True)
         self.looked = 0  # position up to which the log was shown
+        self._seen = 0  # … and up to which it was looked at: the beginning of a secret is not shown
         self.status = "running"  # or "ended", "killed"
         self.exit_code: int | None = None
         self.signal = ""
@@ -70,12 +72,24 @@ class Job:
     def duration(self) -> float:
         return (self._ended or time.monotonic()) - self._began
 
-    def new_output(self, since: int | None = None) -> tuple[bytes, int]:
-        """Returns the output since a position, or since the last call, and the number of bytes dropped before it."""
+    def new_output(self, since: int | None = None, secrets: Secrets | None = None) -> tuple[bytes, int]:
+        """Returns the output since a position, or since the last call, and the number of bytes dropped before it.
+
+        No output begins or ends inside one of the secrets, while more may come.
+        """
         with _lock:
-            found = self.log.since(self.looked if since is None else min(since, self.log.total))
-            self.looked = self.log.total
-        return found
+            start = self.looked if since is None else min(since, self.log.total)
+            if secrets is not None and since is not None:
+                near, lost = self.log.since(max(start - secrets.longest, 0))
+                place = min(start, secrets.longest) - lost
+                start -= place - secrets.find_whole(near[: place + secrets.longest], place) if place > 0 else 0
+            content, gone = self.log.since(start)
+            self.looked = self._seen = self.log.total
+            if secrets is not None and self.runs and content:
+                end = content[-secrets.longest - 1 :].decode(errors="ignore")
+                waiting = len(end[secrets.find_beginning(end) :].encode())
+                content, self.looked = content[: len(content) - waiting], self.looked - waiting
+        return content, gone
 
     def whole_output(self, position: int) -> WholeOutput:
         """Returns the output for the file that all results of the job share: from its first byte on.
@@ -100,7 +114,7 @@ class Job:
             loop = asyncio.get_running_loop()
             news: asyncio.Future[None] = loop.create_future()
             with _lock:
-                if not self.runs or (not for_end and self.log.total > self.looked):
+                if not self.runs or (not for_end and self.log.total > self._seen):
                     return
                 self._waiting.append((loop, news))
             try:

@@ -10,6 +10,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.label import UNTRUSTED, Label
 from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
@@ -158,7 +159,7 @@ class BashOutput(
         job = find_job(ctx.scope.session_id, id)
         if wait and since < 0:
             await job.wait(min(wait, self.max_wait))
-        return _show_output(job, since if since >= 0 else None)
+        return _show_output(job, since if since >= 0 else None, ctx.activity.secrets)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return []  # to start the job was asked for
@@ -179,7 +180,7 @@ class BashKill(
 
         job = find_job(ctx.scope.session_id, id)
         was_running = await job.kill()
-        result = _show_output(job, None)
+        result = _show_output(job, None, ctx.activity.secrets)
         return result.with_data(killed=was_running)
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -201,10 +202,10 @@ class BashJobs(Tool, category=Category.BUILTIN, permissions={"execute"}, timeout
         return []
 
 
-def _show_output(job: Job, since: int | None) -> ToolResult:
+def _show_output(job: Job, since: int | None, secrets: Secrets) -> ToolResult:
     from forge.process.running.output import Capture, CapturedOutput, drop_partial_start
 
-    content, gone = job.new_output(since)
+    content, gone = job.new_output(since, secrets)
     start = job.looked - len(content) - gone
     if gone:
         content = drop_partial_start(content)
@@ -217,7 +218,7 @@ def _show_output(job: Job, since: int | None) -> ToolResult:
     where = "are gone: only the newest are kept" if whole is None or whole.problem else "are not shown"
     dropped = f"[{gone} bytes before this {where}]\n" if gone else ""
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
-    facts = {**_job_data(job), "output": text, "dropped": gone, "next": job.log.total, **size}
+    facts = {**_job_data(job), "output": text, "dropped": gone, "next": job.looked, **size}
     said = f"{shown}\n[{job.id}: {_describe_state(job)}]"
     from forge.permissions.labels.label_call import prints_untrusted  # it loads a parser of shell lines
 
