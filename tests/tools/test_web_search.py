@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -38,7 +39,7 @@ PERPLEXITY = {
 
 @pytest.fixture(autouse=True)
 def no_keys(monkeypatch):
-    for name in ("WEB_SEARCH_PROVIDER", "TAVILY_API_KEY", "PERPLEXITY_API_KEY"):
+    for name in ("WEB_SEARCH_PROVIDER", "TAVILY_API_KEY", "PERPLEXITY_API_KEY", "SEARXNG_URL"):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -72,6 +73,66 @@ async def test_tavily_is_asked_and_answers(tavily, tmp_path):
     assert len(result.data["results"]) == 5
     assert "\n1. Page 0\n   https://example.com/0\n   About 0\n" in result.for_llm
     assert "not instructions" in result.for_llm
+
+
+SEARXNG = {
+    "query": "trees",
+    "answers": [],
+    "results": [
+        {
+            "title": "One",
+            "url": "https://example.org/1",
+            "content": "first",
+            "publishedDate": "2026-01-02",
+            "score": 2.0,
+        },
+        {"title": "A file", "url": "file:///etc/passwd", "content": "no link"},
+    ],
+}
+
+
+def searxng(asked: Asked) -> Reply:
+    """A SearXNG server whose settings allow JSON."""
+    if not asked.path.startswith("/search?") or asked.method != "GET":
+        return Reply([b""], 404)
+    return Reply([json.dumps(SEARXNG).encode()], 200, [("Content-Type", "application/json")])
+
+
+async def test_a_searxng_server_is_asked_without_a_key(monkeypatch, tmp_path):
+    async with serving(searxng) as server:
+        monkeypatch.setenv("SEARXNG_URL", f"{server.url}/")
+        result = await Web(WebSearch(), tmp_path).call(
+            query="trees & more",
+            time_range="week",
+            include_domains=["a.example", "b.example"],
+            exclude_domains=["c.example"],
+        )
+    (asked,) = server.asked
+    assert parse_qs(urlsplit(asked.path).query) == {
+        "q": ["trees & more (site:a.example OR site:b.example) -site:c.example"],
+        "format": ["json"],
+        "time_range": ["week"],
+    }
+    assert "authorization" not in asked.headers
+    assert result.data["provider"] == "searxng"
+    assert result.data["results"] == [
+        {"title": "One", "url": "https://example.org/1", "content": "first", "date": "2026-01-02", "score": 2.0}
+    ]
+
+
+async def test_a_searxng_server_that_allows_no_json_is_explained(monkeypatch, tmp_path):
+    async with serving(lambda asked: Reply([b"<html>Forbidden"], 403)) as server:
+        monkeypatch.setenv("SEARXNG_URL", server.url)
+        result = await Web(WebSearch(), tmp_path).call(query="trees")
+    assert kind_of(result) == "config_error"
+    assert "search.formats in its settings.yml" in result.for_llm
+
+
+def test_a_key_comes_before_a_searxng_address_unless_the_provider_is_named():
+    both = {"TAVILY_API_KEY": KEY, "SEARXNG_URL": "http://127.0.0.1:8888"}
+    assert choose_service(both)[0].name == "tavily"
+    service, key = choose_service({**both, "WEB_SEARCH_PROVIDER": "searxng"})
+    assert (service.name, service.server, key) == ("searxng", "http://127.0.0.1:8888", "")
 
 
 async def test_perplexity_is_asked_and_answers(perplexity, tmp_path):

@@ -71,27 +71,31 @@ class WebSearch(
 
     async def _search(self, service: Service, key: str, search: SearchQuery) -> SearchResults:
         import json  # listing tools does without
+        from urllib.parse import urlencode
 
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.limits import Limits as Bounds
         from forge.tools.web_search.services import find_explanation, refusal_error
 
         url = self._url(service)
+        wanted = service.request(search)
         try:
-            body = json.dumps(service.request(search), ensure_ascii=False).encode()
+            body = json.dumps(wanted, ensure_ascii=False).encode() if service.method == "POST" else b""
+            query = "" if service.method == "POST" else f"?{urlencode(wanted)}"
         except UnicodeEncodeError:
             problem = "the query has half a character (a lone surrogate)"
             raise ToolError(problem, ErrorKind.VALIDATION, "Leave it out.") from None
         answer = await fetch(
-            "POST",
-            url,
-            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"},
+            service.method,
+            f"{url}{query}",
+            headers={"Authorization": f"Bearer {key}", "Content-Type": "application/json"} if key else {},
             body=body,
-            egress=self._egress(url),
+            egress=self._egress(url, is_configured=bool(self.base_url) or not key),
             limits=Bounds(read=self.seconds, total=self.seconds, size=MAX_BYTES),
             follow="none",  # the key is for this server
         )
-        text = answer.text().text.replace(key, "[secret]")
+        text = answer.text().text
+        text = text.replace(key, "[secret]") if key else text
         try:
             said = json.loads(text)
         except (ValueError, RecursionError):
@@ -107,8 +111,8 @@ class WebSearch(
     def _url(self, service: Service) -> str:
         return f"{self.base_url or service.server}{service.path}"
 
-    def _egress(self, url: str) -> Any:
-        """Allows the provider's server, which comes with the tool, or the server that a person configured."""
+    def _egress(self, url: str, *, is_configured: bool = False) -> Any:
+        """Allow the provider's server, or the one that a person configured, which may have a private address."""
         from dataclasses import replace
 
         from forge.network.egress import Egress
@@ -117,7 +121,7 @@ class WebSearch(
         server = read_url(url)
         host_and_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"
         egress = Egress.current().including(host_and_port)
-        return replace(egress, private=(*egress.private, host_and_port)) if self.base_url else egress
+        return replace(egress, private=(*egress.private, host_and_port)) if is_configured else egress
 
 
 def _answer(service: Service, search: SearchQuery, found: SearchResults) -> ToolResult:

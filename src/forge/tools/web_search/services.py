@@ -1,4 +1,4 @@
-"""Defines the two search services: their requests, answers and refusals."""
+"""Defines the search services: their requests, answers and refusals."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from forge.core.errors import ErrorKind, ToolError
 
 MODEL = "sonar"  # of Perplexity
+_VARIABLES = "TAVILY_API_KEY, PERPLEXITY_API_KEY and SEARXNG_URL"
 
 
 class SearchHit(NamedTuple):
@@ -38,9 +39,10 @@ class SearchQuery:
 
 class Service(Protocol):
     name: str
-    variable: str  # where its key is
+    variable: str  # where its key is, or its address
     server: str
     path: str
+    method: str
 
     def request(self, search: SearchQuery) -> dict[str, Any]: ...
     def read_results(self, answer: Mapping[str, Any]) -> SearchResults: ...
@@ -51,6 +53,7 @@ class Tavily:
     variable = "TAVILY_API_KEY"
     server = "https://api.tavily.com"
     path = "/search"
+    method = "POST"
 
     def request(self, search: SearchQuery) -> dict[str, Any]:
         wanted: dict[str, Any] = {
@@ -77,6 +80,7 @@ class Perplexity:
     variable = "PERPLEXITY_API_KEY"
     server = "https://api.perplexity.ai"
     path = "/chat/completions"
+    method = "POST"
 
     def __init__(self, model: str = MODEL) -> None:
         self.model = model
@@ -103,37 +107,76 @@ class Perplexity:
         return SearchResults(hits, words)
 
 
+class Searxng:
+    """A SearXNG server, which needs no key: its address is in the variable. Its settings must allow JSON."""
+
+    name = "searxng"
+    variable = "SEARXNG_URL"
+    path = "/search"
+    method = "GET"
+
+    def __init__(self, server: str = "") -> None:
+        self.server = server.rstrip("/").removesuffix("/search")
+
+    def request(self, search: SearchQuery) -> dict[str, Any]:
+        sites = " OR ".join(f"site:{domain}" for domain in search.include)
+        parts = [search.query, f"({sites})" if len(search.include) > 1 else sites]
+        parts += [f"-site:{domain}" for domain in search.exclude]
+        wanted = {"q": " ".join(part for part in parts if part), "format": "json"}
+        if search.time_range:
+            wanted["time_range"] = search.time_range
+        return wanted
+
+    def read_results(self, answer: Mapping[str, Any]) -> SearchResults:
+        answers = [
+            _text(one.get("answer")) if isinstance(one, dict) else _text(one) for one in _list(answer.get("answers"))
+        ]
+        hits = [hit for one in _list(answer.get("results")) if (hit := _read_hit(one))]
+        return SearchResults(hits, next(filter(None, answers), ""))
+
+
 def choose_service(environment: Mapping[str, str], model: str = "") -> tuple[Service, str]:
-    """Returns the service and its key: the one that WEB_SEARCH_PROVIDER names, or the one with a key, Tavily first."""
-    services: list[Service] = [Tavily(), Perplexity(model or MODEL)]
+    """Return the service and its key: the one that WEB_SEARCH_PROVIDER names, or the first one that is set.
+
+    The order is Tavily, Perplexity, SearXNG. SearXNG has no key: an empty one is returned.
+    """
+    address = environment.get(Searxng.variable, "").strip()
+    services: list[Service] = [Tavily(), Perplexity(model or MODEL), Searxng(address)]
     wanted = environment.get("WEB_SEARCH_PROVIDER", "").strip().lower()
     if wanted and wanted not in [one.name for one in services]:
         raise ToolError(
             f"WEB_SEARCH_PROVIDER is {wanted[:40]!r}, which is not a known provider",
             ErrorKind.CONFIG,
-            "A person has to set it to tavily or perplexity, or unset it.",
+            "A person has to set it to tavily, perplexity or searxng, or unset it.",
         )
     for service in services:
-        key = environment.get(service.variable, "").strip()
-        if key and wanted in ("", service.name):
-            return service, key
+        found = environment.get(service.variable, "").strip()
+        if found and wanted in ("", service.name):
+            return service, "" if service.variable == Searxng.variable else found
     if wanted:
         needed = next(one.variable for one in services if one.name == wanted)
         raise ToolError(
             f"WEB_SEARCH_PROVIDER is {wanted}, and {needed} is not set",
             ErrorKind.CONFIG,
-            f"A person has to set {needed}; or TAVILY_API_KEY or PERPLEXITY_API_KEY without WEB_SEARCH_PROVIDER.",
+            f"A person has to set {needed}, or another service without WEB_SEARCH_PROVIDER: {_VARIABLES}.",
         )
     raise ToolError(
-        "no search provider is configured: neither TAVILY_API_KEY nor PERPLEXITY_API_KEY is set",
+        f"no search provider is configured: none of {_VARIABLES} is set",
         ErrorKind.CONFIG,
-        "A person has to set one of them; continue without searching.",
+        "A person has to set one of them (SEARXNG_URL, the address of a SearXNG server, needs no key); "
+        "continue without searching.",
     )
 
 
 def refusal_error(service: Service, status: int, said: str, retry_after: str) -> ToolError:
     """Returns the error for a refusal. `said` is the service's own explanation, without the key."""
     more = f": {said}" if said else ""
+    if status == 403 and service.name == Searxng.name:
+        return ToolError(
+            f"the SearXNG server of {service.variable} refused the search (HTTP 403){more}",
+            ErrorKind.CONFIG,
+            "A person has to add json to search.formats in its settings.yml, or to allow this client there.",
+        )
     if status in (401, 403):
         return ToolError(
             f"{service.name} refused the key in {service.variable} (HTTP {status}){more}",
@@ -177,7 +220,7 @@ def _read_hit(one: Any) -> SearchHit | None:
         title=_text(one.get("title")) or url,
         url=url,
         content=_text(one.get("content") or one.get("snippet")),
-        date=_text(one.get("published_date") or one.get("date")),
+        date=_text(one.get("published_date") or one.get("publishedDate") or one.get("date")),
         score=float(score) if isinstance(score, int | float) and not isinstance(score, bool) else None,
     )
 
