@@ -303,3 +303,32 @@ def test_only_debug_shows_where(workspace, command):
     ended = ran(workspace, *command, env=keyless)
     assert_said(ended)
     assert ended.code == 2
+
+
+FIFOS = {  # the place of a FIFO, and the command that reports it
+    ".forge/pins.json": ("doctor",),
+    ".forge/state.db": ("doctor",),
+    ".forge/state.db-wal": ("schedule", "list"),
+    ".forge/untrusted.jsonl": ("doctor",),
+    ".forge/audit.ndjson": WRITE,
+    "forge.yaml": ("doctor",),
+    ".gitignore": ("tool", "call", "grep_search", '{"pattern": "needle"}'),
+    "below/.ignore": ("tool", "call", "glob_search", '{"pattern": "**/*.txt"}'),
+}
+
+
+@pytest.mark.parametrize("place", FIFOS)
+def test_a_fifo_in_the_place_of_a_file_is_reported_and_keeps_nobody_waiting(there, workspace, place):
+    (workspace / "below").mkdir()
+    (workspace / "below" / "a.txt").write_text("needle")
+    assert there(*WRITE).code == 0
+    path = workspace / place
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    ended = there(*FIFOS[place])
+    said = ended.out + ended.err
+    assert "not a regular file" in said or "not regular files" in said
+    assert "Traceback" not in said
+    path.unlink()
+    ended = there(*FIFOS[place])
+    assert "regular file" not in ended.out + ended.err

@@ -556,3 +556,22 @@ def test_brackets_in_include_that_find_something_are_a_glob(tmp_path, grep):
     assert found.data["files"] == ["file1.txt"]
     assert "brackets" not in found.for_llm
     assert grep("straw", include="file[1].txt").for_llm == "No matches."
+
+
+@pytest.mark.parametrize("place", [".gitignore", "a/.ignore", "b/.rgignore"])
+def test_an_ignore_file_that_is_a_fifo_is_reported_and_the_others_count(grep, tmp_path, place):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").write_text("needle")
+        (tmp_path / name / "x.log").write_text("needle")
+    (tmp_path / "b" / ".gitignore").write_text("*.log")
+    os.mkfifo(tmp_path / place)
+    result = grep("needle")
+    assert sorted(result.data["files"]) == ["a/x.log", "a/x.txt", "b/x.txt"]
+    assert not result.data["timed_out"]
+    assert f"{place} is not a regular file" in result.for_llm
+    (tmp_path / place).unlink()
+    (tmp_path / "a" / ".gitignore").write_text("*.log")
+    result = grep("needle")
+    assert sorted(result.data["files"]) == ["a/x.txt", "b/x.txt"]
+    assert "regular file" not in result.for_llm

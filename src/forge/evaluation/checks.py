@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from forge.agent.result import RunResult
 from forge.core.messages import ToolCall
 from forge.core.plain_values import brief
+from forge.core.regular_files import open_regular
 from forge.evaluation.case import EvalCase, EvalExpect
 from forge.evaluation.evaluators import apply_evaluator, read_json
 from forge.testing.called import assert_called, assert_called_in_order, assert_not_called
@@ -101,7 +103,7 @@ def _list(value: Any) -> list[str]:
 def _check_file(name: str, expected: Any, workspace: Path) -> Iterator[str]:
     path = workspace / name
     try:
-        with path.open("rb") as stream:
+        with os.fdopen(open_regular(path), "rb") as stream:
             text = stream.read(LONGEST).decode("utf-8", "replace")
     except OSError as error:
         if expected is not None:

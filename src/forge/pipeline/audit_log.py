@@ -10,6 +10,7 @@ from typing import Any
 
 from forge.core.activity import ActivityStream
 from forge.core.events import Event, ReasoningDelta, TextDelta, ToolArgumentsDelta
+from forge.core.regular_files import open_regular
 from forge.workspace.state import append_whole
 
 log = logging.getLogger(__name__)
@@ -38,7 +39,7 @@ def audit_log(activity: ActivityStream, path: str | os.PathLike[str]) -> Callabl
         >>> Path("audit.ndjson").read_text().count("run_finished")
         1
     """
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE)
+    file = open_regular(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, MODE)
 
     def write(event: Event) -> None:
         if isinstance(event, TextDelta | ReasoningDelta | ToolArgumentsDelta):

@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.regular_files import read_regular
 from forge.project.trust_summary import TrustItem
 from forge.workspace.state import NAME
 from forge.workspace.state.ownership import is_foreign, mark_own
@@ -59,9 +60,9 @@ def _schedules(folder: Path) -> Iterator[TrustItem]:
 def _pins(folder: Path) -> Iterator[TrustItem]:
     path = folder / "pins.json"
     try:
-        if path.is_symlink() or not path.is_file() or path.stat().st_size > LARGEST:
+        if not os.path.lexists(path):
             return
-        servers = json.loads(path.read_bytes())["servers"]
+        servers = json.loads(read_regular(path, LARGEST, os.O_NOFOLLOW))["servers"]
         for name, entry in servers.items():
             yield TrustItem("approves", f"MCP server {name}: {', '.join(map(str, entry['tools']))}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

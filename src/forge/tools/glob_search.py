@@ -205,6 +205,8 @@ class GlobRun:
         files, directories = count_text(walk.ignored_files, "file"), count_text(walk.ignored_directories, "directory")
         if hidden := [text for text in (files, directories) if text]:
             yield f"[{' and '.join(hidden)} hidden by ignore rules; include_ignored=true searches them]"
+        for path in walk.unread_rules[:3]:
+            yield f"[{printable(path)} is not a regular file, so its rules do not count]"
         if walk.unreadable:
             yield f"[{count_text(walk.unreadable, 'directory')} could not be read]"
         if self.left_out:

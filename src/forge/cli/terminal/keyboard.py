@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from forge.core.execution.threads import in_thread
+from forge.core.regular_files import open_regular
 
 LONGEST = 1024 * 1024  # characters of one message
 MOST_HISTORY = 1_000  # lines of history
@@ -53,7 +54,7 @@ class Keyboard:
 
         with suppress(OSError):
             readline.set_history_length(MOST_HISTORY)
-            os.close(os.open(self._history, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+            os.close(open_regular(self._history, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW))
             readline.write_history_file(self._history)
 
     def _read_fenced(self, first: str) -> str:
@@ -85,6 +86,7 @@ class Keyboard:
 
             readline.clear_history()
             if self._history is not None:
+                os.close(open_regular(self._history))  # readline would wait for a FIFO
                 readline.read_history_file(self._history)
 
 

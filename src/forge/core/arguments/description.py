@@ -10,6 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+from forge.core.regular_files import read_regular
+
+LARGEST = 1024 * 1024  # bytes of a description
+
+
 _SECTION = (  # compiled where it is needed: most docstrings have no sections
     r"(?m)^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes):[ \t]*$"
     r"|(?:Parameters|Returns|Yields|Raises|Examples|Notes)[ \t]*\n[ \t]*-{3,}[ \t]*$"
@@ -55,7 +60,7 @@ def description_from(file: str, embedded: str | Callable[[], str], made_of: Any)
     if not path.is_absolute() and getattr(module, "__file__", None):
         path = Path(str(cast(Any, module).__file__)).parent / file
     try:
-        text = path.read_text(encoding="utf-8").strip()
+        text = read_regular(path, LARGEST).decode().strip()
     except (OSError, UnicodeDecodeError):
         text = ""
     text = text or (embedded() if callable(embedded) else embedded)

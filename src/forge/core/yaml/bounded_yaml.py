@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import stat
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from forge.core.regular_files import NOT_REGULAR, open_regular
 from forge.core.yaml import tabs as yaml_tabs
 
 LARGEST = 256 * 1024  # bytes
@@ -40,15 +41,14 @@ def bounded_text(path: Path, largest: int = LARGEST) -> str:
     """Returns the text of a regular file of at most so many bytes. Raises `Unreadable`."""
     name = str(path)
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a FIFO would wait for ever
-            raise Unreadable(name, "it is not a regular file", "Name a text file.")
-        with path.open("rb") as stream:
+        with os.fdopen(open_regular(path), "rb") as stream:
             content = stream.read(largest + 1)
         if len(content) > largest:
             raise Unreadable(name, f"it is larger than {largest // 1024} KiB", "Make it smaller.")
         return content.decode("utf-8-sig")
     except OSError as error:
-        raise Unreadable(name, str(error.strerror), "Name an existing file.") from None
+        advice = "Name a text file." if error.strerror == NOT_REGULAR else "Name an existing file."
+        raise Unreadable(name, str(error.strerror), advice) from None
     except UnicodeDecodeError as error:
         raise Unreadable(name, f"byte {error.start} is not UTF-8", "Save it as UTF-8.") from None
     except ValueError as error:

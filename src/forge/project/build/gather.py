@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ToolError
+from forge.core.regular_files import open_regular
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.build.record import DOCUMENTS, SCRIPTS, SKILLS, Build, OutputFile, Problem, StageRefused
@@ -104,7 +105,7 @@ def _read_document(path: Path) -> bytes:
     """Reads the named file, which may be anywhere."""
     from forge.sources.openapi.parsing import LARGEST, unreadable
 
-    with open(path, "rb") as file:
+    with os.fdopen(open_regular(path), "rb") as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
         raise unreadable(path.name, f"it has more than {LARGEST // 1024 // 1024} MiB", "Make it smaller.")

@@ -11,6 +11,7 @@ from pathlib import Path
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.extras import install_command, is_installed
+from forge.core.regular_files import read_regular
 from forge.project.assemble.choose import choose_tools
 from forge.project.assemble.skills import catalog_of
 from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
@@ -19,6 +20,7 @@ from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.sources.mcp.programs.installed import is_installed_here
+from forge.sources.pins import LARGEST
 from forge.workspace.state import NAME as STATE
 
 
@@ -92,7 +94,7 @@ def _count_approved(workspace: Path) -> dict[str, int] | Finding:
     """Counts the approved tools of each server. The usual reader is not used, because it sets a broken file aside."""
     path = workspace / STATE / PINS
     try:
-        servers = json.loads(path.read_bytes())["servers"]
+        servers = json.loads(read_regular(path, LARGEST))["servers"]
         return {name: len(one["tools"]) for name, one in servers.items()}
     except FileNotFoundError:
         return {}

@@ -107,6 +107,10 @@ def _check_files(folder: Path) -> Iterator[Finding]:
     for name in STORES:
         if (folder / name).is_file():
             yield check_store(folder / name)
+    odd = [path.name for path in sorted(folder.iterdir()) if not (path.is_file() or path.is_dir() or path.is_symlink())]
+    if odd:
+        detail = f"not regular files, so they are not used: {', '.join(odd[:5])}"
+        yield Finding("state files", "warning", detail, f"Delete them from {shlex.quote(str(folder))}.")
     aside = sorted(path.name for path in folder.iterdir() if ".corrupt-" in path.name or ".broken-" in path.name)
     if aside:
         yield Finding(
@@ -150,9 +154,16 @@ def check_store(path: Path) -> Finding:
 
 
 def read_only(path: Path) -> str:
-    """Returns the URI with which SQLite opens a file read-only."""
+    """Returns the URI with which SQLite opens a file read-only. Raises `sqlite3.Error` if it is no regular file."""
+    import sqlite3
     from urllib.parse import quote
 
+    from forge.workspace.state.store import check_log_files
+
+    try:
+        check_log_files(path)
+    except OSError as error:
+        raise sqlite3.OperationalError(error.strerror or str(error)) from None
     return f"file:{quote(str(path))}?mode=ro"
 
 

@@ -108,6 +108,9 @@ class SearchAnswer:
             yield f"{_count_text(self.changed, 'file')} changed during the search; search again to see it all"
         if found.is_too_hard:
             yield "some lines were skipped: the pattern takes too long on them; simplify it"
+        for path in found.unread_rules[:3]:
+            shown = printable(self.request.location.child(path).shown)
+            yield f"{shown} is not a regular file, so its rules do not count; remove it to search faster"
         if found.unreadable:
             yield "some files or directories could not be read"
 

@@ -100,6 +100,7 @@ class RulesAbove:
     def __init__(self, location: Location) -> None:
         self.location = location
         self.top = read_rules_above(location)
+        self.decides_alone = False  # ripgrep reads no ignore file
 
     @property
     def are_beyond_ripgrep(self) -> bool:
@@ -107,6 +108,8 @@ class RulesAbove:
 
         Then ripgrep searches everything, and `ignores` alone decides.
         """
+        if self.decides_alone:
+            return True
         above = self.location
         while self.top is not None and above.relative != ".":
             above = above.parent
@@ -115,7 +118,7 @@ class RulesAbove:
         return False
 
     def ignores(self, path: str) -> bool:
-        if self.top is None:
+        if self.top is None and not self.decides_alone:
             return False
         directory, _, name = path.rpartition("/")
         rules, is_ignored = self._of(directory)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 import re
 import time
+from asyncio import Future, ensure_future, wait
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from threading import Event
 
+from forge.core.execution.threads import in_thread
 from forge.process.running.lines import StreamedProgram
 
 MOST_FILES = 200_000  # with matches; then the search ends
@@ -29,6 +32,7 @@ class FoundMatches:
     unreadable: bool = False
     is_too_hard: bool = False  # the pattern would have taken too long on some lines
     is_partial: bool = False  # time was up, or there was too much
+    unread_rules: list[str] = field(default_factory=list)  # ignore files that are no files
     is_wanted: Callable[[str], bool] = bool
     _left_out: set[str] = field(default_factory=set)
     _head: bytes = b""
@@ -91,16 +95,37 @@ class SearchClock:
     def is_over(self) -> bool:
         return self.left <= 0
 
-    async def follow(self, program: StreamedProgram, found: FoundMatches, take: Callable[[list[bytes]], None]) -> bool:
-        """Reads everything the program writes; False if it had to be stopped."""
+    async def follow(
+        self,
+        program: StreamedProgram,
+        found: FoundMatches,
+        take: Callable[[list[bytes]], None],
+        check: Callable[[Callable[[], bool]], None] | None = None,
+    ) -> bool:
+        """Reads everything the program writes; False if it had to be stopped.
+
+        `check`: called in a thread after a second, with a function that tells it to stop. Its error ends the search.
+        """
         tick = self.left - 1.0
-        while self.left > 0 and len(found.counts) < MOST_FILES:
-            lines = await program.lines(max(0.0, min(self.left, self.left - tick)))
-            if lines == []:
-                return True
-            take(lines or [])
-            if self.left <= tick:
-                self.report(found)
-                tick = self.left - 1.0
+        ended = Event()
+        checking: Future[None] | None = None
+        try:
+            while self.left > 0 and len(found.counts) < MOST_FILES:
+                lines = await program.lines(max(0.0, min(self.left, self.left - tick)))
+                if lines == []:
+                    return True
+                take(lines or [])
+                if checking is not None and checking.done():
+                    checking.result()
+                if self.left <= tick:
+                    self.report(found)
+                    tick = self.left - 1.0
+                    if check is not None and checking is None:
+                        checking = ensure_future(in_thread(lambda: check(ended.is_set)))
+        finally:
+            ended.set()
+            if checking is not None:
+                await wait([checking])
+                checking.exception()  # it was raised above, or does not matter any more
         found.is_partial = True
         return False

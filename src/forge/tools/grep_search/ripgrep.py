@@ -55,15 +55,24 @@ class Ripgrep:
         self.request = request
         self.program = program
         self.pattern = request.pattern
+        self.unread_rules: list[str] = []
         self.above = None if request.include_ignored or request.name else RulesAbove(request.location)
 
     async def search(self, clock: SearchClock) -> FoundMatches:
         """Find the lines, with the engine that can read the pattern."""
         try:
-            return await self._search(clock)
+            found = await self._search(clock)
         except _NeedsPcre:
             self.pattern = convert_to_pcre(self.pattern)
-            return await self._search(clock)
+            return await self.search(clock)
+        except _Blocked as blocked:
+            # ripgrep waits for ever for an ignore file that is a FIFO: then Forge alone applies the rules
+            self.unread_rules = blocked.unread_rules
+            if self.above is not None:
+                self.above.decides_alone = True
+            return await self.search(clock)
+        found.unread_rules = self.unread_rules
+        return found
 
     async def _search(self, clock: SearchClock) -> FoundMatches:
         """Searches for positions at once, unless there are so many that counting first is cheaper."""
@@ -93,7 +102,8 @@ class Ripgrep:
 
         command = [*self._command(), *kind, *self._files(), *self._pattern(), "--", "./"]
         async with run_streamed(command, self.request.location.path) as program:
-            if await clock.follow(program, found, take_bounded):
+            check = self._check_rules if self.above is not None and not self.above.are_beyond_ripgrep else None
+            if await clock.follow(program, found, take_bounded, check):
                 code, said = await program.wait_ended()
                 if code > 1 or code < 0:
                     self._explain(code, said, found)
@@ -113,6 +123,14 @@ class Ripgrep:
                 size += len(os.fsencode(some[-1]))
             async with run_streamed([*command, *some], self.request.location.path) as program:
                 await spare.follow(program, there, there.take_positions)
+
+    def _check_rules(self, stop: Callable[[], bool]) -> None:
+        """Raises `_Blocked` if ripgrep may be waiting for an ignore file. Blocks, so call it in a thread."""
+        found = walk(self.request.location, stop=stop)
+        for _ in found.by_directory():
+            pass
+        if found.unread_rules:
+            raise _Blocked(found.unread_rules)
 
     def _is_wanted(self, path: str) -> bool:
         if self.request.name:
@@ -166,6 +184,13 @@ def _escape_glob(name: str) -> str:
 
 class _TooMuch(Exception):
     pass
+
+
+class _Blocked(Exception):
+    """Signals that ignore files are no files, so that ripgrep may wait for them."""
+
+    def __init__(self, unread_rules: list[str]) -> None:
+        self.unread_rules = unread_rules
 
 
 class _NeedsPcre(Exception):

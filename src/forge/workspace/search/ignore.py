@@ -182,6 +182,18 @@ def _read_rules(directory: int, name: str) -> IgnoreRules | None:
         os.close(file)
 
 
+def find_unread_rules(directory: int, names: Collection[str] = FILES) -> list[str]:
+    """Returns the names of ignore files of a directory that are, or lead to, a FIFO or the like: no rule is read."""
+    found = []
+    for name in FILES:
+        if name in names:
+            with contextlib.suppress(OSError):
+                kind = os.stat(name, dir_fd=directory).st_mode
+                if not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+                    found.append(name)
+    return found
+
+
 def _expression(text: str) -> str:
     alternatives = [one for one in alternatives_of(text) if one] if "{" in text else [text]
     shown = [

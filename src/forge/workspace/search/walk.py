@@ -11,7 +11,7 @@ from forge.core.errors import ToolError
 from forge.workspace.paths import Location
 from forge.workspace.paths.open import open_directory
 from forge.workspace.search.glob import Glob
-from forge.workspace.search.ignore import FILES, EffectiveRules, read_rules_above
+from forge.workspace.search.ignore import FILES, EffectiveRules, find_unread_rules, read_rules_above
 from forge.workspace.state import STRAY
 
 NEVER = frozenset({".git", ".forge"})  # never searched
@@ -76,6 +76,7 @@ class FileWalk:
         self.ignored_files = 0  # that match `only`
         self.ignored_directories = 0  # not entered, so their files are not counted
         self.unreadable = 0  # directories
+        self.unread_rules: list[str] = []  # paths of ignore files that are no files, such as FIFOs
         self.stopped = False
 
     def __iter__(self) -> Iterator[WalkEntry]:
@@ -163,6 +164,7 @@ class FileWalk:
                 names = [entry.name for entry in entries] if is_whole else FILES
                 if min(names) < "/" and not _IGNORE_FILES.isdisjoint(names):  # a dot comes before the slash
                     frame.rules = (rules or EffectiveRules()).inside(directory, prefix, names)
+                    self.unread_rules += [prefix + name for name in find_unread_rules(directory, names)]
         except BaseException:
             frame.close()
             raise

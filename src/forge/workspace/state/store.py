@@ -230,6 +230,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def make_private(path: Path) -> None:
     """Makes the file if missing, readable by its owner alone; refuses a link or anything else at its path."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_log_files(path)
     with contextlib.suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
         return
@@ -238,6 +239,15 @@ def make_private(path: Path) -> None:
         raise OSError(errno.EINVAL, "it is a link, or not a regular file")
     if status.st_mode & 0o077:
         path.chmod(0o600)
+
+
+def check_log_files(path: Path) -> None:
+    """Raises `OSError` if something else is in the place of one of SQLite's files: it would wait for a FIFO."""
+    for suffix in ("", "-wal", "-shm", "-journal"):
+        beside = f"{path}{suffix}"
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(beside).st_mode):
+                raise OSError(errno.EINVAL, f"{os.path.basename(beside)} is a link, or not a regular file")
 
 
 def _start_log(connection: sqlite3.Connection) -> bool:

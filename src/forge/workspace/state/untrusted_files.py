@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.label import LONGEST_ORIGIN
+from forge.core.regular_files import open_regular
 from forge.workspace.state import NAME, append_whole, find_state, state_directory
 
 FILE = "untrusted.jsonl"
@@ -42,7 +43,7 @@ def mark_span(workspace: Path, first: int, origin: str) -> None:
     path = state_directory(workspace) / FILE
     if path.parent != workspace / NAME:
         _elsewhere[str(workspace)] = str(path)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    file = open_regular(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
     try:
         append_whole(file, line.encode())
     finally:
@@ -92,7 +93,7 @@ def _marks_of(workspace: Path) -> list[Mark]:
 def _load(path: str, start: int, end: int) -> Iterator[Mark]:
     """Reads the marks in a part of the file: it only grows, and by whole lines."""
     try:
-        with open(path, "rb") as file:
+        with os.fdopen(open_regular(path), "rb") as file:
             file.seek(start)
             lines = file.read(end - start).splitlines()
     except OSError:

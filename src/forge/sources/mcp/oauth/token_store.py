@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.regular_files import read_regular
 from forge.workspace.state.replace_file import replace_file
 from forge.workspace.user_files import data_file
 
+LARGEST = 4 * 1024 * 1024  # bytes of the logins at one server
 SERVICE = "forge mcp"  # in the keyring
 FOLDER = "mcp-logins"  # below $XDG_DATA_HOME/forge
 Record = dict[str, Any]  # client, tokens, expires_at, server (metadata), resource (metadata), saved_at
@@ -56,7 +58,7 @@ class TokenStore:
                 text = None
         path = self._path()
         try:
-            text = text or (path.read_text(encoding="utf-8") if path is not None else None)
+            text = text or (read_regular(path, LARGEST).decode() if path is not None else None)
             found = json.loads(text or "{}")
         except (OSError, ValueError):
             return {}

@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.regular_files import read_regular
 from forge.sources.mcp.programs.fetching import is_fetching, read_command
 from forge.workspace.user_files import data_file
 
 FOLDER = "mcp-programs"  # below $XDG_DATA_HOME/forge
+LARGEST_RECORD = 1024 * 1024  # bytes
 INTEGRITY = r"sha256:[0-9a-f]{64}"
 
 
@@ -84,7 +86,7 @@ def _find_runtime(name: str, runtime: str, environment: Mapping[str, str]) -> st
 def _read_record(integrity: str) -> dict[str, Any] | None:
     """Reads the record of a complete installation; None if there is none."""
     try:
-        record = json.loads(record_path(integrity).read_bytes())
+        record = json.loads(read_regular(record_path(integrity), LARGEST_RECORD))
         folder = installation_folder() / record["folder"]
         is_complete = record["integrity"] == integrity and folder.is_dir() and folder.parent == installation_folder()
     except (OSError, ValueError, KeyError, TypeError):

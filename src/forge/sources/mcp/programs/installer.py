@@ -7,8 +7,9 @@ import os
 import secrets
 import shutil
 
+from forge.core.regular_files import read_regular
 from forge.sources.mcp.programs.fetching import FetchedProgram
-from forge.sources.mcp.programs.installed import installation_folder, is_installed_here, record_path
+from forge.sources.mcp.programs.installed import LARGEST_RECORD, installation_folder, is_installed_here, record_path
 from forge.sources.mcp.programs.lock import LockedProgram
 from forge.sources.mcp.programs.npm import install_npm, resolve_npm
 from forge.sources.mcp.programs.pypi import install_pypi, resolve_pypi
@@ -41,7 +42,7 @@ def remove_program(integrity: str) -> bool:
     """Removes an installation. Returns True if there was one."""
     path = record_path(integrity)
     try:
-        folder = str(json.loads(path.read_bytes())["folder"])
+        folder = str(json.loads(read_regular(path, LARGEST_RECORD))["folder"])
     except (OSError, ValueError, KeyError, TypeError):
         return False
     path.unlink(missing_ok=True)
