@@ -341,3 +341,30 @@ def test_its_command_line_names_the_program_last(tmp_path: Path):
     assert words[-4:] == ["--", "ls", "--", "-l"]
     assert words[4] == "network"
     assert "network" not in landlock.build_command(["ls"], Confinement(workspace=tmp_path), {}).argv
+
+
+@needs(Tier.LANDLOCK)
+def test_the_state_of_forge_is_hidden_where_mounts_can_be_made(tmp_path: Path, monkeypatch):
+    state = tmp_path / "ws" / ".forge"
+    for name in ("files/report.md", "spill/long.txt", "memory/notes.md", "state.db", "pins.json", ".gitignore"):
+        (state / name).parent.mkdir(parents=True, exist_ok=True)
+        (state / name).write_text(name)
+
+    def sh(line: str, **how: bool) -> str:
+        confinement = Confinement(workspace=tmp_path / "ws", **how)  # type: ignore[arg-type]
+        return run(["sh", "-c", f"{line} && echo REACHED"], confinement, Tier.LANDLOCK).stdout
+
+    if landlock._can_mount():
+        assert sh("ls -A .forge").split() == [".gitignore", "files", "spill", "REACHED"]
+        attacks = ("cat .forge/pins.json", "echo evil >.forge/pins.json", "echo evil >.forge/new", "rm -rf .forge")
+        attacks += ("mv .forge x", "echo evil >.forge/spill/x", "echo evil >.forge/.gitignore", "umount .forge")
+        for line in attacks:
+            assert "REACHED" not in sh(line), line
+            assert "REACHED" not in sh(line, read_only=True), line
+        assert "REACHED" in sh("cat .forge/spill/long.txt && echo x >.forge/files/new.md")
+        assert "REACHED" in sh("cat .forge/files/new.md", read_only=True)
+        assert "REACHED" not in sh("echo x >.forge/files/more.md", read_only=True)
+        assert (state / "pins.json").read_text() == "pins.json"
+        assert (state / "files" / "new.md").exists()
+    monkeypatch.setattr(landlock, "_can_mount", lambda: False)  # SECURITY.md says so
+    assert "REACHED" in sh("cat .forge/pins.json")

@@ -18,6 +18,7 @@ from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.layout import (
     PROCESSORS,
     SETTINGS,
+    STATE,
     SYSTEM,
     Confinement,
     Roots,
@@ -68,7 +69,9 @@ def build_command(
     if _can_mount():
         words += ["mounts", "processes"] if _can_separate() else ["mounts"]
     words += ["fixed"] if confinement.read_only else []
-    for kind, paths in (("r", readable), ("w", writable), ("d", _DEVICES)):
+    states = [os.path.join(path, STATE) for path, _ in roots.folders]
+    hidden = [path for path in states if os.path.isdir(path) and not os.path.islink(path)]
+    for kind, paths in (("r", readable), ("w", writable), ("d", _DEVICES), ("h", hidden)):
         for path in paths:
             words += [kind, path]
     words += ["=HOME", str(confinement.home or home), "=PATH", _readable_path(env, roots, programs)]

@@ -14,7 +14,7 @@ import signal
 import struct
 import sys
 from collections.abc import Iterable
-from stat import S_ISDIR
+from stat import S_ISDIR, S_ISREG
 
 STARTED = b"started"  # in the status file before the program begins; an error number follows if it cannot
 FAILED = 126  # exit code if it cannot confine; a shell uses it for a program that cannot be run
@@ -297,10 +297,12 @@ def confine(
     mounts: bool = False,
     processes: bool = False,
     attributes: bool = True,
+    states: Iterable[str] = (),
 ) -> None:
     """Confines this process and its descendants forever. Raises OSError if something is not available.
 
     `mounts`: also mount everything else read-only, since Landlock does not check changes of modes, owners and times.
+    `states`: Forge's state directories, which are hidden if `mounts` is True.
     `processes`: this process is alone in new namespaces of processes and of shared memory.
     """
     version = landlock_version()
@@ -318,6 +320,8 @@ def confine(
         raise OSError(errno.ENOSYS, f"there is no system call filter for {os.uname().machine}")
     if mounts:
         _mount_read_only(writable, processes=processes)
+        for folder in states:
+            _hide_state(folder)
     _drop_capabilities()
     _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _restrict_files(version, readable, writable, devices, network=network)
@@ -398,6 +402,42 @@ def _mount_read_only(writable: list[str], *, processes: bool) -> None:
     os.chdir(start)  # the directory is still the one below the new mounts
 
 
+_SHOWN = (("files", S_ISDIR, False), ("spill", S_ISDIR, True), (".gitignore", S_ISREG, True))  # of Forge's state
+_EMPTY_PATH = 0x1000  # AT_EMPTY_PATH
+
+
+def _hide_state(folder: str) -> None:
+    """Mounts an empty directory over Forge's state, except the files it made for the model, as bubblewrap does."""
+    read_only = struct.pack("QQQQ", _READ_ONLY, 0, 0, 0)
+    trees: list[tuple[str, bool, int]] = []
+    for name, is_kind, only_read in _SHOWN:
+        path = os.path.join(folder, name)
+        try:
+            kind = os.lstat(path).st_mode
+        except OSError:
+            continue
+        if is_kind(kind):  # never a link: a program may have made it
+            flags = ctypes.c_uint(_CLONE_TREE | os.O_CLOEXEC)
+            tree = _call("syscall", _OPEN_TREE, _HERE, os.fsencode(path), flags)
+            if only_read:
+                _set_mount(tree, b"", _EMPTY_PATH, read_only)
+            trees.append((path, S_ISDIR(kind), tree))
+    flags = ctypes.c_ulong(_NO_SETUID | _NO_DEVICES)
+    _call("mount", b"tmpfs", os.fsencode(folder), b"tmpfs", flags, b"mode=0700,size=64k")
+    for path, is_folder, tree in trees:
+        if is_folder:
+            os.mkdir(path, 0o700)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+        _call("syscall", _MOVE_MOUNT, tree, b"", _HERE, os.fsencode(path), ctypes.c_uint(_FROM_DESCRIPTOR))
+        os.close(tree)
+    _set_mount(_HERE, os.fsencode(folder), 0, read_only)
+
+
+def _set_mount(directory: int, path: bytes, flags: int, wanted: bytes) -> None:
+    _call("syscall", _MOUNT_SETATTR, directory, path, ctypes.c_uint(flags), wanted, ctypes.c_size_t(len(wanted)))
+
+
 def _filter_calls(program: bytes) -> None:
     code = ctypes.create_string_buffer(program, len(program))
     description = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(code))
@@ -439,13 +479,14 @@ def _make_private_folder(path: str) -> None:
 def main(words: list[str]) -> None:
     """`[network] [mounts] [processes] [fixed] [KIND PATH]… -- PROGRAM ARGUMENT…`.
 
-    Kinds: `r`, `w` and `d` for what may be read, written, and used as a device; `t` for the folder of temporary files;
+    Kinds: `r`, `w` and `d` for what may be read, written, and used as a device; `h` for Forge's state, which mounts
+    hide; `t` for the folder of temporary files;
     `=NAME` for a variable of the environment; `status` for the status file.
     """
     end = words.index("--")
     after_flags = next(index for index, word in enumerate(words) if word not in _FLAGS)
     flags = words[:after_flags]
-    paths: dict[str, list[str]] = {"r": [], "w": [], "d": [], "t": [], "status": []}
+    paths: dict[str, list[str]] = {"r": [], "w": [], "d": [], "h": [], "t": [], "status": []}
     for kind, path in zip(words[after_flags:end:2], words[after_flags + 1 : end : 2], strict=True):
         if kind.startswith("="):
             os.environ[kind[1:]] = path
@@ -470,6 +511,7 @@ def main(words: list[str]) -> None:
             mounts="mounts" in flags,
             processes=processes,
             attributes="fixed" not in flags,
+            states=paths["h"],
         )
         if processes:
             _keep_children(report)
