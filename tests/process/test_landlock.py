@@ -343,8 +343,8 @@ def test_its_command_line_names_the_program_last(tmp_path: Path):
     assert "network" not in landlock.build_command(["ls"], Confinement(workspace=tmp_path), {}).argv
 
 
-@needs(Tier.LANDLOCK)
 def test_the_state_of_forge_is_hidden_where_mounts_can_be_made(tmp_path: Path, monkeypatch):
+    needs(Tier.LANDLOCK)
     state = tmp_path / "ws" / ".forge"
     for name in ("files/report.md", "spill/long.txt", "memory/notes.md", "state.db", "pins.json", ".gitignore"):
         (state / name).parent.mkdir(parents=True, exist_ok=True)
