@@ -356,8 +356,8 @@ def test_the_state_of_forge_is_hidden_where_mounts_can_be_made(tmp_path: Path, m
 
     if landlock._can_mount():
         assert sh("ls -A .forge").split() == [".gitignore", "files", "spill", "REACHED"]
-        attacks = ("cat .forge/pins.json", "echo evil >.forge/pins.json", "echo evil >.forge/new", "rm -rf .forge")
-        attacks += ("mv .forge x", "echo evil >.forge/spill/x", "echo evil >.forge/.gitignore", "umount .forge")
+        attacks = ["cat .forge/pins.json", "echo evil >.forge/pins.json", "echo evil >.forge/new", "rm -rf .forge"]
+        attacks += ["mv .forge x", "echo evil >.forge/spill/x", "echo evil >.forge/.gitignore", "umount .forge"]
         for line in attacks:
             assert "REACHED" not in sh(line), line
             assert "REACHED" not in sh(line, read_only=True), line

@@ -390,6 +390,21 @@ def test_a_file_outside_is_hidden_by_the_sandbox_though_its_path_is_an_argument(
 
 
 @pytest.mark.parametrize("tier", TIERS)
+def test_a_path_that_the_sandbox_hides_is_named_with_the_way_to_show_it(project, tmp_path, tier):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "data.txt").write_text("text")
+    (project.workspace / "node_modules").symlink_to(tmp_path / "elsewhere")
+    for name in (tmp_path / "elsewhere" / "data.txt", "/srv/data/x", "node_modules/data.txt"):
+        result = project.run(f"open({str(name)!r})", sandbox=tier)
+        note = json.loads(result.for_llm)["note"]
+        assert f'the sandbox hides "{name}"' in note, name
+        assert "workspace.roots" in note
+    for name in ("missing.txt", str(project.workspace / "missing.txt"), "/usr/missing"):
+        assert "workspace.roots" not in project.run(f"open({name!r})", sandbox=tier).for_llm, name
+    assert "workspace.roots" not in project.run("open('/srv/data/x')").for_llm  # there is no sandbox
+
+
+@pytest.mark.parametrize("tier", TIERS)
 def test_settings_that_passed_variables_name_can_be_read_in_the_sandbox(project, tmp_path, monkeypatch, tier):
     home = tmp_path / "home"
     (home / ".kube").mkdir(parents=True)

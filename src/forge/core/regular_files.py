@@ -40,4 +40,4 @@ def read_regular(path: str | os.PathLike[str], largest: int, flags: int = os.O_R
 
 def _not_regular(path: str | os.PathLike[str], kind: int) -> OSError:
     number = errno.EISDIR if S_ISDIR(kind) else errno.EINVAL
-    return OSError(number, "it is a directory" if S_ISDIR(kind) else NOT_REGULAR, os.fspath(path))
+    return OSError(number, NOT_REGULAR, os.fspath(path))

@@ -19,7 +19,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.process.sandbox import bubblewrap, landlock
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.landlock_program import landlock_version
-from forge.process.sandbox.layout import Confinement
+from forge.process.sandbox.layout import Confinement, find_hidden
 from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
 __all__ = ["Confinement", "SandboxedCommand", "Tier", "choose_tier", "confine_command", "report_tiers"]
@@ -56,6 +56,10 @@ _WHY_NOT_RUN: dict[Tier, Callable[[Sequence[str], int, bytes, str], tuple[int, s
 }
 _LONGEST_STATUS = 4 * 1024 * 1024  # bytes: a shell may repeat the whole command
 _HOW = {Tier.BUBBLEWRAP: bubblewrap.HOW, Tier.LANDLOCK: landlock.HOW}
+_HIDDEN = (
+    "The sandbox hides it: the person can add its directory to `roots` in forge.yaml (of `workspace`, or of the MCP"
+    " server)."
+)
 _lock = threading.Lock()
 
 
@@ -91,6 +95,7 @@ class SandboxedCommand:
     def __init__(self, argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> None:
         self.tier = tier
         self._wanted = list(argv)
+        self._confinement, self._env = confinement, env
         self._folder = make_private_folder() if tier is Tier.LANDLOCK else ""
         self._status = os.memfd_create("forge-status", os.MFD_CLOEXEC) if tier is not Tier.NONE else -1
         self.command = CommandLine(list(argv))
@@ -118,13 +123,21 @@ class SandboxedCommand:
             return ToolError(
                 f'"{self._wanted[0][:200]}" cannot be started in the sandbox ({self.tier}): {os.strerror(number)}',
                 ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER,
-                "Use an executable program from the system, a folder on PATH or the workspace.",
+                _HIDDEN
+                if self._is_program_hidden()
+                else "Use an executable program from the system, a folder on PATH or the workspace.",
             )
         return ToolError(
             f"the sandbox ({self.tier}) could not be set up, so nothing was run: {words[:500]}",
             ErrorKind.SYSTEM,
             "Try again; if it happens again, the person can find the cause with `forge doctor`.",
         )
+
+    def _is_program_hidden(self) -> bool:
+        """Returns True if the program exists, and the sandbox hides it."""
+        program, workspace = self._wanted[0], self._confinement.workspace
+        is_there = "/" in program and os.path.exists(os.path.join(workspace, program))
+        return is_there and bool(find_hidden([program], self._confinement, self._env, workspace))
 
     def signal(self, exit_code: int | None) -> int:
         """Returns the number of the signal that an exit code stands for; 0 if none."""

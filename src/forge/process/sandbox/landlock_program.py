@@ -422,8 +422,8 @@ def _hide_state(folder: str) -> None:
             if only_read:
                 _set_mount(tree, b"", _EMPTY_PATH, read_only)
             trees.append((path, S_ISDIR(kind), tree))
-    flags = ctypes.c_ulong(_NO_SETUID | _NO_DEVICES)
-    _call("mount", b"tmpfs", os.fsencode(folder), b"tmpfs", flags, b"mode=0700,size=64k")
+    modes = ctypes.c_ulong(_NO_SETUID | _NO_DEVICES)
+    _call("mount", b"tmpfs", os.fsencode(folder), b"tmpfs", modes, b"mode=0700,size=64k")
     for path, is_folder, tree in trees:
         if is_folder:
             os.mkdir(path, 0o700)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,11 @@ CONFIGURATION = ("forge.yaml", "forge.yml")
 STATE = ".forge"
 SKILLS = "skills"
 
+MOST_HIDDEN = 3  # paths that are named
+
 _KERNEL = ("/proc", "/sys", "/dev")
+_TEMPORARY = ("/tmp", "/var/tmp")  # noqa: S108 - each sandbox has its own
+_PATH = re.compile(r"(?<![\w:/.@])\.{0,2}(?:/?[\w.@+~-]+)*/[\w.@+~/-]+")
 _BESIDE_PROGRAMS = ("lib", "lib64", "libexec")
 
 
@@ -132,6 +137,28 @@ def program_folders(env: Mapping[str, str], roots: Roots) -> list[str]:
         for folder in folders
         if not roots.contain(folder) and not any(is_inside(root, folder) for root, _ in roots.folders)
     ]
+
+
+def find_hidden(texts: Sequence[str], confinement: Confinement, env: Mapping[str, str], directory: Path) -> list[str]:
+    """Returns the paths in these texts that a sandbox hides from a program in this directory, the first ones first.
+
+    A path counts as written, whether or not something is there: the answer must not reveal what exists outside. Only
+    in the folder for temporary files, where programs make files of their own, and through links, it must exist.
+    """
+    try:
+        roots = roots_of(confinement)
+    except (ToolError, OSError):
+        return []
+    seen = (*SYSTEM, *SETTINGS, *_KERNEL, *program_folders(env, roots), *(folder for folder, _ in roots.folders))
+    found: dict[str, None] = {}
+    for word in (one for text in texts for one in _PATH.findall(text)):
+        path = os.path.join(directory, word.rstrip(".,;:"))
+        real = os.path.realpath(path)
+        is_shown = is_inside_any(real, seen)
+        needs_proof = not word.startswith("/") or is_inside_any(os.path.normpath(path), _TEMPORARY)
+        if not is_shown and len(found) < MOST_HIDDEN and (not needs_proof or os.path.lexists(real)):
+            found[word.rstrip(".,;:")] = None
+    return list(found)
 
 
 def own_folders(roots: Roots) -> list[str]:

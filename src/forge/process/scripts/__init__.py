@@ -20,7 +20,7 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult, read_failure
 from forge.process.environment import shell_environment
 from forge.process.running.run import Capture, Confinement, Finished, run
-from forge.process.sandbox.layout import PathRoots, confinement_of
+from forge.process.sandbox.layout import PathRoots, confinement_of, find_hidden
 from forge.process.scripts.runtimes import Runnable, ScriptCommand, command_for
 from forge.process.scripts.settings import ScriptSettings
 
@@ -98,6 +98,11 @@ async def _run(
             vars(error)["until_then"] = _cancelled_result(stopped)
         raise
     problem = _problem(script, finished, timeout, clean, network=confinement.network)
+    hidden = find_hidden([finished.errors[-MOST_OF_ERRORS:]], confinement, env, confinement.workspace)
+    if problem is not None and finished.sandbox != "none" and hidden:
+        problem.suggestion += (
+            f' The sandbox hides "{clean(hidden[0])}": the person can add its directory to workspace.roots.'
+        )
     return _result_of(script, ctx, finished, problem, clean)
 
 

@@ -88,7 +88,7 @@ async def _raise_final_error(error: MCPError, wire: Wire) -> None:
         if wire.unstartable is not None:
             raise error
         reason = f"the server {wire.name} ended at the first request ({wire.lost.result()})"
-        raise EndedAtProbe(reason, ErrorKind.CONFIG, "Run its command by hand to see the error.")
+        raise EndedAtProbe(reason, ErrorKind.CONFIG, wire.hint)
 
 
 def _read_supported(error: MCPError) -> list[str] | None:

@@ -27,6 +27,7 @@ class Wire:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.expired = False  # the server forgot the session: a new one can retry
         self.unstartable: ToolError | None = None
+        self.hint = "Run its command by hand to see the error."  # what to do if it ends too early
         self.failures: dict[int, ToolError] = {}
         self.rate_limit = RateLimit()
         self._words: deque[str] = deque(maxlen=20)

@@ -131,10 +131,8 @@ class ServerSession:
             if (why := wire.unstartable) is not None:
                 hint = why.suggestion or "Check the command."
                 return ToolError(f"the server {wire.name} cannot be started: {why.message}", ErrorKind.CONFIG, hint)
-            hint = "Run its command by hand to see the error."
-            return ToolError(
-                f"the server {wire.name} ended before it could be used ({wire.lost.result()})", ErrorKind.CONFIG, hint
-            )
+            reason = f"the server {wire.name} ended before it could be used ({wire.lost.result()})"
+            return ToolError(reason, ErrorKind.CONFIG, wire.hint)
         if _DUMP.search(error.message):
             return unusable_error(wire.name, "its handshake is not valid MCP")
         return unusable_error(wire.name, f"it refused the handshake: {one_line(error.message, LINE)}")

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +19,7 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adap
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.running.piped import Piped
 from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE
-from forge.sources.mcp.programs.start import start_program
+from forge.sources.mcp.programs.start import find_hidden_files, start_program
 from forge.sources.mcp.server_link import Wire
 from forge.sources.mcp.target import Target
 
@@ -45,7 +45,7 @@ async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
     variables = {**target.environment, DEPTH: str(_read_depth() + 1)}
     directory = target.directory or Path.cwd()
     async with start_program(wire.name, target.command, directory, variables, target.settings) as program:
-        streams = _ProgramStreams(program, wire)
+        streams = _ProgramStreams(program, wire, lambda said: explain_hidden(target, directory, variables, said))
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(streams.read)
@@ -59,6 +59,18 @@ async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
                     tasks.cancel_scope.cancel()
         finally:
             streams.close()
+
+
+def explain_hidden(target: Target, directory: Path, variables: Mapping[str, str], said: str) -> str:
+    """Returns what to do if the sandbox hides a file that the command or its output names; "" if it hides none."""
+    found = find_hidden_files(target.command, directory, variables, target.settings, said)
+    if not found:
+        return ""
+    folder = found[0] if os.path.isdir(found[0]) else os.path.dirname(found[0])
+    return (
+        f'The sandbox hides "{found[0]}" from the server: add its directory to the server in forge.yaml, as'
+        f' `roots: ["{folder}"]`, or set `sandbox: off` for it.'
+    )
 
 
 def _read_depth() -> int:
@@ -77,7 +89,9 @@ def _read_depth() -> int:
 class _ProgramStreams:
     """Carries messages between a program and the SDK."""
 
-    def __init__(self, program: Piped, wire: Wire) -> None:
+    def __init__(self, program: Piped, wire: Wire, explain: Callable[[str], str]) -> None:
+        """`explain`: returns what to do if the sandbox hid a file from the program, given its last output."""
+        self._explain = explain
         self.program = program
         self.wire = wire
         self._arrived, self.incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
@@ -159,6 +173,8 @@ class _ProgramStreams:
                 await self._errors_read.wait()
                 if problem := self.program.explain_failed_start(self.wire.last_output):
                     self.wire.unstartable = problem
+        if self.program.sandbox != "none" and (hint := self._explain(self.wire.last_output)):
+            self.wire.hint = hint
         self.wire.lose(self.wire.describe_end(how))
 
 

@@ -24,7 +24,7 @@ from forge.process.running.run import Capture, Confinement, Finished, confine, r
 from forge.tools.bash.withheld_paths import ReadOnlyRun
 from forge.tools.file_parts.resolve_path import resolve_approved
 from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings
-from forge.tools.shell_parts.sandbox_hints import find_hints
+from forge.tools.shell_parts.sandbox_hints import explain_hidden, find_hints
 from forge.workspace.paths import PathValidator
 
 MOST_NAMED = 5  # processes left running that the model is told of
@@ -226,6 +226,7 @@ def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
         found += find_hints(
             finished.output, finished.sandbox, network=network, line=work.line, exit_code=finished.exit_code
         )
+        found += explain_hidden(finished.output, finished.sandbox, work.confinement, work.env, work.cwd)
     if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
         found.append(_ONLY_READING)
     if work.confinement.read_only and finished.sandbox == "bubblewrap" and shows_little(work.line):

@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 from asyncio import CancelledError
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +21,7 @@ from forge.process.running.run import Capture, Finished, run
 from forge.process.sandbox.layout import SYSTEM
 from forge.tools.cli_execute.layers import CheckedCommand
 from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings
-from forge.tools.shell_parts.sandbox_hints import find_hints
+from forge.tools.shell_parts.sandbox_hints import explain_hidden, find_hints
 from forge.workspace.paths import PathValidator
 
 MOST_OF_CANCELLED = 5_000  # characters of each stream
@@ -62,7 +63,8 @@ async def execute(
             vars(error)["until_then"] = _result_of_cancelled(stopped)
         raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
-    said = _text(finished, line, network=confined.network)
+    hidden = explain_hidden(finished.errors, finished.sandbox, confined, env, paths.workspace)
+    said = _text(finished, line, network=confined.network, hidden=hidden)
     if finished.timed_out:
         return _timeout_result(ctx, finished, timeout, line, said)
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished))
@@ -114,7 +116,7 @@ def _timeout_result(
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 
 
-def _text(finished: Finished, line: str, *, network: bool) -> str:
+def _text(finished: Finished, line: str, *, network: bool, hidden: Sequence[str] = ()) -> str:
     shown = _streams(finished)
     if finished.signal:
         shown["signal"] = finished.signal
@@ -131,7 +133,7 @@ def _text(finished: Finished, line: str, *, network: bool) -> str:
             exit_code=finished.exit_code,
             in_shell=False,
         )
-        shown |= {"note": "; ".join(found)} if found else {}
+        shown |= {"note": "; ".join([*found, *hidden])} if found or hidden else {}
     return json.dumps(shown, ensure_ascii=False)
 
 

@@ -109,8 +109,8 @@ class SearchAnswer:
         if found.is_too_hard:
             yield "some lines were skipped: the pattern takes too long on them; simplify it"
         for path in found.unread_rules[:3]:
-            shown = printable(self.request.location.child(path).shown)
-            yield f"{shown} is not a regular file, so its rules do not count; remove it to search faster"
+            name = printable(self.request.location.child(path).shown)
+            yield f"{name} is not a regular file, so its rules do not count; remove it to search faster"
         if found.unreadable:
             yield "some files or directories could not be read"
 

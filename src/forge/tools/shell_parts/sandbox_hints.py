@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from pathlib import Path
 
+from forge.process.sandbox.layout import Confinement, find_hidden
+
+_MISSING = re.compile(
+    r"no such file|not found|cannot (?:open|find|access)|can't (?:open|find|cd)|could not (?:open|find)|ENOENT"
+    r"|permission denied|EACCES|does not exist|no module named|unable to (?:open|read)|failed to (?:open|read)",
+    re.IGNORECASE,
+)
 _LOOKED_AT = 8_000  # characters at the end of what a program wrote
 
 _UNREACHED = re.compile(
@@ -59,6 +68,20 @@ def find_hints(
     if _SETTINGS.search(end):
         found.append(_READ_ONLY)
     return found
+
+
+def explain_hidden(
+    output: str, sandbox: str, confinement: Confinement, env: Mapping[str, str], directory: Path
+) -> list[str]:
+    """Returns a hint if a failed program could not find a path that the sandbox hides; usually none."""
+    if sandbox == "none":
+        return []
+    lines = [line for line in output[-_LOOKED_AT:].splitlines() if _MISSING.search(line)]
+    return [
+        f'the sandbox hides "{path}", which is outside the workspace and its roots; the person can add its directory to'
+        " workspace.roots in forge.yaml"
+        for path in find_hidden(lines, confinement, env, directory)[:1]
+    ]
 
 
 def _find_network_failure(end: str, line: str, exit_code: int | None) -> str:

@@ -113,6 +113,41 @@ async def test_declared_roots_are_opened_as_they_are_declared(home):
 
 
 @confined
+@pytest.mark.parametrize("how", ["script", "program", "link"])
+async def test_a_file_that_the_sandbox_hides_is_named_with_the_setting_that_shows_it(home, how):
+    where = home.parent / "elsewhere"
+    where.mkdir()
+    shutil.copy(SERVER, where / "server.py")
+    (where / "program").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{where}/server.py"\n')
+    (where / "program").chmod(0o755)
+    (home / "node_modules").symlink_to(where)
+    command = {
+        "script": [sys.executable, str(where / "server.py")],
+        "program": [str(where / "program")],
+        "link": [sys.executable, "node_modules/server.py"],
+    }[how]
+    with pytest.raises(ToolError) as caught:
+        async with mcp(command, name="tries", directory=home, sandbox="required"):
+            pass
+    assert "sandbox hides" in caught.value.suggestion
+    assert "roots" in caught.value.suggestion
+    assert "by hand" not in caught.value.suggestion
+    desk = Desk()
+    async with mount_source(
+        desk.registry, mcp(command, name="tries", directory=home, sandbox="required", roots=[where])
+    ):
+        assert (await desk.call("tries__try", code="found = 1")).for_llm == "1"
+
+
+@confined
+async def test_a_server_that_fails_for_another_reason_is_run_by_hand(home):
+    with pytest.raises(ToolError) as caught:
+        async with mcp([sys.executable, "-c", "raise SystemExit(3)"], name="tries", directory=home, sandbox="required"):
+            pass
+    assert caught.value.suggestion == "Run its command by hand to see the error."
+
+
+@confined
 @pytest.mark.parametrize("network", [True, False])
 async def test_the_network_is_there_if_it_is_declared(home, network):
     with socket.create_server(("127.0.0.1", 0)) as listening:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from forge.core.execution.threads import in_thread
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
 from forge.process.running.piped import Piped
-from forge.process.sandbox.layout import Confinement
+from forge.process.sandbox.layout import Confinement, find_hidden
 from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.sources.mcp.programs.installed import find_installed
@@ -67,6 +68,20 @@ def _confine(directory: Path, installed: tuple[Path, ...], home: str | None, set
         network=settings.network,
         home=Path(home) if home else None,
     )
+
+
+def find_hidden_files(
+    command: Sequence[str], directory: Path, variables: Mapping[str, str], settings: ProgramSettings, said: str
+) -> list[str]:
+    """Returns existing files that the command, or the program's last output, names and its sandbox hides."""
+    if not settings.is_confined or settings.integrity:
+        return []
+    environment = {**shell_environment(), **variables}
+    shown = directory if settings.workspace != "none" else Path(os.devnull)
+    confinement = _confine(shown, (), variables.get("HOME"), settings)
+    texts = [*command, said]
+    found = (os.path.join(directory, one) for one in find_hidden(texts, confinement, environment, directory))
+    return [path for path in found if os.path.exists(path)]
 
 
 def _explain(name: str, error: ToolError) -> ToolError:
