@@ -83,8 +83,8 @@ class Counting:
         yield Message("assistant", "", tool_calls=(ToolCall(order["tool"], arguments, f"c{done + 1}"),))
 
 
-def subject() -> Agent:
-    return for_stored_runs(Agent(Counting(), tools=[note, look, block], approve=approve_all))
+def subject(name: str = "main") -> Agent:
+    return for_stored_runs(Agent(Counting(), tools=[note, look, block], approve=approve_all, name=name))
 
 
 async def main(database: str, settings: dict[str, Any]) -> None:
@@ -92,7 +92,8 @@ async def main(database: str, settings: dict[str, Any]) -> None:
     limits = {name: Limits.of(name, entry) for name, entry in settings.pop("limits", {}).items()}
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
-    async with Worker(database, [subject()], limits=limits, **settings) as worker:
+    agents = [subject(name) for name in settings.pop("agents", ["main"])]
+    async with Worker(database, agents, limits=limits, **settings) as worker:
         print("ready", worker.id, flush=True)
         await ended.wait()
         print("drained" if await worker.drain(grace) else "left", flush=True)

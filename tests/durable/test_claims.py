@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,20 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
+from forge import Agent
+from forge.agent.subagent import AgentType
+from forge.durable.client.live_workers import describe_unattended, find_unattended, has_worker
 from forge.durable.engine.claims import LOST, Claims, _query, find_next
+from forge.durable.engine.queues import claim_key
 from forge.durable.engine.start_segments import Starter
+from forge.durable.monitor.load import read_load
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
+from forge.durable.store.tables import runs as runs_table
+from forge.durable.worker.housekeeping import Housekeeping
 from tests.durable.fleet import Fleet, fleet_of, until
 from tests.durable.test_queues import most_at_work
+from tests.durable.working import begun, rested, script, working
 
 
 @pytest.fixture
@@ -39,7 +48,8 @@ def at_work(store: RunStore, *names: str) -> None:
 
 
 def following(store: RunStore, limit: int, room: int) -> dict[str, int]:
-    return dict(find_next(store.database, "default", "1", limit, room))
+    found = find_next(store.database, "default", [claim_key("1", "main")], room, limit)
+    return {str(tenant): count for (_, tenant), count in found.items()}
 
 
 def test_the_next_ones_are_those_of_all_tenants_that_stand_first(store: RunStore, starter: Starter) -> None:
@@ -71,11 +81,73 @@ def test_what_another_queue_or_another_version_has_is_not_meant(store: RunStore,
 def test_looking_for_them_goes_through_no_table_and_no_backlog(store: RunStore, starter: Starter) -> None:
     if not store.database.is_sqlite:
         return  # Postgres plans by how much there is
-    values = {"queue": "default", "version": "1", "limit": 2, "room": 2, "most": 2}
-    explain = sa.text(f"EXPLAIN QUERY PLAN {_query(is_sqlite=True)}")
+    values = {"queue": "default", "keys": [claim_key("1", "main")], "limit": 2, "room": 2, "most": 2}
+    explain = _query(is_sqlite=True, by_tenant=True, explain="EXPLAIN QUERY PLAN ")
     plan = [row[3] for row in store.database.read(lambda connection: connection.execute(explain, values).all())]
     assert sum("partition_dequeue" in step for step in plan) >= 4
     assert not [step for step in plan if step.startswith(("SCAN workflow_status", "SCAN one"))]
+    explain = _query(is_sqlite=True, by_tenant=False, explain="EXPLAIN QUERY PLAN ")
+    values = {name: values[name] for name in ("queue", "keys", "room")}
+    plan = [row[3] for row in store.database.read(lambda connection: connection.execute(explain, values).all())]
+    assert plan == ["SEARCH workflow_status USING INDEX idx_workflow_status_in_flight_v2 (queue_name=? AND status=?)"]
+
+
+@pytest.mark.parametrize("limits", [{}, {"per_tenant": 9}], ids=["plain", "by tenant"])
+def test_a_worker_takes_only_runs_of_its_own_agents(database: str, tmp_path: Path, limits: dict[str, Any]) -> None:
+    """Two services with an agent each, one database: 19 of 40 runs failed, because the other service took them."""
+    with fleet_of(database, tmp_path) as fleet:
+        names = [fleet.submit(f"{agent}{n}", calls=1, agent=agent) for n in range(20) for agent in ("shop", "bank")]
+        fleet.submit("lonely", calls=1, agent="nobody")
+        owners = {
+            agent: fleet.worker(agents=[agent], name=agent, limits={"default": limits}) for agent in ("shop", "bank")
+        }
+        for run in fleet.over(*names):
+            assert (run.status, run.worker) == ("finished", owners[run.agent].id)
+        lonely = fleet.store.get("lonely")
+        assert (lonely.status, lonely.worker, lonely.segment) == ("queued", "", 1)
+        fleet.worker(agents=["nobody", "spare"])
+        assert fleet.over("lonely")[0].status == "finished"
+
+
+def test_a_worker_of_several_agents_keeps_the_order_of_the_queue(sqlite: str, tmp_path: Path) -> None:
+    with fleet_of(sqlite, tmp_path) as fleet:
+        fleet.submit("late", calls=1, agent="shop", priority=-5)
+        fleet.submit("first", calls=1, agent="bank", priority=5)
+        fleet.submit("second", calls=1, agent="shop", priority=4)
+        fleet.worker(agents=["shop", "bank"], concurrency=1)
+        fleet.over("late", "first", "second")
+        assert [line[0] for line in fleet.lines() if len(line) == 3] == ["first", "second", "late"]
+
+
+async def test_a_sub_agent_of_a_type_that_a_worker_lacks_is_left_to_others(sqlite: str, tmp_path: Path) -> None:
+    agent = Agent(script("done"), tools=[], agents={"reader": AgentType(prompt="You read.")})
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker, run_id="mine", agent="main/reader")
+        await begun(worker, run_id="other", agent="main/writer")
+        assert (await rested(worker, "mine")).status == "finished"
+        assert (await asyncio.to_thread(worker.store.get, "other")).status == "queued"
+
+
+async def test_runs_that_no_worker_takes_are_shown_counted_and_logged_and_not_failed(
+    sqlite: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with working(sqlite, Agent(script("done")), tmp_path, every=60) as worker:
+        await begun(worker, run_id="lonely", agent="nobody")
+        await begun(worker, run_id="mine")
+        assert (await rested(worker, "mine")).status == "finished"
+        with worker.store.engine.begin() as connection:
+            connection.execute(sa.update(runs_table).values(look=1.0, updated=1.0))  # some seconds are over
+        await Housekeeping(worker.engine, worker.beats).round()
+        run = await asyncio.to_thread(worker.store.get, "lonely")
+        assert run.status == "queued"
+        assert "1 queued run: no running worker takes them; they wait for a worker with agent nobody" in caplog.text
+        assert (await asyncio.to_thread(read_load, worker.store)).unattended == 1
+        alone = await asyncio.to_thread(find_unattended, worker.store, run)
+        assert alone == run
+        assert "agent nobody, version 0 and queue default" in describe_unattended(run)
+        assert not await asyncio.to_thread(has_worker, worker.store, run)
+        mine = await asyncio.to_thread(worker.store.get, "mine")
+        assert await asyncio.to_thread(has_worker, worker.store, mine)  # the twin
 
 
 @pytest.mark.parametrize(
@@ -157,7 +229,7 @@ def test_no_thread_claims_before_the_limit_of_the_worker_holds(sqlite: str, tmp_
 
 
 def test_a_run_that_begins_while_the_free_slots_are_counted_is_counted() -> None:
-    claims = Claims(None, ["default"], lambda: 2)  # type: ignore[arg-type]
+    claims = Claims(None, ["default"], lambda: 2, list)  # type: ignore[arg-type]
 
     class Active:
         def activeList(self) -> list[str]:

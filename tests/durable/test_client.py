@@ -16,6 +16,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.client import Runs, pruning
 from forge.durable.engine.agents import for_stored_runs
+from forge.durable.engine.queues import claim_key
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
@@ -96,7 +97,7 @@ def test_a_run_is_stored_and_queued_once(everywhere):
     again = runs.submit("go", run_id="mine")
     assert first == again
     assert (first.status, first.segment, first.version, first.tenant) == ("queued", 1, "7", "t")
-    assert workflows(runs) == {"mine.1": ("ENQUEUED", "7")}
+    assert workflows(runs) == {"mine.1": ("ENQUEUED", claim_key("7", "main"))}
     assert runs.messages("mine") == [Message("user", "go")]
     assert runs.result("mine").reason == "waiting"
     refused(lambda: runs.submit("something else", run_id="mine"), "already exists")
@@ -424,10 +425,10 @@ def test_runs_are_given_to_another_version(everywhere):
     parent, child = parent_and_child(runs)
     assert runs.migrate(parent.id, "2").version == "2"
     assert runs.get(child.id).version == "2"
-    assert workflows(runs)[f"{parent.id}.1"] == ("ENQUEUED", "2")
+    assert workflows(runs)[f"{parent.id}.1"] == ("ENQUEUED", claim_key("2", "main"))
     over = ended(runs, runs.submit("go", version="1"))
     assert runs.migrate(over.id, "2").version == "2"
-    assert workflows(runs)[f"{over.id}.1"] == ("ENQUEUED", "1")  # what ran stays what it was
+    assert workflows(runs)[f"{over.id}.1"] == ("ENQUEUED", claim_key("1", "main"))  # what ran stays what it was
 
 
 @tool(permissions={"write"}, target="name")

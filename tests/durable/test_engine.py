@@ -103,13 +103,3 @@ async def test_what_is_under_way_at_the_end_goes_on_in_the_next(local_first: str
             while not fleet.store.get("r").is_over:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         assert fleet.store.get("r").worker == "second"
-
-
-def test_a_run_without_an_agent_here_fails_in_words(sqlite: str, tmp_path: Path) -> None:
-    with fleet_of(sqlite, tmp_path) as fleet:
-        fleet.worker()
-        fleet.submit("r", calls=1, agent="nobody")
-        (run,) = fleet.over("r")
-        assert run.status == "failed"
-        assert run.result is not None
-        assert "nobody" in run.result["error"]["message"]

@@ -65,7 +65,7 @@ def test_all_that_is_copied_is_there_and_not_ignored() -> None:
             assert f"!{source}" in kept
 
 
-@pytest.mark.parametrize("name", ["forge-worker", "forge-console"])
+@pytest.mark.parametrize("name", ["shop-worker", "shop-console"])
 def test_a_deployment_drains_before_it_is_killed_and_is_locked_down(name: str) -> None:
     deployment = find("Deployment", name)
     pod = deployment["spec"]["template"]
@@ -97,11 +97,29 @@ def test_the_arguments_are_flags_of_the_command() -> None:
     from forge.cli import forge
 
     worker: Any = forge.get_command(None, "worker")  # type: ignore[arg-type]
-    for name in ("forge-worker", "forge-console"):
+    for name in ("shop-worker", "shop-console"):
         (container,) = find("Deployment", name)["spec"]["template"]["spec"]["containers"]
         command, *arguments = container["args"]
         assert command == "worker"
         worker.make_parser(worker.make_context("worker", [], resilient_parsing=True)).parse_args(list(arguments))
+
+
+def test_a_project_has_names_of_its_own() -> None:
+    """Two projects in one namespace and on one database do not touch each other's pods, settings or runs."""
+    project = read_configuration(find("ConfigMap")["data"]["forge.yaml"], "forge.yaml").agent.id
+    assert project == "shop"
+    for _, one in read_manifests():
+        if one["kind"] == "Kustomization":
+            continue
+        name, labels = one["metadata"]["name"], one["metadata"]["labels"]
+        assert name.split("-")[0] == project
+        assert labels["app.kubernetes.io/instance"] == project
+    for name in ("shop-worker", "shop-console"):
+        spec = find("Deployment", name)["spec"]
+        assert spec["selector"]["matchLabels"]["app.kubernetes.io/instance"] == project
+        (container,) = spec["template"]["spec"]["containers"]
+        assert container["args"][container["args"].index("--app-version") + 1] == f"{project}-1"
+        assert container["envFrom"] == [{"secretRef": {"name": project}}]
 
 
 def test_the_settings_are_a_configuration() -> None:
@@ -114,14 +132,14 @@ def test_the_scaling_follows_the_age_of_the_queue() -> None:
     scaled = find("ScaledObject")
     assert scaled["apiVersion"] == "keda.sh/v1alpha1"
     spec = scaled["spec"]
-    assert spec["scaleTargetRef"]["name"] == find("Deployment", "forge-worker")["metadata"]["name"]
+    assert spec["scaleTargetRef"]["name"] == find("Deployment", "shop-worker")["metadata"]["name"]
     assert 1 <= spec["minReplicaCount"] < spec["maxReplicaCount"]
     (trigger,) = spec["triggers"]
     assert trigger["type"] == "prometheus"
     assert "forge_queue_age_seconds" in trigger["metadata"]["query"]
     assert float(trigger["metadata"]["threshold"]) > 0
     budget = find("PodDisruptionBudget")["spec"]["selector"]["matchLabels"]
-    assert budget == find("Deployment", "forge-worker")["spec"]["selector"]["matchLabels"]
+    assert budget == find("Deployment", "shop-worker")["spec"]["selector"]["matchLabels"]
 
 
 @pytest.mark.slow

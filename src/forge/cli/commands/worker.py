@@ -71,11 +71,11 @@ def command(options: Options, action: str | None, console: bool, processes: int,
     Questions of a run are stored; answer them with `forge runs answer`. With --yes, all of them are approved.
 
     `status` shows the workers, the queues, and the number of runs. With --json: {"database", "workers": [{id, state,
-    host, pid, version, queues, offers, running, concurrency, started, beat_age}], "queues": {NAME: {queued}}, "runs":
-    {STATUS: count}, "unattended": [{version, queue, queued}]}. The list includes workers that left within the last day.
-    "unattended" counts queued runs that no running worker takes.
+    host, pid, version, queues, offers, agents, running, concurrency, started, beat_age}], "queues": {NAME: {queued}},
+    "runs": {STATUS: count}, "unattended": [{version, queue, agent, queued}]}. The list includes workers that left
+    within the last day. "unattended" counts queued runs that no running worker takes.
 
-    A worker does not take runs of another version of the project: see `forge runs migrate`.
+    A worker takes only runs of its agents, by name, and of its version of the project: see `forge runs migrate`.
 
     \b
     Exit codes: 0 stopped on request
@@ -153,7 +153,7 @@ def _status_lines(status: dict[str, Any]) -> list[str]:
     runs = ", ".join(f"{count} {name}" for name, count in status["runs"].items())
     lines.append(f"runs: {runs or 'none'}")
     for one in status["unattended"] if active else ():
-        group = harmless(f"{one['queued']} queued in {one['queue']} for version {one['version']}")
+        group = harmless(f"{one['queued']} queued in {one['queue']} for agent {one['agent']}, version {one['version']}")
         lines.append(
             f"{group}, and no running worker takes them: start one, or move them with forge runs migrate RUN or --all"
         )

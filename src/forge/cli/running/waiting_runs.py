@@ -17,7 +17,7 @@ from forge.cli.terminal.print_result import harmless
 from forge.core.executor import render_call
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
-from forge.durable.client.live_workers import describe_unattended, find_unattended
+from forge.durable.client.live_workers import describe_needed, describe_unattended, find_unattended
 from forge.durable.engine.queues import DEFAULT, offer_queue
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.results import run_result
@@ -44,12 +44,13 @@ def worker_for(queue: str, commands: Commands) -> str:
 
 def unattended_lines(runs: Runs, found: Sequence[RunInfo], commands: Commands) -> Iterator[str]:
     """Yields a line per kind of queued run that no living worker takes."""
-    queued = Counter((run.version, run.queue) for run in found if run.status == "queued")
+    queued = Counter((run.version, run.queue, run.agent) for run in found if run.status == "queued")
     workers = list_workers(runs.store.database) if queued else []
-    for (version, queue), count in queued.items():
-        if not any(worker.takes(version, queue) for worker in workers):
+    for (version, queue, agent), count in queued.items():
+        if not any(worker.takes(version, queue, agent) for worker in workers):
             who = "1 run waits" if count == 1 else f"{count} runs wait"
-            problem = harmless(f"{who} for a worker of version {version} and queue {queue}, but none is running")
+            needed = describe_needed(version, queue, agent)
+            problem = harmless(f"{who} for a worker {needed}, but none is running")
             yield f"{problem}: {worker_for(queue, commands)}"
 
 
@@ -57,7 +58,7 @@ def waiting_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]
     """Yields lines that say what the run waits for, and which command resumes it."""
     alone = find_unattended(runs.store, run)
     if alone is not None:
-        yield describe_unattended(alone)
+        yield harmless(describe_unattended(alone))
         moving = commands.line("runs", "migrate", alone.id)
         yield f"  {worker_for(alone.queue, commands)}, or for a project of another version first: {moving}"
     answering = commands.line("runs", "answer", run.id)

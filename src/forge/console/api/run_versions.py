@@ -27,7 +27,7 @@ def abandoned_runs(console: ConsoleState) -> Sequence[AbandonedRun]:
     """Returns unfinished runs of versions for which no worker is up: they may wait forever."""
     workers = list_workers(console.runs.store.database)
     c = runs.c
-    query = sa.select(c.id, c.version, c.queue).where(
+    query = sa.select(c.id, c.version, c.queue, c.agent).where(
         c.status.not_in(OVER), c.parent == "", c.version != console.version
     )
     query = query.order_by(c.created.desc()).limit(MOST)
@@ -35,7 +35,7 @@ def abandoned_runs(console: ConsoleState) -> Sequence[AbandonedRun]:
     return [
         AbandonedRun(row.id, row.version)
         for row in rows
-        if not any(one.takes(row.version, row.queue) for one in workers)
+        if not any(one.takes(row.version, row.queue, row.agent) for one in workers)
     ]
 
 

@@ -25,7 +25,7 @@ from forge.durable.engine.agents import MODEL
 from forge.durable.engine.approval import answer_to_json
 from forge.durable.engine.attempt import note_messages
 from forge.durable.engine.follow_up import is_ready
-from forge.durable.engine.queues import DEFAULT
+from forge.durable.engine.queues import DEFAULT, claim_key
 from forge.durable.engine.start_segments import Starter, workflow_id
 from forge.durable.engine.tracing import carrier
 from forge.durable.store import RunStore
@@ -303,7 +303,7 @@ class Runs:
             if run.id == found.id or not run.is_over:
                 changed = self.store.set_version(run.id, version)
                 if not changed.is_over:
-                    _set_version(self.store.database, workflow_id(changed.id, changed.segment), version)
+                    _set_key(self.store.database, changed)
         return self.get(found.id)
 
     def _family(self, run: RunInfo) -> Iterator[RunInfo]:
@@ -340,10 +340,13 @@ class Runs:
         return run
 
 
-def _set_version(database: Database, workflow: str, version: str) -> None:
-    """Changes the version of a queued or abandoned segment in DBOS's documented table; no call of DBOS does this."""
+def _set_key(database: Database, run: RunInfo) -> None:
+    """Changes the key by which workers claim a queued or abandoned segment, in DBOS's documented table; no call of DBOS
+    does this.
+    """
     columns = [sa.column(name, sa.Text) for name in ("workflow_uuid", "application_version", "status")]
     table = sa.table("workflow_status", *columns, schema=None if database.is_sqlite else "dbos")
     is_open = table.c.status.in_(("ENQUEUED", "DELAYED", "PENDING"))
-    change = sa.update(table).where(table.c.workflow_uuid == workflow, is_open).values(application_version=version)
-    database.write(lambda connection: connection.execute(change))
+    change = sa.update(table).where(table.c.workflow_uuid == workflow_id(run.id, run.segment), is_open)
+    key = claim_key(run.version, run.agent)
+    database.write(lambda connection: connection.execute(change.values(application_version=key)))

@@ -16,7 +16,7 @@ log = logging.getLogger("forge.durable")
 
 def has_worker(store: RunStore, run: RunInfo) -> bool:
     """Returns True if a living worker takes the run."""
-    return any(one.takes(run.version, run.queue) for one in list_workers(store.database))
+    return any(one.takes(run.version, run.queue, run.agent) for one in list_workers(store.database))
 
 
 def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
@@ -28,7 +28,12 @@ def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
 
 
 def describe_unattended(run: RunInfo) -> str:
-    return f"run {run.id} waits for a worker of version {run.version} and queue {run.queue}, but none is running"
+    return f"run {run.id} waits for a worker {describe_needed(run.version, run.queue, run.agent)}, but none is running"
+
+
+def describe_needed(version: str, queue: str, agent: str) -> str:
+    """Describes what a worker must have to take a run."""
+    return f"with agent {agent}, version {version} and queue {queue}"
 
 
 class UnattendedWarning:
@@ -46,4 +51,4 @@ class UnattendedWarning:
         found = find_unattended(self._store, run)
         if found is not None and found.id not in self._warned:
             self._warned.add(found.id)
-            log.warning("%s: start one, or check the run's queue and version", describe_unattended(found))
+            log.warning("%s: start one, or check the run's agent, queue and version", describe_unattended(found))

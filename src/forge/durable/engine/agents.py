@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from forge.agent.agent import Agent
+from forge.agent.subagent import Task
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
@@ -40,6 +41,16 @@ def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: 
     if model and models is not None:
         agent = agent.replace(model=models(model))
     return agent.subagent(agent_type) if base != name else agent
+
+
+def list_runnable(agents: Mapping[str, Agent]) -> Sequence[str]:
+    """Lists the names of the agents and sub-agents that `find_agent` finds."""
+    names: dict[str, None] = {}
+    for name, agent in agents.items():
+        task = agent.registry.get("task")
+        types = ("general", *task.types) if isinstance(task, Task) else ()
+        names.update(dict.fromkeys([name, *(f"{name}/{one}" for one in types)]))
+    return list(names)
 
 
 class OfferedTools:

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -25,11 +25,17 @@ log = logging.getLogger("forge.durable")
 class Claims:
     """Replaces DBOS's claiming, which handles one queue at a time and visits tenants in no order."""
 
-    def __init__(self, database: Database, queues: Collection[str], room: Callable[[], int]) -> None:
-        """`room`: returns how many runs may be active here."""
+    def __init__(
+        self,
+        database: Database,
+        queues: Collection[str],
+        room: Callable[[], int],
+        keys: Callable[[], Sequence[str]],
+    ) -> None:
+        """`room`: returns how many runs may be active here. `keys`: returns what the worker can run (`claim_key`)."""
         self._database = database
         self._queues = frozenset(queues)
-        self._capacity = room
+        self._capacity, self._keys = room, keys
         self._one_at_a_time = threading.Lock()  # two queues must not get the same slot
         self._coming: dict[str, float] = {}  # claimed runs that do not run yet
         self._per_tenant: dict[str, int] = {}  # by queue
@@ -61,11 +67,11 @@ class Claims:
         if partition is not None:  # its row was read before the installation: the next poll uses ours
             return [], "concurrency"
 
-        def claim(limited: Any, tenant: str | None, most: int) -> tuple[list[str], Any]:
+        def claim(limited: Any, key: str, tenant: str | None, most: int) -> tuple[list[str], Any]:
             limited._worker_concurrency = most
             self._thread = threading.get_ident() if limited._concurrency or limited._limiter else 0
             try:
-                return self._claim(limited, worker, version, tenant, owner_xid=owner_xid)
+                return self._claim(limited, worker, key, tenant, owner_xid=owner_xid)
             finally:
                 self._thread = 0
 
@@ -73,10 +79,7 @@ class Claims:
             room = self._free_slots()
             if room <= 0:
                 return [], "worker_concurrency"
-            if queue.name in self._per_tenant:
-                taken, why = self._claim_by_tenant(queue, version, room, claim)
-            else:
-                taken, why = claim(copy.copy(queue), None, room)
+            taken, why = self._claim_next(queue, room, claim)
             self._coming.update(dict.fromkeys(taken, time.monotonic()))
             return taken, why
 
@@ -100,26 +103,28 @@ class Claims:
         if self._thread == threading.get_ident():
             connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    def _claim_by_tenant(
-        self, queue: Any, version: str, room: int, claim: Callable[[Any, str, int], tuple[list[str], Any]]
+    def _claim_next(
+        self, queue: Any, room: int, claim: Callable[[Any, str, str | None, int], tuple[list[str], Any]]
     ) -> tuple[list[str], Any]:
-        """Claims the first runs of all tenants below their limits; DBOS then claims tenant by tenant and checks all
-        limits again. If another worker claims meanwhile, this one stops, so that the order holds.
+        """Claims the first runs that this worker can run, of all tenants below their limits; DBOS then claims them by
+        key and tenant and checks all limits again. If another worker claims meanwhile, this one stops, so that the
+        order holds. Looking first is one statement: a poll that finds nothing costs no more.
         """
-        limit, why = self._per_tenant[queue.name], None
-        if queue._concurrency is not None:
+        limit, why = self._per_tenant.get(queue.name), None
+        if limit is not None and queue._concurrency is not None:
             room = min(room, queue._concurrency - self._system.count_pending_queue_workflows(queue.name))
         if room <= 0:
             return [], "concurrency"
         taken: list[str] = []
-        for tenant, count in find_next(self._database, queue.name, version, limit, room).items():
+        for (key, tenant), count in find_next(self._database, queue.name, self._keys(), room, limit).items():
             limited = copy.copy(queue)
-            limited._partition_concurrency = limit
-            limited._concurrency = queue._concurrency or MANY  # this makes all its claims serializable
+            if limit is not None:
+                limited._partition_concurrency = limit
+                limited._concurrency = queue._concurrency or MANY  # this makes all its claims serializable
             try:
-                ids, why = claim(limited, tenant, count)
+                ids, why = claim(limited, key, tenant, count)
             except sa.exc.OperationalError as error:
-                if not taken and not _is_contended(error):
+                if not taken and (limit is None or not _is_contended(error)):
                     raise
                 log.debug("queue %s, tenant %s: %s", queue.name, tenant, text_of(error))
                 break
@@ -129,24 +134,49 @@ class Claims:
         return taken, None if taken else why
 
 
-def find_next(database: Database, queue: str, version: str, limit: int, room: int) -> Counter[str]:
-    """Counts the next runs by tenant: the first `room` of tenants with fewer than `limit` active ones.
+Share = tuple[str, str | None]  # a key, and a tenant where tenants have a limit
 
-    Costs a few index lookups for each tenant with queued runs, however many they are.
+
+def find_next(
+    database: Database, queue: str, keys: Sequence[str], room: int, limit: int | None = None
+) -> Counter[Share]:
+    """Counts the next runs with these keys, the first `room` ones; with a `limit`, of tenants with fewer active ones.
+
+    With a limit, costs a few index lookups for each tenant with queued runs, however many they are.
     """
-    values = {"queue": queue, "version": version, "limit": limit, "room": room, "most": min(limit, room)}
-    query = sa.text(_query(database.is_sqlite))
-    return Counter(database.read(lambda connection: list(connection.execute(query, values).scalars())))
+    if not keys:
+        return Counter()
+    values = {"queue": queue, "keys": keys, "room": room}
+    if limit is not None:
+        values |= {"limit": limit, "most": min(limit, room)}
+    query = _query(database.is_sqlite, by_tenant=limit is not None)
+    rows = database.read_once(lambda connection: connection.execute(query, values).all())
+    return Counter((row[0], row[1]) for row in rows)
 
 
-def _query(is_sqlite: bool) -> str:
+def _query(is_sqlite: bool, *, by_tenant: bool, explain: str = "") -> sa.TextClause:
+    text = explain + (_tenants_query(is_sqlite) if by_tenant else _plain_query(is_sqlite))
+    return sa.text(text).bindparams(sa.bindparam("keys", expanding=True))
+
+
+_MINE = "application_version IN :keys"
+
+
+def _plain_query(is_sqlite: bool) -> str:
+    table = "workflow_status" if is_sqlite else "dbos.workflow_status"
+    return f"""
+    SELECT application_version, NULL FROM {table}
+    WHERE queue_name = :queue AND status = 'ENQUEUED' AND status IN ('ENQUEUED', 'PENDING') AND {_MINE}
+    ORDER BY priority, created_at LIMIT :room"""  # noqa: S608 - all of it is ours
+
+
+def _tenants_query(is_sqlite: bool) -> str:
     table = "workflow_status" if is_sqlite else "dbos.workflow_status"
     # SQLite uses DBOS's partial index only for conditions that repeat the index's own
     some = "queue_name = :queue AND queue_partition_key IS NOT NULL"
     some += " AND status IN ('ENQUEUED', 'PENDING')" if is_sqlite else ""
-    mine = "(application_version = :version OR application_version IS NULL)"
     first = f"""
-        SELECT * FROM {table} WHERE {some} AND status = 'ENQUEUED' AND queue_partition_key = free.tenant AND {mine}
+        SELECT * FROM {table} WHERE {some} AND status = 'ENQUEUED' AND queue_partition_key = free.tenant AND {_MINE}
         ORDER BY priority, created_at LIMIT :most"""  # noqa: S608 - all of it is ours
     heads = f"CROSS JOIN LATERAL ({first}) one"
     if is_sqlite:  # has no LATERAL
@@ -163,11 +193,11 @@ def _query(is_sqlite: bool) -> str:
                                  WHERE {some} AND status = 'PENDING' AND queue_partition_key = tenants.tenant) AS places
         FROM tenants WHERE tenant IS NOT NULL
     ), heads AS (
-        SELECT free.tenant, free.places, one.priority, one.created_at,
+        SELECT free.tenant, free.places, one.application_version, one.priority, one.created_at,
                row_number() OVER (PARTITION BY free.tenant ORDER BY one.priority, one.created_at) AS position
         FROM free {heads} WHERE free.places > 0
     )
-    SELECT tenant FROM heads WHERE position <= places ORDER BY priority, created_at LIMIT :room"""  # noqa: S608
+    SELECT application_version, tenant FROM heads WHERE position <= places ORDER BY priority, created_at LIMIT :room"""  # noqa: S608
 
 
 def _is_contended(error: sa.exc.OperationalError) -> bool:

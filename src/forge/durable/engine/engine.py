@@ -21,11 +21,11 @@ from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.engine import queues as queueing
-from forge.durable.engine.agents import OfferedTools
+from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import note_messages
 from forge.durable.engine.claims import Claims
 from forge.durable.engine.connections import system_engine
-from forge.durable.engine.queues import Limits, offer_queue
+from forge.durable.engine.queues import Limits, claim_key, offer_queue
 from forge.durable.engine.segment_context import Models, WatchActivity
 from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
 from forge.durable.engine.start_segments import Starter, on_start
@@ -205,7 +205,12 @@ class Engine:
 
     def _install_claims(self, dbos: DBOS) -> None:
         database = dbos._sys_db
-        claims = Claims(self.store.database, self.takes, lambda: self.concurrency if self.taking else 0)
+        claims = Claims(
+            self.store.database,
+            self.takes,
+            lambda: self.concurrency if self.taking else 0,
+            lambda: [claim_key(self.version, name) for name in list_runnable(self.agents)],
+        )
         claims.install(dbos)
         ask = database.get_queue
 

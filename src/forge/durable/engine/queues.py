@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -63,6 +64,13 @@ def offer_queue(offer: str) -> str:
     gpu`).
     """
     return f"on:{offer}"
+
+
+def claim_key(version: str, agent: str) -> str:
+    """Returns what a worker must have to take a segment, as the engine's version: the application's version and the
+    agent. A worker claims only the keys of its own agents.
+    """
+    return json.dumps([version, agent])
 
 
 def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limits], poll: float) -> None:

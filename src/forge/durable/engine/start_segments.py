@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from dbos import DBOSClient
 
 from forge.durable.engine.older_sqlite import adapt_to
-from forge.durable.engine.queues import NOBODY, compute_priority
+from forge.durable.engine.queues import NOBODY, claim_key, compute_priority
 from forge.durable.engine.serializer import JsonSerializer
 from forge.durable.store import RunStore
 from forge.durable.store.notices import notify_queued
@@ -53,7 +53,7 @@ class Starter:
                     "queue_name": run.queue,
                     "queue_partition_key": run.tenant or NOBODY,
                     "priority": priority,
-                    "app_version": run.version,
+                    "app_version": claim_key(run.version, run.agent),
                 },
                 run.id,
                 run.segment,

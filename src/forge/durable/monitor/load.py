@@ -41,7 +41,7 @@ def read_load(store: RunStore) -> Load:
     queued, counts, due = store.database.read(_read_runs)
     workers = [one for one in list_workers(store.database) if not one.gone]
     queues: dict[str, QueueLoad] = {}
-    for (_, queue), one in queued.items():
+    for (_, queue, _), one in queued.items():
         before = queues.get(queue, QueueLoad())
         queues[queue] = QueueLoad(length=before.length + one.length, age=max(before.age, one.age))
     states = [one.state for one in workers]
@@ -57,14 +57,14 @@ def read_load(store: RunStore) -> Load:
     )
 
 
-def _read_runs(connection: sa.Connection) -> tuple[dict[tuple[str, str], QueueLoad], dict[str, int], float]:
+def _read_runs(connection: sa.Connection) -> tuple[dict[tuple[str, str, str], QueueLoad], dict[str, int], float]:
     c, clock = runs.c, now(connection)
     queued = connection.execute(
-        sa.select(c.version, c.queue, sa.func.count(), clock - sa.func.min(c.updated))
+        sa.select(c.version, c.queue, c.agent, sa.func.count(), clock - sa.func.min(c.updated))
         .where(c.status == "queued")
-        .group_by(c.version, c.queue)
+        .group_by(c.version, c.queue, c.agent)
     )
-    found = {(row[0], row[1]): QueueLoad(length=row[2], age=_seconds(row[3])) for row in queued}
+    found = {(row[0], row[1], row[2]): QueueLoad(length=row[3], age=_seconds(row[4])) for row in queued}
     counted = sa.select(c.status, sa.func.count()).where(c.status.in_(_OPEN)).group_by(c.status)
     counts = {row[0]: row[1] for row in connection.execute(counted)}
     due = sa.select(clock - sa.func.min(c.look)).where(c.status == "waiting", c.look <= clock)

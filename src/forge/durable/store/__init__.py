@@ -125,11 +125,11 @@ class RunStore:
         query = sa.select(runs.c.status, sa.func.count()).group_by(runs.c.status)
         return self.database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
 
-    def count_queued(self) -> dict[tuple[str, str], int]:
-        """Counts the queued runs by version and queue."""
-        kind = (runs.c.version, runs.c.queue)
+    def count_queued(self) -> dict[tuple[str, str, str], int]:
+        """Counts the queued runs by version, queue and agent."""
+        kind = (runs.c.version, runs.c.queue, runs.c.agent)
         query = sa.select(*kind, sa.func.count()).where(runs.c.status == "queued").group_by(*kind).order_by(*kind)
-        return self.database.read(lambda connection: {(row[0], row[1]): row[2] for row in connection.execute(query)})
+        return self.database.read(lambda connection: {tuple(row[:3]): row[3] for row in connection.execute(query)})
 
     def messages(self, run_id: str, upto_segment: int | None = None) -> Messages:
         """Returns the messages before that segment, which it starts from. Without a number, all messages."""

@@ -91,6 +91,10 @@ class Database:
         """Does the same for `work` that changes something with one statement: Postgres needs no BEGIN and no COMMIT."""
         return self._run_with_retry(work, "IMMEDIATE" if self.is_sqlite else "ONCE")
 
+    def read_once(self, work: Callable[[sa.Connection], T]) -> T:
+        """Returns the result of `work` that reads with one statement: Postgres needs no BEGIN and no COMMIT."""
+        return self._run_with_retry(work, "DEFERRED" if self.is_sqlite else "LOOK")
+
     def on_write(self, listener: Callable[[], object]) -> None:
         """Calls this one listener after every write, in the thread that wrote. Others can read the change by then."""
         self._on_write = listener
@@ -137,7 +141,7 @@ class Database:
                 if not again or time.monotonic() + pause > until:
                     raise self.explain_error(error) from error
             else:
-                if self._on_write is not None and kind != "DEFERRED":
+                if self._on_write is not None and kind not in ("DEFERRED", "LOOK"):
                     self._on_write()
                 return result
             time.sleep(pause)
@@ -146,7 +150,7 @@ class Database:
     def _run_transaction(self, work: Callable[[sa.Connection], T], kind: str) -> T:
         with self.engine.connect() as connection:
             self._was_there = True
-            if kind == "ONCE" and self._first is None:
+            if kind in ("ONCE", "LOOK") and self._first is None:
                 return work(connection.execution_options(isolation_level="AUTOCOMMIT"))
             try:
                 with connection.execution_options(forge_transaction=kind).begin():

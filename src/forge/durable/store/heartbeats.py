@@ -51,6 +51,7 @@ workers = sa.Table(
     sa.Column("gone", sa.Double),  # when the worker left or was declared dead
     sa.Column("claimed", sa.Text, nullable=False),  # who declared it dead; itself, if it left
     sa.Column("handed", sa.Boolean, nullable=False),  # its runs are back in the queues
+    sa.Column("agents", Json, nullable=False, server_default="[]"),  # the names of agents whose runs it takes
 )
 _is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
 sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here, postgresql_where=_is_here)
@@ -68,6 +69,7 @@ class WorkerInfo:
     age: float
     queues: tuple[str, ...]
     offers: tuple[str, ...]
+    agents: tuple[str, ...]
     version: str
     concurrency: int
     running: int
@@ -82,9 +84,10 @@ class WorkerInfo:
             return "silent"
         return "draining" if self.draining else "working"
 
-    def takes(self, version: str, queue: str) -> bool:
-        """Returns True if it takes runs of this version from this queue."""
-        return self.state == "working" and self.version == version and queue in self.queues
+    def takes(self, version: str, queue: str, agent: str) -> bool:
+        """Returns True if it takes runs of this version and agent from this queue."""
+        is_able = self.version == version and queue in self.queues and agent in self.agents
+        return is_able and self.state == "working"
 
 
 def prepare(database: Database) -> None:
@@ -94,13 +97,19 @@ def prepare(database: Database) -> None:
         if connection.dialect.name != "sqlite":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
         metadata.create_all(connection)
+        if not _has_agents(connection):  # made by an older Forge
+            connection.exec_driver_sql(f"ALTER TABLE {workers.name} ADD COLUMN agents TEXT NOT NULL DEFAULT '[]'")
 
-    if not database.read(_is_there):
+    if not database.read(lambda connection: _is_there(connection) and _has_agents(connection)):
         database.write(make)
 
 
 def _is_there(connection: sa.Connection) -> bool:
     return sa.inspect(connection).has_table(workers.name)
+
+
+def _has_agents(connection: sa.Connection) -> bool:
+    return "agents" in {column["name"] for column in sa.inspect(connection).get_columns(workers.name)}
 
 
 def now(database: Database) -> sa.ColumnElement[float]:
@@ -123,6 +132,7 @@ def list_workers(database: Database) -> list[WorkerInfo]:
         WorkerInfo(
             queues=tuple(row["queues"]),
             offers=tuple(row["offers"]),
+            agents=tuple(row["agents"]),
             gone=row["gone"] is not None,
             **{name: row[name] for name in _PLAIN},
         )
@@ -147,6 +157,7 @@ class Heartbeat:
         *,
         queues: Sequence[str] = (),
         offers: Sequence[str] = (),
+        agents: Sequence[str] = (),
         version: str = "",
         concurrency: int = 0,
         running: Callable[[], int] = lambda: 0,
@@ -165,6 +176,7 @@ class Heartbeat:
             "pid": os.getpid(),
             "queues": list(queues),
             "offers": list(offers),
+            "agents": list(agents),
             "version": version,
             "concurrency": concurrency,
         }

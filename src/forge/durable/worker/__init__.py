@@ -18,7 +18,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.client.pruning import Retention
 from forge.durable.engine import background, background_programs, workflow
-from forge.durable.engine.agents import OfferedTools
+from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import ATTEMPTS, end_tasks, note_messages
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, Limits
@@ -324,6 +324,7 @@ class Worker:
             self.engine.worker,
             queues=self.engine.takes,
             offers=self.engine.offers,
+            agents=list_runnable(self.agents),
             version=self.engine.version,
             concurrency=self.engine.concurrency,
             running=lambda: len(self.engine.list_running()),

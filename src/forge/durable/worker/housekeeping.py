@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,13 +15,14 @@ from forge.core.errors import ErrorKind
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
+from forge.durable.client.live_workers import describe_needed
 from forge.durable.engine.background import report_lost
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.follow_up import follow_up, resume_run
 from forge.durable.engine.start_segments import workflow_id
 from forge.durable.engine.workflow import MOST_TRIES
 from forge.durable.store.find import COLUMNS, run_info
-from forge.durable.store.heartbeats import Heartbeat, workers
+from forge.durable.store.heartbeats import Heartbeat, list_workers, workers
 from forge.durable.store.results import result_of
 from forge.durable.store.rows import OVER, Outcome, RunInfo
 from forge.durable.store.tables import runs
@@ -49,9 +51,10 @@ class Housekeeping:
         for run in await in_thread(lambda: self._store.due(now, MOST)):
             await resume_run(self._engine, run)
         await self._follow_up_children(now)
-        missing, ended = await in_thread(self._find_stranded)
+        missing, ended, queued = await in_thread(self._find_stranded)
         for run in missing:
             await self._engine.start_segment(run)
+        await in_thread(lambda: self._log_unattended(queued))
         for run, status in [*ended, *await in_thread(lambda: self._find_broken(now))]:
             await self._close(run, status)
         await report_lost(self._engine)
@@ -110,11 +113,23 @@ class Housekeeping:
         query = sa.select(runs.c.id, runs.c.parent).where(runs.c.status.in_(OVER), runs.c.look <= now).limit(MOST)
         return self._store.database.read(lambda connection: [(row.id, row.parent) for row in connection.execute(query)])
 
-    def _find_stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]]]:
-        """Returns queued runs without a workflow, and those whose workflow has ended; others wait for their turn."""
+    def _find_stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]], list[RunInfo]]:
+        """Returns queued runs without a workflow, those whose workflow ended, and those that wait for their turn."""
         some = self._store.claim_stranded()
         status = self._status(some)
-        return [run for run in some if workflow_id(run.id, run.segment) not in status], _filter_ended(some, status)
+        missing = [run for run in some if workflow_id(run.id, run.segment) not in status]
+        ended = _filter_ended(some, status)
+        gone = {run.id for run, _ in ended} | {run.id for run in missing}
+        return missing, ended, [run for run in some if run.id not in gone]
+
+    def _log_unattended(self, queued: Sequence[RunInfo]) -> None:
+        """Logs the kinds of queued runs that no running worker takes. Each run is looked at ever more rarely."""
+        kinds = Counter((run.version, run.queue, run.agent) for run in queued)
+        workers = list_workers(self._store.database) if kinds else []
+        for kind, count in kinds.items():
+            if not any(one.takes(*kind) for one in workers):
+                runs, needed = f"{count} queued run{'s' if count > 1 else ''}", describe_needed(*kind)
+                log.warning("%s: no running worker takes them; they wait for a worker %s", runs, needed)
 
     def _find_broken(self, now: float) -> list[tuple[RunInfo, str]]:
         """Returns running runs whose workflow has ended: it failed, or was begun too often."""

@@ -215,9 +215,9 @@ def read_status(database: str) -> dict[str, Any]:
             "queues": {name: {"queued": count} for name, count in sorted(count_queued(store.database).items())},
             "runs": store.counts(),
             "unattended": [
-                {"version": version, "queue": queue, "queued": count}
-                for (version, queue), count in store.count_queued().items()
-                if not any(one.takes(version, queue) for one in workers)
+                {"version": version, "queue": queue, "agent": agent, "queued": count}
+                for (version, queue, agent), count in store.count_queued().items()
+                if not any(one.takes(version, queue, agent) for one in workers)
             ],
         }
 
@@ -231,6 +231,7 @@ def _worker_fields(one: WorkerInfo) -> dict[str, Any]:
         "version": one.version,
         "queues": list(one.queues),
         "offers": list(one.offers),
+        "agents": list(one.agents),
         "running": one.running,
         "concurrency": one.concurrency,
         "started": one.started,
