@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 
 import pytest
+import sqlalchemy as sa
 
+from forge.console.api.questions import list_questions
+from forge.console.api.requests import ApiRequest, json_response
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.store.rows import NewRun
+from forge.durable.store.tables import questions, runs
 from tests.console.conftest import call, running_console, script
+from tests.durable.conftest import postgres, postgres_server, postgres_template
 from tests.process.planting import found, mark, until
+
+__all__ = ["postgres", "postgres_server", "postgres_template"]  # fixtures
 
 
 async def test_a_run_is_begun_asked_about_answered_and_taken_back(tmp_path):
@@ -286,3 +294,61 @@ async def test_programs_of_a_conversation_go_on_until_the_console_ends(tmp_path)
         assert [line.partition(" for ")[0] for line in jobs.splitlines()] == ["job_1: running", "job_2: running"]
         assert len(found(word)) == 2
     assert until(lambda: not found(word))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+async def test_all_open_questions_are_counted_and_reachable_however_many_wait(tmp_path, request, kind):
+    """With 10,000 waiting runs, a page costs a handful of statements and little of the processor."""
+    database = request.getfixturevalue("postgres") if kind == "postgres" else None
+    async with running_console(tmp_path, model=script(tmp_path, "Hi."), database=database, works=False) as console:
+        store = console.home.runs.store
+        let_wait(store, approvals=5_000, words=5_000)
+        assert (await console.get("/api/overview"))["waiting"] == 10_000
+        asked = ApiRequest({}, {}, {})
+        await asyncio.to_thread(list_questions, console.home, asked)  # what the first one loads
+        statements: list[str] = []
+        sa.event.listen(store.engine, "before_cursor_execute", lambda _, __, text, *___: statements.append(text))
+        began = time.thread_time()
+        told = list_questions(console.home, asked)
+        json_response(told)
+        assert time.thread_time() - began < 0.3
+        assert len(statements) <= 20
+        assert (told["total"], told["words_total"]) == (5_000, 5_000)
+        roots = [one["root"] for one in told["questions"]]
+        assert roots == [f"a{number:05}" for number in range(len(roots))]  # those of a sub-agent have the run above it
+
+        seen: set[str] = set()
+        answered: set[str] = set()
+        page, last = await console.get("/api/questions"), ""
+        while page["questions"] or page["words"]:
+            seen |= {one["id"] for one in page["questions"]}
+            answered |= {one["run"] for one in page["words"]}
+            last = page["questions"][-1]["id"] if page["questions"] else last
+            page = await console.get("/api/questions", after=last, words_after=page["words_next"])
+        assert (len(seen), len(answered)) == (5_000, 5_000)
+        await console.get("/api/questions", 400, words_after="yesterday")
+
+
+def let_wait(store, *, approvals, words):
+    """Stores runs that wait for a person: every third approval is one of a sub-agent."""
+    common = dict.fromkeys(("session", "tenant", "parent", "parent_call", "worker", "attempt"), "")
+    common |= {"agent": "main", "queue": "default", "version": "0", "priority": 0, "segment": 1, "status": "waiting"}
+    common |= {"spent": {}, "scope": {}, "carrier": {}, "cancelling": False, "result": None, "look": None}
+    rows, asked = [], []
+    for number in range(approvals):
+        waits = [{"kind": "approval", "call": "c", "detail": {"question": f"q{number:05}"}}]
+        when = {"created": 1_000.0 + number, "updated": 1_000.0 + number}
+        rows.append({**common, **when, "id": f"a{number:05}", "prompt": f"Change {number}", "waits": waits})
+        if number % 3 == 0:
+            rows.append({**rows[-1], "id": f"a{number:05}-c", "parent": f"a{number:05}"})
+        arguments = {"path": f"f{number}.txt", "content": "x" * 300}
+        wanted = {"arguments": arguments, "parts": [["write", f"f{number}.txt"]], "agent": "main"}
+        about = {"run": rows[-1]["id"], "call": "c", "tool": "file_write", "digest": "d", "request": wanted, "by": ""}
+        asked.append({**about, "id": f"q{number:05}", "asked": when["created"]})
+    for number in range(words):
+        waits = [{"kind": "question", "call": "", "detail": {"text": f"Which one, {number}?"}}]
+        when = {"created": 2_000.0 + number // 2, "updated": 2_000.0 + number // 2}
+        rows.append({**common, **when, "id": f"w{number:05}", "prompt": "Ask", "waits": waits})
+    with store.engine.begin() as connection:
+        connection.execute(sa.insert(runs), rows)
+        connection.execute(sa.insert(questions), asked)

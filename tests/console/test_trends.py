@@ -7,8 +7,10 @@ from datetime import date, datetime, timedelta
 from datetime import time as clock
 
 import pytest
+import sqlalchemy as sa
 
 from forge.core.errors import Waiting
+from forge.durable.store.tables import runs
 from forge.project.audit.log_events import read_line
 from forge.workspace.state import state_directory
 from tests.console.conftest import call, running_console, script
@@ -58,8 +60,9 @@ async def test_calls_errors_denials_times_and_costs_by_day(workspace):
         assert [series[name][today] for name in ("calls", "errors", "denied")] == [101, 0, 1]
         assert [series[name][before] for name in ("calls", "errors", "denied")] == [2, 1, 0]
         assert (series["p50"][today], series["p95"][today]) == (50, 95)
-        assert (series["cost"][today], series["cost"][before], series["runs"][today]) == (0.75, None, 2)
-        assert (series["failed"][before], series["input"][today], series["output"][today]) == (1, 200, 20)
+        assert (series["cost"][today], series["cost"][before], series["unlisted"][today]) == (0.75, None, 2)
+        assert (series["unlisted_failed"][before], series["input"][today], series["output"][today]) == (1, 200, 20)
+        assert sum(series["runs"]) == sum(series["failed"]) == 0  # no run is stored
         assert [(one["tool"], one["calls"], one["errors"]) for one in told["tools"]] == [
             ("bash", 101, 0),
             ("file_read", 2, 1),
@@ -126,7 +129,58 @@ async def test_the_tokens_of_a_stored_sub_agent_are_counted_with_its_parent(tmp_
     (state_directory(tmp_path) / "audit.ndjson").write_text("".join(f"{line}\n" for line in lines))
     async with running_console(tmp_path, works=False) as console:
         series = (await console.get("/api/trends"))["series"]
-        assert (series["runs"][-1], series["cost"][-1], series["input"][-1]) == (2, 3.0, 200)
+        assert (series["unlisted"][-1], series["cost"][-1], series["input"][-1]) == (2, 3.0, 200)
+
+
+@pytest.mark.parametrize("elsewhere", [0, 900])
+async def test_trends_and_the_overview_count_the_runs_of_the_run_list(tmp_path, elsewhere):
+    """Runs that workers elsewhere ran are in no log here, and a sub-agent's run is part of another run."""
+    child = {**finished(0.5), "agent": "main/general", "run": "here1-c"}
+    log = [{**finished(1.0), "run": "here1"}, child, finished(2.0)]
+    (state_directory(tmp_path) / "audit.ndjson").write_text("".join(f"{json.dumps(one)}\n" for one in log))
+    async with running_console(tmp_path, works=False) as console:
+        names = ["here1", "here2", *(f"far{number}" for number in range(elsewhere))]
+        store_runs(console.home.runs.store, *names, cost=1.0)
+        store_runs(console.home.runs.store, "here1-c", parent="here1", cost=0.5)
+        store_runs(console.home.runs.store, "bad", status="failed", cost=None)
+        store_runs(console.home.runs.store, "old", ended=NOW - 200 * DAY)
+        series = (await console.get("/api/trends", days=7))["series"]
+        counts = (await console.get("/api/overview"))["counts"]
+        listed = 0
+        page: dict = {"next": ""}
+        while page["next"] or not listed:
+            page = await console.get("/api/runs", limit=200, before=page["next"])
+            listed += len(page["runs"])
+        assert listed == sum(counts.values()) == len(names) + 2
+        assert sum(series["runs"]) == listed - 1  # the old one is not of these days
+        assert (sum(series["failed"]), counts["failed"]) == (1, 1)
+        assert sum(series["unlisted"]) == 1
+        assert series["cost"][-1] == pytest.approx(len(names) * 1.0 + 2.0)
+        assert series["input"][-1] == 100 * (len(names) + 2)
+
+
+async def test_a_runs_time_is_the_same_in_the_list_and_on_its_page(tmp_path):
+    async with running_console(tmp_path, works=False) as console:
+        store_runs(console.home.runs.store, "r", seconds=7.5)
+        (row,) = (await console.get("/api/runs"))["runs"]
+        page = await console.get("/api/runs/r")
+        assert row["seconds"] == page["seconds"] == 7.5
+
+
+def store_runs(store, *names, status="finished", parent="", ended=NOW, cost=None, seconds=1.0):
+    spent = {"usage": {"input": 100, "output": 10}, "cost": cost, "seconds": seconds}
+    common = dict.fromkeys(("session", "tenant", "prompt", "parent_call", "worker", "attempt"), "")
+    common |= {"agent": "main", "queue": "default", "version": "0", "priority": 0, "segment": 1, "waits": []}
+    common |= {
+        "scope": {},
+        "carrier": {},
+        "cancelling": False,
+        "result": {"text": "", "reason": "answer"},
+        "look": None,
+    }
+    more = {"status": status, "parent": parent, "spent": spent, "created": ended - 1, "updated": ended}
+    with store.engine.begin() as connection:
+        connection.execute(sa.insert(runs), [{"id": name, **common, **more} for name in names])
 
 
 async def test_without_a_log_there_are_no_figures(tmp_path):

@@ -64,7 +64,10 @@ def _can(run: RunInfo) -> list[str]:
     return can
 
 
-def question_shape(console: ConsoleState, question: Question, runs: dict[str, RunInfo] | None = None) -> dict[str, Any]:
+def question_shape(
+    console: ConsoleState, question: Question, runs: dict[str, RunInfo] | None = None, now: float | None = None
+) -> dict[str, Any]:
+    """Renders a question. `runs`: runs that are known already. `now`: the database's time, if it is known."""
     runs = {} if runs is None else runs
     run = find_run(console, question.run, runs)
     root = root_of(console, run, runs)
@@ -97,7 +100,7 @@ def question_shape(console: ConsoleState, question: Question, runs: dict[str, Ru
         "schema": tool.spec.parameters if tool is not None else None,
         "shown": text,
         "asked": question.asked,
-        "waited": max(0.0, (question.answered or console.runs.store.now()) - question.asked),
+        "waited": max(0.0, (question.answered or (console.runs.store.now() if now is None else now)) - question.asked),
         "status": "answered" if question.answer is not None else "over" if run.is_over else "open",
         "answer": _answer(question),
     }

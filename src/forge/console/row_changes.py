@@ -58,7 +58,7 @@ class Changes:
     def of_runs(self, heard: Collection[str]) -> Notice:
         """Returns changed runs; `heard` are runs with new events, which may be over already."""
         c = runs.c
-        query = sa.select(c.id, c.status, c.segment, c.updated, c.cancelling, c.waits)
+        query = sa.select(c.id, c.status, c.segment, c.updated, c.cancelling)
         query = query.where(c.status.not_in(OVER)).order_by(c.created.desc()).limit(MOST_OPEN)
         rows = self._store.database.read(lambda connection: connection.execute(query).all())
         now = {row.id: (row.status, row.segment, row.updated, row.cancelling) for row in rows}
@@ -66,7 +66,7 @@ class Changes:
         changed |= {one for one in self._open if one not in now}
         changed |= {one for one in heard if one not in now and one not in self._open}
         request = self._store.database.read(lambda connection: connection.execute(_OPEN_QUESTIONS).scalars().all())
-        words = sum(any(wait["kind"] == "question" for wait in row.waits) for row in rows if row.status == "waiting")
+        words = self._store.count_asking()
         notice = Notice({"runs"} if changed else set(), changed)
         if any(one.startswith(SCHEDULED) for one in changed):
             notice.what.add("schedules")

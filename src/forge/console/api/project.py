@@ -46,12 +46,11 @@ def show_me(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
 def show_overview(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     store = console.runs.store
     statuses = ("queued", "running", "waiting", "finished", "failed", "cancelled")
-    words = [run for run in store.list(status="waiting", limit=1_000) if any(w.kind == "question" for w in run.waits)]
     with closing(schedules_of(console)) as schedules:
         count = len(schedules.list())
     return {
-        "counts": {**dict.fromkeys(statuses, 0), **store.counts()},
-        "waiting": store.count_questions() + len(words),
+        "counts": {**dict.fromkeys(statuses, 0), **_count_listed(console)},
+        "waiting": store.count_questions() + store.count_asking(),
         "tools": len(console.registry),
         "schedules": count,
         "workers": sum(one.state == "working" for one in list_workers(store.database)),
@@ -59,6 +58,12 @@ def show_overview(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
         "last": newest_numbers(store)[0],
         "left_alone": abandoned_shape(console),
     }
+
+
+def _count_listed(console: ConsoleState) -> dict[str, int]:
+    """Counts the runs of the run list by status: those that no other run started."""
+    query = sa.select(runs.c.status, sa.func.count()).where(runs.c.parent == "").group_by(runs.c.status)
+    return console.runs.store.database.read(lambda connection: {row[0]: row[1] for row in connection.execute(query)})
 
 
 def show_workers(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:

@@ -13,25 +13,38 @@ from forge.console.console_state import ConsoleState
 from forge.console.response_shapes import question_shape, run_shape, waiting_text
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
-from forge.durable.store.rows import RunInfo
 from forge.permissions.answers import Answer
 from forge.workspace.state.store import StoreError
 
 BY = "console"
-MOST = 500
+MOST = 100  # questions of each kind on a page
 LONGEST_FEEDBACK = 20_000
 
 
 def list_questions(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
-    known: dict[str, RunInfo] = {}
+    """Returns a page of the open questions, with all counted. However many wait, it needs a handful of statements."""
     store = console.runs.store
-    waiting = [run for run in store.list(status="waiting", limit=1_000) if any(w.kind == "question" for w in run.waits)]
-    found = store.questions(limit=MOST, after=request.text("after"))
+    limit = request.number("limit", MOST, 1, MOST)
+    asked = store.questions(limit=limit, after=request.text("after"))
+    asking = store.list_asking(limit, _read_cursor(request.text("words_after")))
+    known = store.find_with_roots({one.run for one in asked} | {run.id for run in asking})
+    now = store.now()
     return {
-        "questions": [question_shape(console, one, known) for one in found],
+        "questions": [question_shape(console, one, known, now) for one in asked],
         "total": store.count_questions(),
-        "words": [waiting_text(console, run, known) for run in waiting[::-1][:MOST]],
+        "words": [waiting_text(console, run, known) for run in asking],
+        "words_total": store.count_asking(),
+        "words_next": f"{asking[-1].updated!r} {asking[-1].id}" if asking else request.text("words_after"),
     }
+
+
+def _read_cursor(text: str) -> tuple[float, str] | None:
+    moment, _, run = text.partition(" ")
+    try:
+        return (float(moment), run) if text else None
+    except ValueError:
+        way = "Send the `words_next` of the page before."
+        raise ToolError("words_after is not a cursor of this list", ErrorKind.VALIDATION, way) from None
 
 
 def show_question(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:

@@ -116,6 +116,20 @@ class RunStore:
         wanted = {"status": status, "agent": agent, "tenant": tenant, "session": session, "parent": parent}
         return self.database.read(lambda connection: _find.list_runs(connection, wanted, limit))
 
+    def list_asking(self, limit: int, after: tuple[float, str] | None = None) -> Infos:
+        """Lists runs that wait for an answer in words, the oldest first. `after`: `updated` and the id of the last one
+        before them.
+        """
+        return self.database.read(lambda connection: _find.list_asking(connection, limit, after))
+
+    def count_asking(self) -> int:
+        """Counts the runs that wait for an answer in words."""
+        return self.database.read(_find.count_asking)
+
+    def find_with_roots(self, ids: Collection[str], most_up: int = 50) -> dict[str, RunInfo]:
+        """Returns the runs of these ids and those above them, by id: with one query for each level."""
+        return self.database.read(lambda connection: _find.find_with_roots(connection, ids, most_up))
+
     def list_scheduled(self, schedule: str | None = None, limit: int = 100) -> Infos:
         """Lists runs of one schedule or of all, the newest first."""
         return self.database.read(lambda connection: _find.list_scheduled(connection, schedule, limit))

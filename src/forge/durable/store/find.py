@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -159,6 +159,39 @@ def _messages_in(row: Any) -> list[Message]:
 def find_due(connection: sa.Connection, moment: float, limit: int) -> list[RunInfo]:
     query = sa.select(*COLUMNS).where(runs.c.status == "waiting", runs.c.look <= moment).order_by(runs.c.look)
     return [run_info(row) for row in connection.execute(query.limit(clamp_limit(limit)))]
+
+
+# how the waits of a run begin that waits for an answer in words: it waits for nothing else
+_ASKS_IN_WORDS = sa.type_coerce(runs.c.waits, sa.Text).startswith('[{"kind":"question"', autoescape=True)
+
+
+def list_asking(connection: sa.Connection, limit: int, after: tuple[float, str] | None) -> list[RunInfo]:
+    """Lists runs that wait for an answer in words, the oldest first. `after`: `updated` and id of the last known."""
+    query = sa.select(*COLUMNS).where(runs.c.status == "waiting", _ASKS_IN_WORDS)
+    if after is not None:
+        moment, name = after
+        is_later = sa.and_(runs.c.updated == moment, runs.c.id > name)
+        query = query.where(sa.or_(runs.c.updated > moment, is_later))
+    query = query.order_by(runs.c.updated, runs.c.id).limit(clamp_limit(limit))
+    return [run_info(row) for row in connection.execute(query)]
+
+
+def count_asking(connection: sa.Connection) -> int:
+    query = sa.select(sa.func.count()).select_from(runs).where(runs.c.status == "waiting", _ASKS_IN_WORDS)
+    return int(connection.execute(query).scalar_one())
+
+
+def find_with_roots(connection: sa.Connection, ids: Collection[str], most_up: int) -> dict[str, RunInfo]:
+    """Returns the runs of these ids and those above them, by id, with one query for each level."""
+    found: dict[str, RunInfo] = {}
+    wanted = set(ids)
+    for _ in range(most_up):
+        if not wanted:
+            break
+        rows = connection.execute(sa.select(*COLUMNS).where(runs.c.id.in_(wanted)))
+        found.update({run.id: run for run in map(run_info, rows)})
+        wanted = {run.parent for run in found.values() if run.parent} - found.keys() - wanted
+    return found
 
 
 def clamp_limit(number: int) -> int:

@@ -5,7 +5,7 @@ import { fill, h } from "../dom.js";
 import { since } from "../format.js";
 import { bindKeys, legend } from "../keys.js";
 import { soon } from "../pace.js";
-import { composer } from "../parts/controls.js";
+import { button, composer } from "../parts/controls.js";
 import { badge, empty } from "../parts/marks.js";
 import { notify, report, say } from "../parts/notices.js";
 import { outcomeWords, questionCard } from "../parts/question.js";
@@ -16,7 +16,6 @@ import { listen } from "../stream.js";
 import { brief } from "../text.js";
 import { batchBar, isSelectable } from "./batch_answers.js";
 
-const MOST_ROWS = 300;
 const KEYS = [
     ["j", "next"],
     ["k", "previous"],
@@ -37,21 +36,34 @@ export function openApprovals(place, { parts }, scope) {
     fill(place, h("header", { class: "page-head" }, heading), split, keys);
     let waiting = [];
     let unread = 0; // open questions that are not among them
+    let pages = 1; // of questions that are read
     let chosen = parts[0] ?? "";
     let card = null;
 
     async function look() {
         try {
-            const told = await get("/api/questions", {}, scope.signal);
-            unread = told.total - told.questions.length;
-            waiting = [...told.questions.map(asRow), ...told.words.map(wordsRow)].sort(
-                (one, other) => one.since - other.since,
-            );
+            await read();
         } catch (error) {
             return report(error);
         }
         if (!waiting.some((one) => one.id === chosen)) await vanished();
         return show();
+    }
+
+    /** Reads as many pages as are shown. Their questions come in two lists, each the oldest first. */
+    async function read() {
+        const found = new Map();
+        let after = "";
+        let wordsAfter = "";
+        for (let page = 0; page < pages; page++) {
+            const told = await get("/api/questions", { after, words_after: wordsAfter }, scope.signal);
+            for (const row of [...told.questions.map(asRow), ...told.words.map(wordsRow)]) found.set(row.id, row);
+            unread = told.total + told.words_total - found.size;
+            after = told.questions.at(-1)?.id ?? after;
+            wordsAfter = told.words_next || wordsAfter;
+            if (unread <= 0) break;
+        }
+        waiting = [...found.values()].sort((one, other) => one.since - other.since);
     }
 
     /** What was looked at is answered: by somebody else, if not here. Who was writing sees that first. */
@@ -86,13 +98,12 @@ export function openApprovals(place, { parts }, scope) {
                 ),
             );
         }
-        const shown = waiting.filter((one, index) => index < MOST_ROWS || one.id === chosen);
         batch.update(waiting, chosen);
         redraw(
             rows,
-            shown.map((one) => rowOf(one, one.id === chosen, () => choose(one.id), batch)),
-            shown.length < waiting.length + unread
-                ? h("li", { class: "quiet" }, `${waiting.length + unread - shown.length} more are not listed.`)
+            waiting.map((one) => rowOf(one, one.id === chosen, () => choose(one.id), batch)),
+            unread > 0
+                ? h("li", { class: "quiet", "data-key": "more" }, `${unread} more. `, button("Show more", showMore))
                 : null,
         );
         for (const pick of rows.querySelectorAll("input[data-key=pick]"))
@@ -117,6 +128,11 @@ export function openApprovals(place, { parts }, scope) {
         if (!waiting.length) heading.focus();
         show();
         say(`${outcomeWords(now)}. ${waiting.length ? `${waiting.length} more open` : "That was the last one."}`);
+    }
+
+    function showMore() {
+        pages += 1;
+        return look();
     }
 
     function choose(id) {

@@ -152,7 +152,9 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
             ? `${short(usage.input)} in${usage.cached ? ` (${short(usage.cached)} cached)` : ""} · ${short(usage.output)} out`
             : "";
         const { trunk } = fold;
-        const took = run && !OVER.has(run.status) && isLive ? "" : duration((trunk.last ?? 0) - (trunk.first ?? 0));
+        // of a stored run as in the list: the time in which it worked, without its waits
+        const seconds = run?.seconds ?? (trunk.last ?? 0) - (trunk.first ?? 0);
+        const took = run && !OVER.has(run.status) && isLive ? "" : duration(seconds);
         setText(
             numbers,
             [count(trunk.turns, "turn"), count(calls, "call"), tokens, cost(run?.cost), took]

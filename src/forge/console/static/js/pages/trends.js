@@ -10,7 +10,7 @@ import { report, say } from "../parts/notices.js";
 import { address, note } from "../router.js";
 
 const RANGES = [7, 14, 30, 90];
-const DAY_NAMES = ["Day", "Runs", "Failed runs", "Calls", "Errors", "Denied", "p50", "p95", "Tokens", "Cost"];
+const DAY_NAMES = ["Day", "Runs", "Failed runs", "Unlisted runs", "Calls", "Errors", "Denied", "p50", "p95", "Tokens", "Cost"];
 const TOOL_NAMES = ["Tool", "Calls", "Errors", "Denied", "p50", "p95"];
 
 export function openTrends(place, { query }, scope) {
@@ -61,7 +61,7 @@ export function openTrends(place, { query }, scope) {
     return look();
 }
 
-const isEmpty = ({ tools, series }) => !tools.length && !series.runs.some(Boolean);
+const isEmpty = ({ tools, series }) => !tools.length && !series.runs.some(Boolean) && !series.unlisted.some(Boolean);
 
 const nothing = () => empty("No figures yet.", "Runs and tool calls of this project appear here by day.");
 
@@ -130,7 +130,9 @@ function dayRows(days, series) {
         const tokens = at("input") + at("output");
         return [
             day,
-            ...["runs", "failed", "calls", "errors", "denied"].map((name) => amount(at(name))),
+            ...["runs", "failed"].map((name) => amount(at(name))),
+            amount(at("unlisted")) + (at("unlisted_failed") ? ` (${amount(at("unlisted_failed"))} failed)` : ""),
+            ...["calls", "errors", "denied"].map((name) => amount(at(name))),
             ...["p50", "p95"].map((name) => (at(name) === null ? "–" : duration(at(name)))),
             tokens ? short(tokens) : "–",
             cost(at("cost")) || "–",
