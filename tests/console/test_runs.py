@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -331,7 +332,7 @@ async def test_all_open_questions_are_counted_and_reachable_however_many_wait(tm
 
 def let_wait(store, *, approvals, words):
     """Stores runs that wait for a person: every third approval is one of a sub-agent."""
-    common = dict.fromkeys(("session", "tenant", "parent", "parent_call", "worker", "attempt"), "")
+    common: dict[str, Any] = dict.fromkeys(("session", "tenant", "parent", "parent_call", "worker", "attempt"), "")
     common |= {"agent": "main", "queue": "default", "version": "0", "priority": 0, "segment": 1, "status": "waiting"}
     common |= {"spent": {}, "scope": {}, "carrier": {}, "cancelling": False, "result": None, "look": None}
     rows, asked = [], []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import date, datetime, timedelta
 from datetime import time as clock
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -169,7 +170,7 @@ async def test_a_runs_time_is_the_same_in_the_list_and_on_its_page(tmp_path):
 
 def store_runs(store, *names, status="finished", parent="", ended=NOW, cost=None, seconds=1.0):
     spent = {"usage": {"input": 100, "output": 10}, "cost": cost, "seconds": seconds}
-    common = dict.fromkeys(("session", "tenant", "prompt", "parent_call", "worker", "attempt"), "")
+    common: dict[str, Any] = dict.fromkeys(("session", "tenant", "prompt", "parent_call", "worker", "attempt"), "")
     common |= {"agent": "main", "queue": "default", "version": "0", "priority": 0, "segment": 1, "waits": []}
     common |= {
         "scope": {},

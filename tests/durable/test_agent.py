@@ -128,7 +128,9 @@ async def test_whoever_waits_for_a_run_that_nobody_takes_is_told(
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(durable.run("hello", queue="nobody-listens", run_id="mine"), 0.5)
         assert (
-            caplog.text.count("run mine waits for a worker of version 0 and queue nobody-listens, but none is running")
+            caplog.text.count(
+                "run mine waits for a worker with agent main, version 0 and queue nobody-listens, but none is running"
+            )
             == 1
         )
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import re
 import sqlite3
 import stat
+import subprocess
+import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +21,27 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from forge import Agent, Answer, tool
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message
+from forge.core.messages import Message, ToolCall
 from forge.durable.client import Runs
-from forge.durable.store import RunStore, StoreError
+from forge.durable.store import RunStore, StoreError, migrate
+from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.rows import NewRun, Outcome, Question, Wait
-from forge.durable.store.tables import ALWAYS, VERSION, background, runs, versions
+from forge.durable.store.tables import ALWAYS, VERSION, background, metadata, runs, versions
+from forge.durable.worker.schedules import Schedules, fire_due
+from forge.schedules.schedule import Schedule, Source
+from tests.durable.working import ended, rested, script, working
+
+ROOT = Path(__file__).parents[2]
 
 SECRET = "hunter2secret"
+
+
+@tool(permissions={"write"})
+def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
 
 
 def test_the_file_is_private_and_so_are_those_beside_it(tmp_path: Path) -> None:
@@ -219,14 +237,116 @@ def test_a_newer_database_is_left_alone(empty_database: str) -> None:
         store.prepare()
         store.prepare()
         with store.engine.begin() as connection:
-            connection.execute(sa.update(versions).values(version=VERSION + 1))
+            connection.execute(sa.update(versions).values(version=VERSION + 2))
+    with RunStore(empty_database) as store:
         with pytest.raises(
-            StoreError, match=f"newer Forge .*version {VERSION + 1}; this Forge supports up to {VERSION}"
+            StoreError, match=f"newer Forge .*version {VERSION + 2}; this Forge supports up to {VERSION + 1}"
         ) as caught:
             store.prepare()
         assert caught.value.kind is ErrorKind.CONFIG
         with store.engine.begin() as connection:
+            assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION + 2
+
+
+async def test_tables_that_a_worker_of_the_next_version_migrated_are_read_and_written(
+    database: str, tmp_path: Path
+) -> None:
+    """An update begins with one worker: those who submit, and the other workers, are of this version for a while."""
+    with Runs(database) as runs:
+        runs.submit("go", run_id="before")
+        with runs.store.engine.begin() as connection:
+            for table in metadata.sorted_tables:  # a version only adds
+                if table is not versions:
+                    connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN added_later TEXT")
+            connection.exec_driver_sql("CREATE TABLE forge_added_later (id TEXT PRIMARY KEY)")
+        _set_version(runs.store, VERSION + 1)
+    with Runs(database) as runs:
+        runs.submit("go", run_id="after")
+        async with working(database, Agent(script("done")), tmp_path) as worker:
+            for name in ("before", "after"):
+                assert (await ended(worker, name)).status == "finished"
+        assert runs.result("after").text == "done"
+        assert runs.events("after")
+        runs.delete("after")
+        assert [run.id for run in runs.list()] == ["before"]
+        with runs.store.engine.begin() as connection:  # nobody takes it back
             assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION + 1
+
+
+ROLES = ("forge_owner", "forge_worker", "forge_client", "forge_reader")
+
+
+@pytest.fixture
+def roles(empty_postgres: str) -> Iterator[dict[str, str]]:
+    """The URLs of the roles of docs/operate.md, by name, for a database that belongs to the first of them."""
+    admin = sa.create_engine(
+        sa.make_url(empty_postgres).set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT"
+    )
+    url = sa.make_url(empty_postgres)
+    with admin.connect() as connection:
+        for role in ROLES:
+            connection.exec_driver_sql(f"CREATE ROLE {role}_{os.getpid()} LOGIN")
+        connection.exec_driver_sql(f"ALTER DATABASE {url.database} OWNER TO forge_owner_{os.getpid()}")
+        yield {role: url.set(username=f"{role}_{os.getpid()}").render_as_string(hide_password=False) for role in ROLES}
+        for role in ROLES:
+            connection.exec_driver_sql(f"DROP OWNED BY {role}_{os.getpid()} CASCADE")
+            if role == "forge_owner":
+                connection.exec_driver_sql(f"ALTER DATABASE {url.database} OWNER TO CURRENT_USER")
+            connection.exec_driver_sql(f"DROP ROLE {role}_{os.getpid()}")
+    admin.dispose()
+
+
+def grant_as_documented(owner: str) -> None:
+    """Runs the statements of docs/operate.md as the owner."""
+    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    (text,) = re.findall(r"```sql title=\"grants.sql\"\n(.*?)```", page, re.DOTALL)
+    engine = sa.create_engine(sa.make_url(owner).set(drivername="postgresql+psycopg"), poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql(re.sub(r"\b(forge_(?:owner|worker|client|reader))\b", rf"\1_{os.getpid()}", text))
+
+
+async def test_workers_and_clients_need_no_rights_to_make_tables(
+    roles: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for role in ("forge_worker", "forge_client"):
+        with Runs(roles[role]) as runs, pytest.raises(StoreError, match="may not make or change them") as caught:
+            runs.submit("go")
+        assert "forge worker --migrate" in caught.value.suggestion
+    migrate_all = [sys.executable, "-m", "forge", "worker", "--migrate", "--database", roles["forge_owner"]]
+    for _ in range(2):  # again changes nothing
+        said = await asyncio.to_thread(subprocess.run, migrate_all, cwd=tmp_path, capture_output=True, text=True)
+        assert said.returncode == 0, said.stderr
+        assert "are up to date" in said.stderr
+    grant_as_documented(roles["forge_owner"])
+    with Runs(roles["forge_client"]) as client, Runs(roles["forge_reader"]) as reader:
+        client.submit("go", run_id="r")
+        client.submit("go", run_id="other", queue="night")
+        assert client.cancel("other").status == "cancelled"
+        asked = ToolCall("pay", {"amount": 1}, "c")
+        agent = Agent(script(asked, "done"), tools=[pay])
+        schedule = Schedule(id="s", cron="0 3 * * *", task="Say hello.", source=Source.CONFIG)
+        async with working(roles["forge_worker"], agent, tmp_path) as worker:
+            assert (await rested(worker, "r")).status == "waiting"
+            client.answer("r", Answer.ONCE)
+            assert (await ended(worker, "r")).status == "finished"
+            await fire_due(worker.engine, Schedules(lambda: [schedule], agent="main", prompt=str))
+            assert [one.state for one in list_workers(reader.store.database)] == ["working"]
+        assert client.resume("r", "again").status == "queued"
+        assert {run.id for run in reader.list()} == {"r", "other"}
+        assert reader.events("r")
+        for runs, what in ((reader, lambda: reader.submit("no")), (client, lambda: client.delete("other"))):
+            with pytest.raises(StoreError, match="permission denied"):
+                what()
+            with pytest.raises(sa.exc.ProgrammingError, match="permission denied"), runs.store.engine.begin() as one:
+                one.exec_driver_sql("CREATE TABLE forge_no (id TEXT)")
+    # tables of the version before, which the owner migrates later, are used as they are
+    with RunStore(roles["forge_owner"]) as store:
+        _set_version(store, VERSION - 1)
+    with Runs(roles["forge_client"]) as client, pytest.raises(StoreError, match=f"have version {VERSION - 1}"):
+        client.submit("go", run_id="early")
+    monkeypatch.setattr(migrate, "OLDEST", VERSION - 1)  # as after the next version of the tables
+    with Runs(roles["forge_client"]) as client:
+        assert client.submit("go", run_id="early").status == "queued"
 
 
 def test_nothing_of_a_newer_database_is_read_or_changed(database: str) -> None:
@@ -234,7 +354,7 @@ def test_nothing_of_a_newer_database_is_read_or_changed(database: str) -> None:
         over = runs.submit("go", run_id="over")
         runs.cancel(over.id)
         waits = runs.submit("go", run_id="waits")
-        _set_version(runs.store, VERSION + 1)
+        _set_version(runs.store, VERSION + 2)
     uses = (
         lambda runs: runs.list(),
         lambda runs: runs.get("over"),

@@ -8,8 +8,10 @@ import pwd
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -34,6 +36,19 @@ def look(name: str) -> str:
 @pytest.fixture
 def pooled(postgres: str, tmp_path: Path) -> Iterator[str]:
     """The URL of the same database through PgBouncer."""
+    with through_pgbouncer(postgres, tmp_path) as url:
+        yield url
+
+
+@pytest.fixture
+def pooled_empty(empty_postgres: str, tmp_path: Path) -> Iterator[str]:
+    """The same of a database without tables."""
+    with through_pgbouncer(empty_postgres, tmp_path) as url:
+        yield url
+
+
+@contextmanager
+def through_pgbouncer(postgres: str, tmp_path: Path) -> Iterator[str]:
     if PROGRAM is None:
         pytest.skip("PGBOUNCER IS NOT TESTED: install the Debian package pgbouncer")
     url = sa.make_url(postgres)
@@ -85,6 +100,30 @@ async def test_a_worker_runs_behind_a_pooler_in_transaction_mode(pooled: str, tm
         run = await ended(worker)
         assert run.status == "finished"
         assert told(worker) == [f"saw {number}" for number in range(12)]
+
+
+async def test_all_tables_are_made_through_a_pooler(pooled_empty: str, tmp_path: Path) -> None:
+    """No direct connection is needed, neither for our tables nor for the engine's."""
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    async with working(
+        pooled_empty, Agent(script(ToolCall("look", {"name": "x"}, "c"), "done"), tools=[look]), workspace
+    ) as worker:
+        await begun(worker)
+        assert (await ended(worker)).status == "finished"
+
+
+@pytest.mark.slow  # they may wait half a minute for each other
+def test_several_processes_make_the_tables_through_a_pooler_at_once(pooled_empty: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "forge", "worker", "--migrate", "--database", pooled_empty]
+    making = [
+        subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, env={**os.environ, "HOME": "/tmp"})
+        for _ in range(3)
+    ]
+    said = [one.communicate(timeout=LONGEST)[1] for one in making]
+    assert [one.returncode for one in making] == [0, 0, 0], said
+    with RunStore(pooled_empty) as store:
+        assert store.counts() == {}
 
 
 def test_behind_a_pooler_nobody_listens(pooled: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -271,19 +271,19 @@ class ToolExecutor:
             self.activity.attach()
             self._loop = asyncio.get_running_loop()
         ctx.emit(ToolStarted(ctx.call))
-        log.debug("%s started", _name_for_log(ctx))
+        _log(ctx, logging.DEBUG, "%s started")
         return time.perf_counter()
 
     def _end_call(self, ctx: ToolContext, result: ToolResult, started: float) -> None:
         seconds = time.perf_counter() - started
         if result.failure is not None and isinstance(result.failure.cause, Waiting):
-            log.info("%s waits: %s", _name_for_log(ctx), result.failure.message)
+            _log(ctx, logging.INFO, "%s waits: %s", result.failure.message)
         elif result.failure is not None:
             ctx.emit(ToolFailed(ctx.call, result.failure.message, str(result.failure.kind)))
             words = self.secrets.mask_all(result.failure.message)
-            log.warning("%s failed after %.3f s: %s (%s)", _name_for_log(ctx), seconds, words, result.failure.kind)
+            _log(ctx, logging.WARNING, "%s failed after %.3f s: %s (%s)", seconds, words, result.failure.kind)
         else:
-            log.info("%s finished in %.3f s", _name_for_log(ctx), seconds)
+            _log(ctx, logging.INFO, "%s finished in %.3f s", seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
     async def _screen(self, ctx: ToolContext, entry: _ToolChain) -> ToolResult:
@@ -296,7 +296,7 @@ class ToolExecutor:
         except BaseException as broken:
             if _comes_from_outside(broken):
                 raise
-            log.error("a step failed while it screened a result of %s: %s", _name_for_log(ctx), type(broken).__name__)
+            _log(ctx, logging.ERROR, "a step failed while it screened a result of %s: %s", type(broken).__name__)
             kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
             return ToolResult.error(
                 f"{ctx.call.name}: its result is withheld, because a step failed: {text_of(broken)}", kind
@@ -308,7 +308,7 @@ class ToolExecutor:
         """Screens the result of completed background work, then emits it."""
         late = ctx.replace(outcome=result)
         result = await self._screen(late, self._find_chain(ctx.call.name))
-        log.info("%s completed in the background", _name_for_log(ctx))
+        _log(ctx, logging.INFO, "%s completed in the background")
         self.background.keep_completed(ctx, result)
         ctx.emit(ToolCompleted(ctx.call, result))
 
@@ -398,6 +398,13 @@ def _name_for_log(ctx: ToolContext) -> str:
     return ctx.activity.secrets.mask_all(ctx.call.name[:_LONGEST_NAME])
 
 
+def _log(ctx: ToolContext, level: int, words: str, *values: object) -> None:
+    """Logs something about a call. The record has its tool and its session, for logs that machines read."""
+    if log.isEnabledFor(level):
+        name = _name_for_log(ctx)
+        log.log(level, words, name, *values, extra={"tool": name, "session": ctx.scope.session_id})
+
+
 def _note_repairs(result: ToolResult, arguments: Repaired) -> ToolResult:
     return result.with_data(repaired=arguments.repaired, mended=arguments.repaired)  # `mended`: its name until 1.1
 
@@ -419,7 +426,7 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
         return ToolResult.failed(error, during=render_call(ctx.call))
     log_id = os.urandom(4).hex()
     trace = "".join(format_exception(error))
-    log.error("error %s in %s:\n%s", log_id, _name_for_log(ctx), ctx.activity.secrets.mask_all(trace))
+    _log(ctx, logging.ERROR, f"error {log_id} in %s:\n%s", ctx.activity.secrets.mask_all(trace))
     return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)
 
 

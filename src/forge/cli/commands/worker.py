@@ -53,8 +53,13 @@ DATABASE = "Database of the runs. Default: FORGE_DATABASE, else the configured o
     "--health", default="", metavar="ADDRESS:PORT",
     help="Serve /healthz, /readyz and /metrics there. Default: FORGE_HEALTH, else the configured one, else nowhere.",
 )  # fmt: skip
+@click.option(
+    "--log-format", type=click.Choice(["json", "text"]),
+    help="Log to standard error; each line has time, level, run, session and tool. Default: only warnings, for people.",
+)  # fmt: skip
+@click.option("--migrate", is_flag=True, help="Make or update all tables of the database, and do not work.")
 @click.option("--console", is_flag=True, help="Also start the web console: see forge console.")
-def command(options: Options, action: str | None, console: bool, processes: int, **flags: Any) -> int:
+def command(options: Options, action: str | None, console: bool, processes: int, migrate: bool, **flags: Any) -> int:
     """Process durable runs, as one of any number of workers.
 
     \b
@@ -63,6 +68,7 @@ def command(options: Options, action: str | None, console: bool, processes: int,
     forge worker --queue night --concurrency 2       only runs of one queue
     forge worker --health 127.0.0.1:9464             serve probes and metrics for Prometheus
     forge worker --processes 4                       four workers, which use four cores
+    forge worker --migrate --database postgresql://… make the tables, as their owner
     forge worker status                              list workers and queues
 
     If a worker dies or sends no heartbeat for 10 seconds, other workers resume its runs where they stopped. On SIGTERM
@@ -84,8 +90,11 @@ def command(options: Options, action: str | None, console: bool, processes: int,
     if action == "status":
         _print_status(options, flags["database"])
         return 0
+    if migrate:
+        _make_tables(options, flags["database"])
+        return 0
     if processes > 1:
-        return _work_in_processes(processes, console=console)
+        return _work_in_processes(processes, options, flags["log_format"], console=console)
     if console:
         return _work_in_console(options, flags)
     from forge.cli.running.run_worker import work  # the whole agent, which showing the help does without
@@ -93,7 +102,7 @@ def command(options: Options, action: str | None, console: bool, processes: int,
     return work(options, flags)
 
 
-def _work_in_processes(number: int, *, console: bool) -> int:
+def _work_in_processes(number: int, options: Options, log_format: str | None, *, console: bool) -> int:
     if console:
         raise Refusal(
             "forge worker was given --processes and --console, and only one process can serve the console.\n"
@@ -101,12 +110,20 @@ def _work_in_processes(number: int, *, console: bool) -> int:
         )
     from forge.cli.running.worker_processes import run_processes
 
-    return run_processes(sys.argv[1:], number, lambda line: click.echo(f"forge: {line}", err=True))
+    if not log_format:
+        return run_processes(sys.argv[1:], number, lambda line: click.echo(f"forge: {line}", err=True))
+    from forge.cli.running.run_worker import set_up_log_lines
+
+    return run_processes(sys.argv[1:], number, set_up_log_lines(log_format, debug=options.debug))
 
 
 def _work_in_console(options: Options, flags: dict[str, Any]) -> int:
     from forge.cli.commands.console import serve_console
 
+    if flags["log_format"]:
+        from forge.cli.running.run_worker import set_up_log_lines
+
+        set_up_log_lines(flags["log_format"], debug=options.debug)
     settings = {name: flags[name] for name in ("queues", "offers", "name", "concurrency", "health") if flags[name]}
     return serve_console(
         options,
@@ -116,6 +133,17 @@ def _work_in_console(options: Options, flags: dict[str, Any]) -> int:
         settings=settings,
         grace=flags["drain_seconds"],
     )
+
+
+def _make_tables(options: Options, database: str | None) -> None:
+    with refusals():
+        from forge.project.runs.durable_runs import check_installed
+
+        check_installed()
+        from forge.cli.running.run_worker import make_tables
+
+        label = make_tables(options, database)
+    click.echo(f"forge: the tables of {label} are up to date", err=True)
 
 
 def _print_status(options: Options, database: str | None) -> None:

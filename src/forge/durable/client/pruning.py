@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
 
 from forge.durable.engine.large_results import is_spilled
 from forge.durable.engine.start_segments import workflow_id
@@ -87,7 +88,7 @@ def _batches(store: RunStore, before: float) -> Iterator[_remove.Family]:
 
 
 def _forget(store: RunStore, client: DBOSClient, family: _remove.Family, workspace: Path | None) -> None:
-    _forget_segments(client, family)
+    _forget_segments(store, client, family)
     if workspace is not None:
         _forget_files(workspace, store.database.read(lambda connection: _remove.files_of(connection, family)))
 
@@ -103,7 +104,10 @@ def _forget_files(workspace: Path, names: Sequence[str]) -> None:
                 (folder / name).unlink()
 
 
-def _forget_segments(client: DBOSClient, family: Sequence[tuple[str, int]]) -> None:
+def _forget_segments(store: RunStore, client: DBOSClient, family: Sequence[tuple[str, int]]) -> None:
     segments = [workflow_id(run, number) for run, last in family for number in range(1, last + 1)]
     for start in range(0, len(segments), SEGMENTS):
-        client.delete_workflows(segments[start : start + SEGMENTS])
+        try:
+            client.delete_workflows(segments[start : start + SEGMENTS])
+        except SQLAlchemyError as error:
+            raise store.database.explain_error(error) from error

@@ -108,7 +108,11 @@ async def _watch(context: WorkerContext, run: RunInfo, work: BackgroundWork, ses
     except Exception as error:  # the run may be deleted
         work.cancel(session)
         log.error(
-            "run %s could not be notified of its background work: %s", run.id, text_of(error), exc_info=_trace_of(error)
+            "run %s could not be notified of its background work: %s",
+            run.id,
+            text_of(error),
+            exc_info=_trace_of(error),
+            extra={"run": run.id},
         )
 
 
@@ -140,7 +144,7 @@ async def _start_segment(context: WorkerContext, run: RunInfo) -> None:
     try:
         await context.start_segment(run)
     except Exception as error:  # it is stored; housekeeping finds and starts it
-        log.warning("run %s starts later: %s", run.id, text_of(error))
+        log.warning("run %s starts later: %s", run.id, text_of(error), extra={"run": run.id})
 
 
 async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
@@ -152,7 +156,8 @@ async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
         except Exception as error:
             if not is_away(error):
                 raise
-            log.warning("run %s is notified of its background work later: %s", run_id, text_of(error))
+            words = "run %s is notified of its background work later: %s"
+            log.warning(words, run_id, text_of(error), extra={"run": run_id})
         await asyncio.sleep(pause)
         pause = min(RARELY, pause * 1.5)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from forge.durable.store import RunStore
@@ -11,9 +13,13 @@ from forge.durable.store.rows import RunInfo, Wait
 if TYPE_CHECKING:
     from forge.durable.engine.segment_context import WorkerContext
 
+log = logging.getLogger("forge.durable")
+
 
 async def follow_up(context: WorkerContext, run: RunInfo) -> None:
-    """Follows up a run's new state; idempotent, so housekeeping may repeat it."""
+    """Follows up a run's new state; idempotent, so housekeeping may repeat it. Logs the reason of a failed run."""
+    if run.status == "failed":
+        log.error("run %s of agent %s failed: %s", run.id, run.agent, _reason_of(run), extra=log_fields(run))
     if run.status == "queued":
         await context.start_segment(run)
     elif run.status == "waiting":
@@ -23,6 +29,18 @@ async def follow_up(context: WorkerContext, run: RunInfo) -> None:
         parent = await asyncio.to_thread(context.store.get, run.parent)
         if parent.status == "waiting":
             await resume_run(context, parent)
+
+
+def log_fields(run: RunInfo) -> dict[str, str]:
+    """Returns what a record of the log says about its run, as `extra`."""
+    return {"run": run.id, "session": run.session or run.id}
+
+
+def _reason_of(run: RunInfo) -> str:
+    result = run.result or {}
+    error = result.get("error")
+    message = str(error.get("message", "")) if isinstance(error, Mapping) else ""
+    return ": ".join(filter(None, [str(result.get("reason", "")), message])) or "no reason is stored"
 
 
 async def resume_run(context: WorkerContext, run: RunInfo) -> None:

@@ -129,11 +129,10 @@ async def _run_segment(attempt: Attempt) -> Outcome:
 def _failure(run: RunInfo, error: Exception) -> Failure:
     again = f"forge runs resume {run.id} tries again."
     if isinstance(error, ToolError):  # such as an unknown agent or model
-        log.warning("run %s, segment %d: %s", run.id, run.segment, error.message)
         return Failure(
             f"the run could not continue: {error.message}", error.kind, f"{error.suggestion} {again}".strip()
         )
-    log.error("run %s, segment %d", run.id, run.segment, exc_info=error)
+    log.debug("run %s, segment %d", run.id, run.segment, exc_info=error)  # `follow_up` logs the reason
     return Failure(f"the run could not continue: {text_of(error)}", suggestion=again)
 
 

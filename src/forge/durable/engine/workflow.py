@@ -31,7 +31,11 @@ async def segment(run_id: str, number: int) -> str:
         if not is_away(error):
             raise
         log.warning(
-            "run %s, segment %d: postponed, because the database is unreachable: %s", run_id, number, text_of(error)
+            "run %s, segment %d: postponed, because the database is unreachable: %s",
+            run_id,
+            number,
+            text_of(error),
+            extra={"run": run_id},
         )
         # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
         raise asyncio.CancelledError from error

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief, text_of
-from forge.durable.store.errors import explain_error, is_passing, no_file_error
+from forge.durable.store.errors import explain_error, is_forbidden, is_passing, no_file_error, no_rights_error
 from forge.durable.store.sqlite_file import ReadOnlyState, engine_for, make_file, set_sync
 from forge.workspace.state.store import StoreError
 
@@ -172,8 +172,10 @@ class Database:
         try:
             if self.is_sqlite:
                 system.engine = own.execution_options(forge_transaction="IMMEDIATE")
-            system.run_migrations()
+            _migrate_repeatedly(system)
         except SQLAlchemyError as error:
+            if is_forbidden(error):
+                raise no_rights_error(f"the engine's tables of {self.label} are missing or old") from error
             raise self.explain_error(error) from error
         finally:
             system.engine = own
@@ -200,6 +202,22 @@ class Database:
         make_file(path)
         return engine_for(self._url, PATIENCE, self._looking)
 
+
+def _migrate_repeatedly(system: Any) -> None:
+    """Migrates DBOS's tables, again if another process did so at the same time: behind a pooler, DBOS's lock, which is
+    one of a session, does not exclude others.
+    """
+    for pause in (*(1.0,) * 5, 0.0):
+        try:
+            return system.run_migrations()
+        except DBAPIError as error:
+            if getattr(error.orig, "sqlstate", None) not in _RACES or not pause:
+                raise
+        time.sleep(pause)
+
+
+# an object is there already, or was changed or locked by another process
+_RACES = ("23505", "42P06", "42P07", "42701", "42710", "42723", "XX000", "40P01", "40001", "55P03")
 
 _KEEPALIVES = {
     "keepalives_idle": 10,

@@ -45,6 +45,17 @@ def is_away(error: BaseException) -> bool:
     return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
 
 
+def is_forbidden(error: BaseException) -> bool:
+    """Returns True if the database's user lacks a right."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    return isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) == "42501"
+
+
+def no_rights_error(problem: str) -> StoreError:
+    way = "Let the owner of the database run `forge worker --migrate --database URL`, and grant the rights again."
+    return StoreError(f"{problem}, and the user of this URL may not make or change them", ErrorKind.CONFIG, way)
+
+
 def explain_error(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
     """Turns a database error into a `StoreError`. `label` is the database's name for people."""
     words = _database_message(error, secrets)

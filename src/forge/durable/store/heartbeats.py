@@ -16,6 +16,7 @@ import sqlalchemy as sa
 
 from forge.durable.store import processes
 from forge.durable.store.database import Database
+from forge.durable.store.migrate import make_if_allowed
 from forge.durable.store.processes import is_alive
 from forge.durable.store.tables import Json, Text
 from forge.workspace.state.store import StoreError
@@ -101,7 +102,7 @@ def prepare(database: Database) -> None:
             connection.exec_driver_sql(f"ALTER TABLE {workers.name} ADD COLUMN agents TEXT NOT NULL DEFAULT '[]'")
 
     if not database.read(lambda connection: _is_there(connection) and _has_agents(connection)):
-        database.write(make)
+        make_if_allowed(database, make)
 
 
 def _is_there(connection: sa.Connection) -> bool:

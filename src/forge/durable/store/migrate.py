@@ -10,8 +10,20 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database
+from forge.durable.store.errors import is_forbidden, no_rights_error
 from forge.durable.store.find import insert_into
-from forge.durable.store.tables import ALWAYS, VERSION, background, events, intents, metadata, questions, runs, versions
+from forge.durable.store.tables import (
+    ALWAYS,
+    RELEASED,
+    VERSION,
+    background,
+    events,
+    intents,
+    metadata,
+    questions,
+    runs,
+    versions,
+)
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
@@ -20,25 +32,57 @@ _MIGRATING = 0x666F726765  # advisory lock for changing tables
 Migration = Callable[[sa.Connection], None]
 
 
+OLDEST = max(RELEASED, VERSION - 1)  # tables that this Forge reads and writes as they are
+NEWEST = VERSION + 1  # … since a version only adds, and uses what it added from the next version on
+
+
 def prepare(database: Database) -> None:
+    """Makes or migrates our tables. Raises `StoreError` if they are needed and this user may not make them."""
     if database.is_sqlite:
         database.make_file()
     else:
         _make_database(database)
-    if database.read(_version) != VERSION:
-        database.write(lambda connection: _migrate(connection, database.label))
+    version = database.read(_version)
+    if version < VERSION:
+        _migrate_if_allowed(database, version)
 
 
 def update(database: Database) -> None:
     """Migrates tables of an older version; makes none if there are none."""
-    if 0 < database.read(_version) < VERSION:
+    version = database.read(_version)
+    if 0 < version < VERSION:
+        _migrate_if_allowed(database, version)
+
+
+def _migrate_if_allowed(database: Database, version: int) -> None:
+    """Migrates the tables. A user who may not change tables works with those of the version before."""
+    try:
         database.write(lambda connection: _migrate(connection, database.label))
+    except StoreError as error:
+        if not is_forbidden(error):
+            raise
+        if version >= OLDEST:
+            return
+        state = f"have version {version}, and this Forge needs {OLDEST}" if version else "are missing"
+        raise no_rights_error(f"the tables of {database.label} {state}") from error
+
+
+def make_if_allowed(database: Database, make: Migration) -> None:
+    """Makes tables of another part. Raises `StoreError` if this user may not."""
+    try:
+        database.write(make)
+    except StoreError as error:
+        if not is_forbidden(error):
+            raise
+        raise no_rights_error(f"tables of {database.label} are missing") from error
 
 
 def _migrate(connection: sa.Connection, label: str) -> None:
     if connection.dialect.name != "sqlite":
         connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATING)))
     version = refuse_newer(connection, label)
+    if version >= VERSION:  # another process was faster
+        return
     for migrate in MIGRATIONS[version:]:
         migrate(connection)
     connection.execute(sa.delete(versions).where(versions.c.part == PART))
@@ -48,10 +92,10 @@ def _migrate(connection: sa.Connection, label: str) -> None:
 def refuse_newer(connection: sa.Connection, label: str) -> int:
     """Returns the version of the tables, 0 if there are none. Raises `StoreError` for a newer one."""
     version = _version(connection)
-    if version > VERSION:
+    if version > NEWEST:
         words = (
             f"{label} was written by a newer Forge (its tables have version {version}; this Forge supports up to"
-            f" {VERSION})"
+            f" {NEWEST})"
         )
         raise StoreError(words, ErrorKind.CONFIG, "Update Forge on this machine, or use another database.")
     return version

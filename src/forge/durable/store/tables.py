@@ -9,7 +9,8 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 5  # of these tables; a database with a higher one is refused
+VERSION = 5  # of these tables
+RELEASED = VERSION  # the version that the first release has: it works with tables of the version before and after it
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
 

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
+from forge.durable.engine.follow_up import log_fields
 from forge.durable.engine.segment_context import WorkerContext
 from forge.durable.store.database import Database
 from forge.durable.store.find import find_run, now
@@ -52,7 +53,8 @@ async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
         try:
             await deliver(run, channel, target)
         except ToolError as error:
-            log.error("the answer of run %s was not delivered to %s: %s", run.id, channel, error.message)
+            words = "the answer of run %s was not delivered to %s: %s"
+            log.error(words, run.id, channel, error.message, extra=log_fields(run))
             if tries < TRIES:
                 continue
         else:

@@ -14,6 +14,7 @@ from forge.durable.store import RunStore, run_rows
 from forge.durable.store.database import Database
 from forge.durable.store.find import insert_into
 from forge.durable.store.find import now as database_now
+from forge.durable.store.migrate import make_if_allowed
 from forge.durable.store.rows import OPEN, SCHEDULED, NewRun, RunInfo
 from forge.durable.store.tables import Text, runs
 from forge.durable.worker import deliveries
@@ -62,7 +63,7 @@ def prepare(database: Database) -> None:
         deliveries.metadata.create_all(connection)
 
     if not database.read(lambda connection: sa.inspect(connection).has_table(_holders.name)):
-        database.write(make)
+        make_if_allowed(database, make)
 
 
 class StoredOccurrences:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
@@ -18,11 +18,12 @@ from forge.core.execution.threads import in_thread
 from forge.durable.client.pruning import Retention
 from forge.durable.engine.engine import Engine
 from forge.durable.engine.queues import DEFAULT, count_queued
-from forge.durable.store import RunStore
+from forge.durable.engine.start_segments import Starter
+from forge.durable.store import RunStore, heartbeats
 from forge.durable.store.heartbeats import WorkerInfo, list_workers
 from forge.durable.store.results import run_result
 from forge.durable.store.rows import RunInfo
-from forge.durable.worker import Chore, Worker
+from forge.durable.worker import Chore, Worker, occurrences
 from forge.durable.worker.deliveries import deliver_ended
 from forge.durable.worker.retention import Pruning
 from forge.durable.worker.schedules import Schedules, fire_due
@@ -203,6 +204,15 @@ def log_events(workspace: Path, activity: ActivityStream) -> Callable[[], None]:
 
 def _count_runs(count: int) -> str:
     return f"{count} run{'s' if count != 1 else ''}"
+
+
+def make_tables(database: str) -> str:
+    """Makes or migrates all tables of a database, for users that may not; returns its name. Raises `ToolError`."""
+    with RunStore(database) as store, closing(Starter(store)) as starter:
+        starter.client  # noqa: B018 - makes our tables and the engine's
+        heartbeats.prepare(store.database)
+        occurrences.prepare(store.database)
+        return store.label
 
 
 def read_status(database: str) -> dict[str, Any]:
