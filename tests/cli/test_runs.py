@@ -8,20 +8,26 @@ import shlex
 import signal
 import sqlite3
 import subprocess
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from forge.core.errors import ToolError
+from forge.workspace.state import state_directory
 from tests.cli.conftest import Ended, start
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
 
 pytest.importorskip("dbos")
+from forge.durable.client import Runs
+from forge.durable.store import RunStore, tables
 from forge.durable.store.heartbeats import SILENT
 
 pytestmark = pytest.mark.timeout(400)
@@ -385,6 +391,101 @@ def test_what_a_pruned_or_deleted_run_said_is_in_its_session(workspace, here):
         assert f"The answer of {name}." in here("session", "show", f"of-{name}").out
 
 
+@pytest.fixture
+def stored(workspace: Path) -> Iterator[RunStore]:
+    """Runs of some users, agents and days, in the workspace's own database."""
+    url = f"sqlite:///{state_directory(workspace) / 'durable.db'}"
+    with Runs(url) as runs:
+        for number in range(7):
+            name, user = f"r{number}", ("ada", "Ada", 'a"b\\')[number % 3]
+            scope = {"user": user, "note": {"about": 'said "user":"ada"'}}
+            runs.submit(
+                f"Check backup {number}",
+                run_id=name,
+                tenant="acme" if number < 3 else "",
+                scope=scope,
+                agent="bank" if number == 5 else "main",
+                queue="night" if number == 6 else "default",
+            )
+            day = datetime(2026, 11, 10 + number).timestamp()
+            status = ("finished", "failed", "queued")[number % 3]
+            with runs.store.engine.begin() as connection:
+                change = sa.update(tables.runs).where(tables.runs.c.id == name).values(created=day, status=status)
+                connection.execute(change.values(updated=day, result=None if status == "queued" else {"reason": "x"}))
+        yield runs.store
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        ((), "6543210"),
+        (("--since", "2026-11-12", "--until", "2026-11-15"), "432"),
+        (("--queue", "night"), "6"),
+        (("--agent", "bank"), "5"),
+        (("--user", "ada"), "630"),
+        (("--user", 'a"b\\'), "52"),
+        (("--user", "nobody"), ""),
+        (("--text", "BACKUP 4"), "4"),
+        (("--text", "%"), ""),
+        (("--tenant", "acme", "--status", "failed", "--agent", "main"), "1"),
+    ],
+)
+def test_runs_are_filtered_by_date_queue_user_agent_and_text(
+    stored: RunStore, here: Any, flags: tuple[str, ...], wanted: str
+) -> None:
+    found = here("runs", "list", "--json", *flags).json
+    assert [run["id"] for run in found["runs"]] == [f"r{number}" for number in wanted]
+    assert found["next"] == ""
+
+
+def test_a_list_of_runs_has_pages(stored: RunStore, here: Any) -> None:
+    seen: list[str] = []
+    page = here("runs", "list", "--json", "--limit", "3").json
+    while page["next"]:
+        seen += [run["id"] for run in page["runs"]]
+        page = here("runs", "list", "--json", "--limit", "3", "--before", page["next"]).json
+    seen += [run["id"] for run in page["runs"]]
+    assert seen == [f"r{number}" for number in (6, 5, 4, 3, 2, 1, 0)]
+    shown = here("runs", "list", "--limit", "3")
+    cursor = shown.err.split("--before ")[1].split()[0]
+    assert here("runs", "list", "--limit", "3", "--before", cursor).out.split()[0] == "r3"
+    for flags in (("--before", "yesterday"), ("--since", "soon"), ("--until", "2026-13-40")):
+        refused = here("runs", "list", *flags)
+        assert refused.code == 2
+        assert flags[0] in refused.err
+
+
+def test_all_ended_runs_of_a_user_or_a_tenant_are_deleted(stored: RunStore, here: Any) -> None:
+    assert here("runs", "delete", "--user", "ada", "--tenant", "acme", "--json").json == {"deleted": ["r0"], "left": 0}
+    assert here("runs", "delete", "--tenant", "acme", "--json").json == {"deleted": ["r1"], "left": 1}
+    assert [run.id for run in stored.list()] == ["r6", "r5", "r4", "r3", "r2"]  # r2 is not over
+    told = here("runs", "delete", "--user", "ada")
+    assert "2 runs are deleted" in told.err
+    assert [run.id for run in stored.list()] == ["r5", "r4", "r2"]
+    for arguments in ((), ("r5", "--user", "ada"), ("--user", "")):
+        assert here("runs", "delete", *arguments).code == 2
+    assert len(stored.list()) == 3
+
+
+def test_failed_runs_are_queued_again(stored: RunStore, here: Any) -> None:
+    assert here("runs", "retry", "--failed", "--since", "2026-11-13", "--json").json == {"retried": ["r4"]}
+    assert here("runs", "retry", "r1").code == 0
+    assert {run.id for run in stored.list(status="queued")} == {"r1", "r2", "r4", "r5"}
+    assert stored.get("r1").segment == 2
+    for arguments in (("r0",), (), ("r0", "--failed")):
+        refused = here("runs", "retry", *arguments)
+        assert refused.code == 2
+        assert refused.err
+    assert here("runs", "retry", "--failed", "--json").json == {"retried": []}
+
+
+def test_reading_runs_loads_no_engine(stored: RunStore, workspace: Path) -> None:
+    for arguments in (["runs", "list"], ["runs", "list", "--json"], ["runs", "show", "r0"]):
+        code = f"import sys\nfrom forge.cli import perform\nperform({arguments!r})\nprint('dbos' in sys.modules)"
+        said = subprocess.run([sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, check=True)
+        assert said.stdout.splitlines()[-1] == "False", arguments
+
+
 @pytest.mark.slow
 def test_long_results_are_files_of_the_run(workspace, here):
     long = call("bash", command="seq 100000")
@@ -429,7 +530,7 @@ def test_what_cannot_be_done_is_said_in_words(workspace, here, arguments, words)
 
 
 def test_where_nothing_is_kept_nothing_is_made(workspace, here):
-    assert here("runs", "list", "--json").json == {"runs": []}
+    assert here("runs", "list", "--json").json == {"runs": [], "next": ""}
     assert here("runs", "list").err == "There are no runs.\n"
     assert not (workspace / ".forge").exists()
 

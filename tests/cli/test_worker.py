@@ -73,7 +73,7 @@ def test_every_line_of_its_log_says_when_and_about_what(there: Any, workspace: P
     failed = there(*submit).json["run"]
     process = start(workspace, "worker", "--model", model, "--log-format", form)
     assert process.stderr is not None
-    lines = []
+    lines: list[str] = []
     while not any(f"run {failed} of agent main failed" in line for line in lines):
         lines.append(process.stderr.readline().decode())
         assert lines[-1], lines

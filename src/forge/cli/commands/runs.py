@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +25,51 @@ if TYPE_CHECKING:  # an extra, and slow to import: showing the help does without
 STATUSES = ("queued", "running", "waiting", "finished", "failed", "cancelled")
 
 
+def _with_filters(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Gives a command the filters of runs."""
+    for flag in reversed(
+        (
+            click.option("--agent", metavar="NAME", help="Only runs of this agent."),
+            click.option("--queue", metavar="NAME", help="Only runs of this queue."),
+            click.option("--tenant", metavar="NAME", help="Only runs of this tenant."),
+            click.option("--user", metavar="NAME", help="Only runs of this user."),
+            click.option(
+                "--since", metavar="TIME", help="Only runs created since then: 2026-11-18, or 2026-11-18T08:00."
+            ),
+            click.option("--until", metavar="TIME", help="Only runs created before then."),
+        )
+    ):
+        function = flag(function)
+    return function
+
+
+def _read_filters(filters: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the filters for `Runs.list`: times are local, and become seconds since 1970."""
+    return {**filters, **{name: _read_time(name, filters.get(name)) for name in ("since", "until")}}
+
+
+def _read_time(name: str, text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError):
+        raise click.UsageError(f"--{name} {text!r:.60} is not a time. Write 2026-11-18 or 2026-11-18T08:00.") from None
+
+
+def _read_cursor(text: str | None) -> tuple[float, str] | None:
+    if text is None:
+        return None
+    created, slash, name = text.partition("/")
+    try:
+        moment = float(created)
+    except ValueError:
+        slash = ""
+    if not slash or not name:
+        raise click.UsageError(f"--before {text!r:.60} is not the end of a page. Take what the page before printed.")
+    return moment, name
+
+
 @click.group("runs", cls=CommandGroup)
 def command() -> None:
     """List, answer, resume and cancel durable runs.
@@ -36,40 +83,92 @@ def command() -> None:
 @click.option(
     "--status", type=click.Choice(STATUSES), multiple=True, help="Only runs with this status; can be repeated."
 )
-@click.option("--tenant", metavar="NAME", help="Only runs of this tenant.")
+@_with_filters
+@click.option("--text", metavar="TEXT", help="Only runs with this text in the prompt, the id or the session.")
 @click.option("--all", "everything", is_flag=True, help="Include runs that other runs started.")
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Maximum number of runs.")
+@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="Runs on a page.")
+@click.option("--before", metavar="CURSOR", help="The next page: what the page before has printed as its end.")
 def list_(
-    options: Options, database: str | None, status: tuple[str, ...], tenant: str | None, everything: bool, limit: int
+    options: Options,
+    database: str | None,
+    status: tuple[str, ...],
+    everything: bool,
+    limit: int,
+    before: str | None,
+    **filters: Any,
 ) -> None:
     """List the runs, newest first.
 
     \b
     forge runs list --status waiting
-    forge runs list --json
+    forge runs list --since 2026-11-01 --until 2026-11-15 --agent main --user ada
+    forge runs list --text backup --queue night --json
 
     With --json: {"runs": [{id, status, prompt, agent, session, tenant, queue, priority, version, segment, waits,
-    spent, worker, parent, created, updated, cancelling, result}]}.
+    spent, worker, parent, created, updated, cancelling, result}], "next"}. "next" is the --before of the next page; it
+    is empty on the last one.
     """
+    wanted = _read_filters(filters)
+    cursor = _read_cursor(before)
     found: list[RunInfo] = []
     alone: list[str] = []
+    following = ""
     with open_stored_runs(options, database) as stored:
         if stored.runs is not None:
             from forge.cli.running.waiting_runs import unattended_lines
 
             parent = None if everything else ""
-            found = stored.runs.list(status=status or None, tenant=tenant, parent=parent, limit=limit)
+            found = stored.runs.list(status=status or None, parent=parent, limit=limit + 1, before=cursor, **wanted)
+            found, rest = found[:limit], found[limit:]
+            following = f"{found[-1].created!r}/{found[-1].id}" if rest else ""
             alone = [] if options.json else list(unattended_lines(stored.runs, found, stored.commands))
     if options.json:
-        print_json({"runs": [run_fields(run) for run in found]})
+        print_json({"runs": [run_fields(run) for run in found], "next": following})
         return
     if not found:
-        click.echo("No run matches." if status or tenant else "There are no runs.", err=True)
+        is_filtered = status or cursor or any(value is not None for value in wanted.values())
+        click.echo("No run matches." if is_filtered else "There are no runs.", err=True)
     rows = [(run.id, f"{state_of(run):<9}", format_time(run.created), shorten_prompt(run.prompt)) for run in found]
     for line in table_lines(rows):
         click.echo(line)
+    if following:
+        click.echo(f"More: add --before {following}", err=True)
     for line in alone:
         click.echo(line, err=True)
+
+
+@command.command()
+@click.argument("run", required=False)
+@with_database
+@click.option("--failed", is_flag=True, help="Every failed run, or those that the filters name.")
+@_with_filters
+def retry(options: Options, run: str | None, database: str | None, failed: bool, **filters: Any) -> None:
+    """Queue failed runs again, for any worker.
+
+    \b
+    forge runs retry run-3f2a
+    forge runs retry --failed --since 2026-11-17 --agent main
+
+    A run continues where it stopped; finished steps are not repeated. With --json: {"retried": [id]}.
+    """
+    wanted = _read_filters(filters)
+    if (run is None) is not failed:
+        raise click.UsageError("Name a run, or use --failed.")
+    if run is not None and any(value is not None for value in wanted.values()):
+        raise click.UsageError("Filters belong to --failed. Name a run, or use --failed with filters.")
+    with open_stored_runs(options, database, run or "") as stored:
+        runs, retried = stored.runs, []
+        if run is not None and (one := runs.find(run)).status != "failed":
+            way = stored.commands.line("runs", "resume", one.id)
+            raise Refusal(f"cannot retry run {one.id}: it is {one.status}, not failed\nTo continue it: {way}")
+        found = [runs.find(run)] if run is not None else runs.list(status="failed", parent="", limit=100_000, **wanted)
+        for one in found:
+            if runs.resume(one.id).status == "queued":
+                retried.append(one.id)
+    if options.json:
+        print_json({"retried": retried})
+        return
+    click.echo(f"{len(retried)} {'run is' if len(retried) == 1 else 'runs are'} queued again.", err=True)
 
 
 @command.command()

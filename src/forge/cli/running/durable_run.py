@@ -22,9 +22,8 @@ from forge.cli.running.watch_run import WatchedProject, watch_run
 from forge.cli.terminal.keyboard import Keyboard
 from forge.core.messages import Message
 from forge.durable.client import Runs, new_run_id
-from forge.durable.engine.agents import MODEL
 from forge.durable.engine.queues import DEFAULT
-from forge.durable.store.rows import RunInfo
+from forge.durable.store.rows import MODEL, RunInfo
 from forge.models.scripted import Scripted
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (

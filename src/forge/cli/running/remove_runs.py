@@ -14,16 +14,27 @@ from forge.project.config import load_configuration
 
 
 @click.command()
-@click.argument("run")
+@click.argument("run", required=False)
 @with_database
-def delete(options: Options, run: str, database: str | None) -> None:
-    """Delete an ended run with all its data. The runs that it started are deleted, too.
+@click.option("--user", metavar="NAME", help="Every ended run of this user.")
+@click.option("--tenant", metavar="NAME", help="Every ended run of this tenant.")
+def delete(options: Options, run: str | None, database: str | None, user: str | None, tenant: str | None) -> None:
+    """Delete ended runs with all their data. The runs that they started are deleted, too.
 
     \b
     forge runs delete run-3f2a9c0d1e2b
+    forge runs delete --user ada                     all that is stored of a person
+    forge runs delete --tenant acme
 
-    Give the complete id. What the run changed stays changed. Its session stays, too: `forge session delete` deletes it.
+    Give the complete id. With --user and --tenant, runs must be of both. Runs that are not over stay, and are counted:
+    cancel them first. What the runs changed stays changed. Their sessions stay, too: `forge session delete` deletes
+    them. With --json: {"deleted": id}, or {"deleted": [id], "left"} with --user or --tenant.
     """
+    if (run is None) is (not user and not tenant):
+        raise click.UsageError("Name a run, or use --user or --tenant.")
+    if run is None:
+        _delete_all(options, database, user, tenant)
+        return
     with open_stored_runs(options, database, run) as stored:
         gone = stored.runs.find(run).id
         if gone != run:
@@ -35,6 +46,23 @@ def delete(options: Options, run: str, database: str | None) -> None:
         print_json({"deleted": gone})
         return
     click.echo(f"{gone} is deleted.", err=True)
+
+
+def _delete_all(options: Options, database: str | None, user: str | None, tenant: str | None) -> None:
+    """Deletes the runs of a user or a tenant, and counts those that are not over."""
+    gone: list[str] = []
+    left = 0
+    with open_stored_runs(options, database) as stored:
+        if stored.runs is not None:
+            stored.store_finished()
+            gone = list(stored.runs.delete_all(user=user, tenant=tenant, workspace=stored.workspace))
+            left = len(stored.runs.list(user=user, tenant=tenant, parent="", limit=100_000))
+    if options.json:
+        print_json({"deleted": gone, "left": left})
+        return
+    click.echo(f"{len(gone):,} {'run is' if len(gone) == 1 else 'runs are'} deleted.", err=True)
+    if left:
+        click.echo(f"{left:,} are not over and stay: cancel them first (forge runs cancel RUN).", err=True)
 
 
 @click.command()

@@ -35,9 +35,8 @@ def work(options: Options, flags: dict[str, Any]) -> int:
             check_names,
         )
 
-        log_format, report = flags.pop("log_format"), _report
-        if log_format:
-            report = set_up_log_lines(log_format, debug=options.debug)
+        log_format = flags.pop("log_format")
+        report = set_up_log_lines(log_format, debug=options.debug) if log_format else _report
         check_names(flags["queues"], "a queue")
         check_names(flags["offers"], "a place")
         check_names([flags["name"]] if flags["name"] else [], "a worker")

@@ -14,9 +14,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
-from forge.durable.engine.agents import MODEL
 from forge.durable.engine.children import ONLY
-from forge.durable.store.rows import RunInfo
+from forge.durable.store.rows import MODEL, RunInfo
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.stored_conversation import session_store
 

@@ -18,11 +18,10 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
-from forge.durable.engine.agents import MODEL
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.children import ONLY
 from forge.durable.store.find import COLUMNS, run_info
-from forge.durable.store.rows import OVER, RunInfo
+from forge.durable.store.rows import MODEL, OVER, RunInfo
 from forge.durable.store.tables import runs
 from forge.project.runs.durable_runs import INITIAL_MESSAGES, store_in_session
 from forge.project.runs.stored_conversation import session_store

@@ -21,21 +21,18 @@ from forge.durable.client.following import RunFollower
 from forge.durable.client.live_workers import UnattendedWarning, has_worker
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
 from forge.durable.client.waiting_for_runs import SHORTEST, needs_no_worker, pauses
-from forge.durable.engine.agents import MODEL
-from forge.durable.engine.approval import answer_to_json
-from forge.durable.engine.attempt import note_messages
 from forge.durable.engine.follow_up import is_ready
 from forge.durable.engine.queues import DEFAULT, claim_key
 from forge.durable.engine.start_segments import Starter, workflow_id
-from forge.durable.engine.tracing import carrier
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.database import Database
 from forge.durable.store.results import run_result
-from forge.durable.store.rows import NewRun, Question, RunInfo
+from forge.durable.store.rows import MODEL, OVER, NewRun, Question, RunInfo
 from forge.permissions.answers import Answer
 from forge.workspace.state.store import StoreError
 
+PAGE = 200  # runs that are read at once
 VERSION = "0"  # the default version of applications and workers
 
 FINE = ("answer", "task_completion", "converse", "question")
@@ -100,6 +97,8 @@ class Runs:
 
         `messages` is the first conversation of the model, the prompt included; by default the prompt alone.
         """
+        from forge.durable.engine.tracing import carrier  # the engine, which reading runs does without
+
         check_text(prompt, "the prompt")
         check_messages(messages)
         new = NewRun(
@@ -210,6 +209,8 @@ class Runs:
         A run that waits for an answer in words takes it as the answer; one that waits for an approval hears it after
         that. Raises `StoreError` for a run that is over.
         """
+        from forge.durable.engine.attempt import note_messages  # the engine, which reading runs does without
+
         check_words(text, "the message to a run")
         run = self.get(run_id)
         if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
@@ -220,6 +221,8 @@ class Runs:
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
         """Stores the answer to an approval; `go_on` then resumes the run."""
+        from forge.durable.engine.approval import answer_to_json  # the engine, which reading runs does without
+
         check_answer_values(answer, None, by)
         check_answer(question, answer)
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
@@ -248,6 +251,29 @@ class Runs:
         `workspace`: also removes the run's long results there.
         """
         remove(self.store, self._starter.client, self.get(run_id).id, workspace)
+
+    def delete_all(
+        self, *, user: str | None = None, tenant: str | None = None, workspace: Path | None = None
+    ) -> Iterator[str]:
+        """Removes all runs of a user or a tenant that are over, with their sub-runs; yields their ids.
+
+        Runs that are not over stay: cancel them first.
+        """
+        if not user and not tenant:
+            words = "runs of nobody are to be deleted: neither a user nor a tenant is named"
+            raise StoreError(words, ErrorKind.VALIDATION, 'Name one: delete_all(tenant="acme").')
+        wanted: dict[str, Any] = {"status": OVER, "user": user or None, "tenant": tenant or None, "parent": ""}
+        last: tuple[float, str] | None = None
+        while some := self.store.list(**wanted, before=last, limit=PAGE):
+            last = (some[-1].created, some[-1].id)
+            for run in some:
+                try:
+                    self.delete(run.id, workspace)
+                except StoreError as error:  # a sub-run of it is not over
+                    if error.kind is not ErrorKind.USER:
+                        raise
+                    continue
+                yield run.id
 
     def prune(self, seconds: float, workspace: Path | None = None) -> Iterator[int]:
         """Removes every run that has been over for so long, with its sub-runs; yields the number of each batch."""

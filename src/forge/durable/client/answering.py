@@ -9,9 +9,8 @@ from forge.core.arguments.schema import check_schema, compile_parser
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.spec import ToolSpec
-from forge.durable.engine.approval import TAKES
 from forge.durable.store.check_input import check_name, check_text, check_words
-from forge.durable.store.rows import Question, RunInfo
+from forge.durable.store.rows import TAKES, Question, RunInfo
 from forge.durable.store.step_json import object_of
 from forge.permissions.answers import Answer
 from forge.workspace.state.store import StoreError

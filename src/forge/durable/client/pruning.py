@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from forge.durable.engine.large_results import is_spilled
 from forge.durable.engine.start_segments import workflow_id
 from forge.durable.store import RunStore, tables
 from forge.durable.store import remove as _remove
@@ -95,6 +94,8 @@ def _forget(store: RunStore, client: DBOSClient, family: _remove.Family, workspa
 
 def _forget_files(workspace: Path, names: Sequence[str]) -> None:
     """Removes the files that are in this workspace. A run resumed meanwhile restores its files from the database."""
+    from forge.durable.engine.large_results import is_spilled  # the engine, which reading runs does without
+
     folder = workspace / STATE / "spill"
     if not folder.is_dir():  # do not make it
         return

@@ -14,8 +14,6 @@ from forge.durable.engine.segment_context import Models
 from forge.durable.engine.wait_tool import wait
 from forge.permissions.gate import nobody
 
-MODEL = "model"  # in a run's scope: the requested model
-
 
 def for_stored_runs(agent: Agent, scope: Scope | None = None) -> Agent:
     """Returns the agent as a worker runs it. Its questions are stored, unless it has an approver."""

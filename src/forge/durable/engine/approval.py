@@ -11,14 +11,13 @@ from typing import Any
 from forge.core.errors import Waiting
 from forge.core.plain_values import plain, sendable
 from forge.durable.engine.attempt import Attempt, current
-from forge.durable.store.rows import COVERS, Question
+from forge.durable.store.rows import COVERS, TAKES, Question
 from forge.durable.store.step_json import object_of
 from forge.permissions.answers import Answer
 from forge.permissions.labels.trace import Trace
 from forge.permissions.remember import make_memory
 from forge.permissions.request import PermissionRequest
 
-TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
 LARGEST_SCHEMA = 16_000  # characters of it that are stored
 _BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")
 LOOK = 0.5  # seconds between queries for the answer of a blocking question

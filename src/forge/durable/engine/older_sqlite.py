@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -12,6 +13,7 @@ _NEWER = "(unixepoch('subsec') * 1000)"  # NULL before 3.42
 _OLDER = "(strftime('%s','now') * 1000)"
 
 
+@cache
 def adapt_to(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
     """Writes times in whole seconds if this SQLite has no finer ones, as the engine does on Python 3.11."""
     if version >= (3, 42):

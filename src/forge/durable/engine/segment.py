@@ -30,7 +30,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
-from forge.durable.engine.agents import MODEL, find_agent
+from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, current
 from forge.durable.engine.background import hold
 from forge.durable.engine.background_programs import note_run
@@ -47,7 +47,7 @@ from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.errors import is_away
 from forge.durable.store.intents import Begun
 from forge.durable.store.results import result_of
-from forge.durable.store.rows import BEFORE, Ending, Outcome, RunInfo, Wait
+from forge.durable.store.rows import BEFORE, MODEL, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.step_json import outcome_from_json, result_to_json
 from forge.durable.store.steps import StoredStep
 

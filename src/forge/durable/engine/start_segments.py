@@ -5,19 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
-from dbos import DBOSClient
 
-from forge.durable.engine.older_sqlite import adapt_to
 from forge.durable.engine.queues import NOBODY, claim_key, compute_priority
-from forge.durable.engine.serializer import JsonSerializer
 from forge.durable.store import RunStore
 from forge.durable.store.notices import notify_queued
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.steps import APPLICATION
 
-adapt_to()
+if TYPE_CHECKING:
+    from dbos import DBOSClient
 
 SEGMENT = "forge_segment"
 
@@ -68,6 +67,12 @@ class Starter:
     def client(self) -> DBOSClient:
         with self._lock:
             if self._client is None:
+                from dbos import DBOSClient  # slow to load: programs that only read runs do without
+
+                from forge.durable.engine.older_sqlite import adapt_to
+                from forge.durable.engine.serializer import JsonSerializer
+
+                adapt_to()
                 silence_dbos_logger()
                 self._store.prepare()
                 client = DBOSClient(

@@ -107,13 +107,33 @@ class RunStore:
         *,
         status: Status | Statuses | None = None,
         agent: str | None = None,
+        queue: str | None = None,
         tenant: str | None = None,
         session: str | None = None,
         parent: str | None = None,
+        user: str | None = None,
+        text: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        before: tuple[float, str] | None = None,
         limit: int = 100,
     ) -> Infos:
-        """Lists runs, the newest first. `parent=""`: only runs that no other run started."""
-        wanted = {"status": status, "agent": agent, "tenant": tenant, "session": session, "parent": parent}
+        """Lists runs, the newest first. `parent=""`: only runs that no other run started. `text`: in the prompt, the id
+        or the session. `since`, `until`: when they were created. `before`: `created` and id of the last known run.
+        """
+        wanted = _find.RunFilter(
+            status=status,
+            agent=agent,
+            queue=queue,
+            tenant=tenant,
+            session=session,
+            parent=parent,
+            user=user,
+            text=text,
+            since=since,
+            until=until,
+            before=before,
+        )
         return self.database.read(lambda connection: _find.list_runs(connection, wanted, limit))
 
     def list_asking(self, limit: int, after: tuple[float, str] | None = None) -> Infos:

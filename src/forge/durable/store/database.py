@@ -209,7 +209,8 @@ def _migrate_repeatedly(system: Any) -> None:
     """
     for pause in (*(1.0,) * 5, 0.0):
         try:
-            return system.run_migrations()
+            system.run_migrations()
+            return
         except DBAPIError as error:
             if getattr(error.orig, "sqlstate", None) not in _RACES or not pause:
                 raise

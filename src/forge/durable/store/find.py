@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
@@ -16,7 +17,7 @@ from forge.core.plain_values import brief
 from forge.durable.store.check_input import is_id
 from forge.durable.store.rows import SCHEDULED, RunInfo
 from forge.durable.store.step_json import wait_from_json
-from forge.durable.store.tables import messages, runs
+from forge.durable.store.tables import Json, messages, runs
 from forge.workspace.state.store import StoreError
 
 MOST = 1_000_000  # rows at once
@@ -104,14 +105,55 @@ def missing_error(connection: sa.Connection, run_id: str) -> StoreError:
     return StoreError(f"there is no run {brief(run_id)}", ErrorKind.NOT_FOUND, find_by_prefix)
 
 
-def list_runs(connection: sa.Connection, wanted: Mapping[str, str | Sequence[str] | None], limit: int) -> list[RunInfo]:
-    query = sa.select(*COLUMNS).order_by(runs.c.created.desc(), runs.c.id.desc()).limit(clamp_limit(limit))
-    for name, value in wanted.items():
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFilter:
+    """Which runs are wanted; None: all."""
+
+    status: str | Sequence[str] | None = None
+    agent: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+    session: str | None = None
+    parent: str | None = None  # "": only runs that no other run started
+    user: str | None = None  # of the run's scope
+    text: str | None = None  # in the prompt, the id or the session, in upper or lower case
+    since: float | None = None  # when it was created: seconds since 1970
+    until: float | None = None  # … and before then
+    before: tuple[float, str] | None = None  # `created` and id of the last run of the page before
+
+
+def list_runs(connection: sa.Connection, wanted: RunFilter, limit: int) -> list[RunInfo]:
+    """Lists runs, the newest first."""
+    c = runs.c
+    query = sa.select(*COLUMNS).order_by(c.created.desc(), c.id.desc()).limit(clamp_limit(limit))
+    for name in ("status", "agent", "queue", "tenant", "session", "parent"):
+        value = getattr(wanted, name)
         if isinstance(value, str):
-            query = query.where(runs.c[name] == value)
+            query = query.where(c[name] == value)
         elif value is not None:
-            query = query.where(runs.c[name].in_(value))
+            query = query.where(c[name].in_(value))
+    if wanted.user is not None:
+        query = query.where(_is_of_user(connection, wanted.user))
+    if wanted.text:
+        places = (c.prompt, c.id, c.session)
+        query = query.where(
+            sa.or_(*(sa.type_coerce(one, sa.Text).icontains(wanted.text, autoescape=True) for one in places))
+        )
+    if wanted.since is not None:
+        query = query.where(c.created >= wanted.since)
+    if wanted.until is not None:
+        query = query.where(c.created < wanted.until)
+    if wanted.before is not None:
+        moment, name = wanted.before
+        query = query.where(sa.or_(c.created < moment, sa.and_(c.created == moment, c.id < name)))
     return [run_info(row) for row in connection.execute(query)]
+
+
+def _is_of_user(connection: sa.Connection, user: str) -> sa.ColumnElement[bool]:
+    """Compares the user in the stored scope byte by byte, without JSON functions, which refuse some texts."""
+    find = sa.func.instr if connection.dialect.name == "sqlite" else sa.func.strpos
+    stored = Json().process_bind_param({"user": user}, connection.dialect) or ""
+    return find(sa.type_coerce(runs.c.scope, sa.Text), stored[1:-1]) > 0
 
 
 def list_scheduled(connection: sa.Connection, schedule: str | None, limit: int) -> list[RunInfo]:

@@ -16,6 +16,8 @@ OVER: tuple[Status, ...] = ("finished", "failed", "cancelled")
 
 SCHEDULED = "sched-"  # prefix of the ids of scheduled runs
 COVERS = "covers"  # in a stored question: digests of what "always" would allow, one for each part
+TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
+MODEL = "model"  # in a run's scope: the requested model
 BEFORE = "before"  # key in a run's spent: its usage at the last resume
 
 
