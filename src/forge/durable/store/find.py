@@ -107,7 +107,7 @@ def missing_error(connection: sa.Connection, run_id: str) -> StoreError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFilter:
-    """Which runs are wanted; None: all."""
+    """Selects runs. A condition that is None selects all."""
 
     status: str | Sequence[str] | None = None
     agent: str | None = None
