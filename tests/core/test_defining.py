@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from pydantic import BaseModel, Field, model_validator
@@ -16,8 +16,8 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
-from forge.core.tool import Tool, tool
-from forge.permissions.answers import Answer
+from forge.core.tool import Tool, tool, toolset
+from forge.permissions.answers import Answer, approve_all
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools import register_all, tool_group
@@ -626,3 +626,113 @@ def test_from_schema_needs_no_types_of_parameters_that_the_schema_describes():
 
     made = Tool.from_schema("visit", "Visit a city.", CITY, visit)
     assert call(made, {"city": "Rome"}).for_llm.startswith("Rome in ")
+
+
+def pay(amount: int = 1) -> str:
+    """Pay it."""
+    return "paid"
+
+
+SCHEMA = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+GUARDED: Any = {"permissions": {"execute"}, "confirm": True}
+
+
+class Payments:
+    """Methods, of which some are tools already."""
+
+    @tool
+    def pay(self, amount: int = 1) -> str:
+        """Pay it."""
+        return "paid"
+
+
+class Guarded(Tool, permissions={"execute"}, confirm=True, argument_aliases={"sum": "total"}, aliases=("guard",)):
+    """Guard it."""
+
+    def run(self, total: int = 1) -> str:
+        return "paid"
+
+
+class Pay(Guarded):
+    """Pay it."""
+
+    def run(self, amount: int = 1) -> str:
+        return "paid"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: tool(pay, **GUARDED),
+        lambda: tool(**GUARDED)(pay),
+        lambda: tool(tool(pay), **GUARDED),
+        lambda: tool(tool(permissions={"execute"})(pay), confirm=True),
+        lambda: tool(confirm=True)(tool(permissions={"execute"})(pay)),
+        lambda: tool()(tool(**GUARDED)(pay)),
+        lambda: tool(tool(**GUARDED)(pay)),
+        lambda: Tool.from_schema("pay", "Pay.", SCHEMA, pay, **GUARDED),
+        lambda: Tool.from_schema("pay", "Pay.", SCHEMA, tool(pay, **GUARDED)),
+        lambda: Tool.from_schema("pay", "Pay.", SCHEMA, tool(pay, confirm=True), permissions={"execute"}),
+        lambda: Tool.define("pay", {"description": "Pay.", "execute": tool(pay, **GUARDED)}),
+        lambda: Tool.define("pay", {"description": "Pay.", "parameters": SCHEMA, "execute": tool(pay, **GUARDED)}),
+        lambda: Tool.define("pay", {"description": "Pay.", "execute": pay, "confirm": True}, permissions={"execute"}),
+        lambda: Tool.define("pay", lambda: tool(pay, **GUARDED)),
+        lambda: Tool.define("pay", lambda: pay, **GUARDED),
+        lambda: toolset(Payments(), **GUARDED)[0],
+        lambda: tool(Payments().pay, **GUARDED),
+        Pay,
+    ],
+)
+async def test_no_way_to_define_a_tool_drops_options(make):
+    """The tool asks and is denied under `deny execute`; with a rule and a yes it runs."""
+    denied = await Agent(None, tools=[make()], policy=rules("deny execute"), approve=approve_all).call("pay", {})
+    assert denied.failure is not None
+    assert denied.failure.kind == "permission_error"
+    asked = await Agent(None, tools=[make()], policy=rules("allow execute")).call("pay", {})
+    assert "there is no one to ask" in asked.for_llm
+    agent = Agent(None, tools=[make()], policy=rules("allow execute"), approve=approve_all)
+    assert (await agent.call("pay", {"amount": 2})).for_llm == "paid"
+
+
+def test_a_class_below_another_has_its_options_but_not_its_names():
+    assert Pay.spec.aliases == ()
+    assert dict(Pay.spec.argument_aliases) == {}
+    assert dict(Guarded.spec.argument_aliases) == {"sum": "total"}
+
+    class Slow(Guarded, timeout=7, permissions={"write"}):
+        """Pay slowly."""
+
+        def run(self, total: int = 1) -> str:
+            return "paid"
+
+    assert (Slow.spec.timeout, Slow.spec.permissions, Slow.spec.confirm) == (7, {"write"}, True)
+    assert dict(Slow.spec.argument_aliases) == {"sum": "total"}
+
+
+def test_options_that_contradict_each_other_are_refused():
+    for make in (
+        lambda: tool(tool(timeout=1)(pay), timeout=2),
+        lambda: Tool.from_schema("pay", "Pay.", SCHEMA, tool(timeout=1)(pay), timeout=2),
+        lambda: tool(Guarded(), confirm=True),
+        lambda: tool(confirm=True)(cast(Any, Guarded())),
+        lambda: tool(cast(Any, Guarded), confirm=True),
+    ):
+        with pytest.raises(DefinitionError):
+            make()
+    assert tool(tool(timeout=1)(pay), timeout=1).spec.timeout == 1
+
+
+def test_a_set_of_tools_keeps_what_a_method_says_of_its_own():
+    class Files:
+        @tool(permissions={"read"})
+        def list_all(self) -> str:
+            """List them."""
+            return ""
+
+        def save(self, path: str) -> str:
+            """Save it."""
+            return path
+
+    listed, saved = toolset(Files(), permissions={"write"}, target="path", confirm=True)
+    assert (listed.spec.permissions, listed.spec.target, listed.spec.confirm) == ({"read"}, "", True)
+    assert (saved.spec.permissions, saved.spec.target, saved.spec.confirm) == ({"write"}, "path", True)

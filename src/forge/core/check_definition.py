@@ -27,6 +27,11 @@ def check_function(function: Any, tool_class: type) -> None:
         raise DefinitionError(
             f"{function.__name__} is a class, not a tool; pass a typed function, or an instance of a Tool class"
         )
+    if isinstance(function, tool_class):
+        raise DefinitionError(
+            f"{function!r} is a tool already, so it takes no further options; set them in its class, or as its spec:"
+            " made.spec = made.spec.changed(confirm=True)"
+        )
     if not callable(function):
         shown = repr(function) if isinstance(function, str | int | float) else f"a {type(function).__name__} object"
         raise DefinitionError(

@@ -14,6 +14,7 @@ _OTHER_NAMES = {"requires_confirmation": "confirm", "suppress_execution_animatio
 _OPPOSITES = frozenset({"suppress_execution_animation"})
 _DEFAULT = ToolSpec(name="default", description="", parameters={})
 _SAFETY = ("requires_confirmation", "confirm", "permissions", "isolate", "timeout", "description", "strict")
+_OWN = frozenset({"name", "aliases", "description", "description_file"})
 _SHORTEST_MISSPELT = 6  # characters
 _NEVER = {
     "parameters": "they are the parameters of `run`; for your own schema use Tool.from_schema",
@@ -30,6 +31,21 @@ def class_options(made: type, base: type) -> dict[str, Any]:
         for key, value in own_options(owner, is_tool=issubclass(owner, base)).items():
             found[key] = found.get(key, False) or value if key == "confirm" else found.get(key, value)
     return found
+
+
+def inherited_options(made: type, run: Any) -> dict[str, Any]:
+    """Returns the options that were given with the classes above, the nearest first, where they fit the new `run`.
+
+    A name, an alias and a description belong to the class that has them.
+    """
+    found: dict[str, Any] = {}
+    for owner in made.__mro__[1:]:
+        for key, value in vars(owner).get("_given_options", {}).items():
+            found[key] = found.get(key, False) or value if key == "confirm" else found.get(key, value)
+    taken = getattr(getattr(run, "__code__", None), "co_varnames", ())
+    if "argument_aliases" in found:
+        found["argument_aliases"] = {key: name for key, name in found["argument_aliases"].items() if name in taken}
+    return {key: value for key, value in found.items() if key not in _OWN}
 
 
 def own_options(owner: type, *, is_tool: bool = True) -> dict[str, Any]:

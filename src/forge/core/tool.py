@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from forge.core.arguments.call_style import CallStyle, call_style
 from forge.core.arguments.checks import near
@@ -26,7 +26,7 @@ from forge.core.check_definition import (
     with_titles,
     wrap_invoke,
 )
-from forge.core.class_options import OPTIONS, class_options, own_options
+from forge.core.class_options import OPTIONS, class_options, inherited_options, own_options
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.extras import find_missing, missing_extra
@@ -72,6 +72,7 @@ class Tool:
     stated_options: Mapping[
         str, Any
     ] = {}  # options among the attributes of a class that has no spec yet: its objects bring one
+    _given_options: ClassVar[ToolOptions] = {}  # those that were given with the class
     made_with: tuple[
         tuple[Any, ...], dict[str, Any]
     ]  # the arguments of its class: two that are made alike are the same
@@ -103,7 +104,10 @@ class Tool:
             elif changes := own_options(cls):
                 cls.spec = cls.spec.changed(**_plain(changes), **_words(changes))
             return
-        merged = merge_options(f"class {cls.__name__}", stated, options)
+        inherited = inherited_options(cls, run)
+        cls._given_options = options
+        merged = {**inherited, **merge_options(f"class {cls.__name__}", stated, options)}
+        merged["confirm"] = merged.get("confirm", False) or inherited.get("confirm", False)
         doc = own.get("__doc__") or ""
         if doc and "description" not in own and "description" not in options:
             merged.pop("description", None)  # of a class above
@@ -127,6 +131,9 @@ class Tool:
         """
         model = parameters if is_model(parameters) else None
         schema = schema_of(name, model) if model is not None else parameters
+        if isinstance(function, FunctionTool):  # whose options count, too
+            traits = merge_options(f"tool {name!r}", _plain(function.options), traits)
+            function = function.run
         spec = ToolSpec(name=name, description=description, parameters=cast(Any, schema), **_plain(traits))
         return SchemaTool(spec, function, model)
 
@@ -477,7 +484,9 @@ def explain_unavailable(spec: ToolSpec) -> ToolError:
 
 
 @overload
-def tool(function: Callable[Parameters, Returned], /) -> FunctionTool[Parameters, Returned]: ...
+def tool(
+    function: Callable[Parameters, Returned], /, **options: Unpack[ToolOptions]
+) -> FunctionTool[Parameters, Returned]: ...
 @overload
 def tool(
     **options: Unpack[ToolOptions],
@@ -486,7 +495,7 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
     """Makes a tool of a function: `@tool` or `@tool(permissions={"read"}, target="path")`.
 
     The function's name, docstring and annotations become the tool's name, prompt and schema. The function can still be
-    called as before.
+    called as before. Of a function that is a tool already, the result has the options of both.
 
     Args:
         function: a plain function, a coroutine function or a generator.
@@ -501,12 +510,18 @@ def tool(function: Callable[..., Any] | None = None, /, **options: Unpack[ToolOp
         (3, ['a', 'b'])
     """
     if function is not None:
-        return function if isinstance(function, FunctionTool) else FunctionTool(function, {})
-    return lambda decorated: FunctionTool(decorated, options)
+        return function if isinstance(function, FunctionTool) and not options else _decorate(function, options)
+    return lambda decorated: _decorate(decorated, options)
+
+
+def _decorate(function: Any, options: ToolOptions) -> FunctionTool[Any, Any]:
+    if not isinstance(function, FunctionTool):
+        return FunctionTool(function, options)
+    return FunctionTool(function.run, merge_options(f"tool {function.spec.name!r}", function.options, options))
 
 
 def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions]) -> list[Tool]:
-    """Makes tools of the public methods of an object; a method decorated with `@tool(...)` keeps its own options.
+    """Makes tools of the public methods of an object; the options of a method under `@tool(...)` count before these.
 
     Args:
         things: the object, not its class.
@@ -531,7 +546,7 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
             continue
         method = getattr(things, name)
         if isinstance(method, FunctionTool):
-            made.append(FunctionTool(method.run, {**method.options, "name": f"{prefix}{method.spec.name}"}))
+            made.append(FunctionTool(method.run, _own_first(method, options, f"{prefix}{method.spec.name}")))
         elif inspect.ismethod(method):
             made.append(FunctionTool(method, {**options, "name": f"{prefix}{name}"}))
     if not made:
@@ -539,6 +554,17 @@ def toolset(things: object, *, prefix: str = "", **options: Unpack[ToolOptions])
             f"{type(things).__name__} has no public methods to make tools of; pass an instance, not the class"
         )
     return made
+
+
+def _own_first(method: FunctionTool[Any, Any], options: ToolOptions, name: str) -> ToolOptions:
+    """Adds the options of a set to those of a method. Either may ask for confirmation.
+
+    The target of the set belongs to the permissions of the set.
+    """
+    if method.options.keys() & {"permissions", "optional_permissions"}:
+        options = cast(ToolOptions, {key: value for key, value in options.items() if key != "target"})
+    confirm = options.get("confirm", False) or method.options.get("confirm", False)
+    return {**options, **method.options, "confirm": confirm, "name": name}
 
 
 def are_alike(one: Tool, other: Tool) -> bool:
@@ -615,8 +641,12 @@ def _words(options: Mapping[str, Any]) -> dict[str, Any]:
 def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> Tool:
     """Builds a tool of a dictionary."""
     check_definition(name, definition)
-    execute, words = with_titles(definition["execute"]), {"name", "description", "description_file"}
+    execute, words = definition["execute"], {"name", "description", "description_file"}
     own = {key: value for key, value in definition.items() if key in OPTIONS - words}
+    if isinstance(execute, FunctionTool):  # whose options count, too
+        own = merge_options(f"tool {name!r}", _plain(execute.options), own)
+        execute = execute.run
+    execute = with_titles(execute)
     merged = merge_options(f"tool {name!r}", own, traits)
     if "parameters" not in definition:
         merged |= {key: definition[key] for key in ("description", "description_file") if key in definition}

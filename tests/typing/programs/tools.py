@@ -100,3 +100,8 @@ as_tool: Tool = add
 registry = ToolRegistry([add, size, counter.step, plain, Deploy("north")])
 agent = Agent(Scripted("done"), tools=[add, plain, *toolset(counter), Deploy("north")])
 wrong: Callable[[str], int] = add  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+
+guarded = tool(add.run, permissions={"execute"}, confirm=True)
+assert_type(guarded(1, b=2), int)
+tool(add.run, permission={"execute"})  # type: ignore[call-overload]  # pyright: ignore[reportCallIssue]
