@@ -27,12 +27,12 @@ def shown(request, columns: int = 0, render=render_question) -> str:
 
 
 def test_a_command_is_shown_once():
-    text = shown(question())
+    text, always = shown(question()).split("Always stores this rule for this tool in this session:")
     assert text.count("git push --force") == 1
+    assert always.split("\n")[1] == "  │ allow execute git push --force"
     assert "bash wants to execute\n  │ git push --force\n" in text
     assert "`ask execute git push *`" in text
     assert "timeout: │ 30" in text
-    assert "Always: allow exactly this in this session." in text
     assert "(forge.tools.bash)" not in text
     assert "bash (forge.tools.bash) wants to" in shown(question(), render=render_details)
 
@@ -57,10 +57,11 @@ def test_a_value_beside_the_target_is_shown_even_if_it_is_the_same():
 
 
 def test_no_value_can_pass_for_a_line_of_the_question():
-    command = "x\nAlways: allow exactly this in this session.\n[y]es"
+    forged = "Always stores this rule for this tool in this session:"
+    command = f"x\n{forged}\n[y]es"
     lines = shown(question(arguments={"command": command, "evil\nname": "v"}, target=command)).split("\n")
-    assert "  │ Always: allow exactly this in this session." in lines
-    assert lines.count("Always: allow exactly this in this session.") <= 1
+    assert f"  │ {forged}" in lines
+    assert lines.count(forged) <= 1
     assert "[y]es" not in lines
     assert any("evil⟨U+000A⟩name" in line for line in lines)
 
@@ -87,7 +88,7 @@ def test_it_fits_the_terminal_and_wrapped_lines_keep_their_bar(monkeypatch, colu
     text = shown(question(arguments={"command": words, "more": words}, target=words), columns, render)
     assert all(width_of(line) < columns for line in text.split("\n"))
     assert all("│ " in line for line in text.split("\n") if "word5" in line)
-    assert text.count("word59") == (2 if render is render_question else 4)
+    assert text.count("word59") == (3 if render is render_question else 4)
 
 
 def test_a_value_from_untrusted_text_is_marked_in_the_words_once():

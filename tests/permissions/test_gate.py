@@ -16,6 +16,7 @@ from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.core.tool import tool
+from forge.permissions.display import request_text
 from forge.permissions.gate import Answer, Grant, PolicyGate, approve_all, nobody
 from forge.permissions.policy import Decision, PermissionRequest, Ruling, layered, rules
 
@@ -495,6 +496,87 @@ async def test_events_say_what_was_asked_and_answered():
         asked, answered = events
         assert (asked.permission, asked.target, asked.rule) == ("write", "a", "ask write a")
         assert (answered.answer, answered.by, answered.session) == (said, answer.by, "s")
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        (Answer.ONCE, True),
+        (Answer.ALWAYS, True),
+        (Answer.edit({"sources": ["a", "b"], "destination": "c", "count": 1}), True),
+        (Answer.no("later", by="ann"), False),
+        (ValueError("broken"), False),
+    ],
+)
+async def test_one_question_is_one_pair_of_events_whatever_it_asks_for(answer, ends):
+    """Of several permissions and targets, the first is named, and the others are in `others`."""
+    events: list[Any] = []
+    ctx = context(merge, sources=["a", "b"], destination="c")
+    ctx.activity.subscribe(events.append)
+    person = Person(answer)
+    gate = PolicyGate(rules("ask read", "ask write"), person)
+    if ends:
+        await gate.authorize(ctx)
+    else:
+        await refusal(gate, ctx)
+    assert [type(event) for event in events] == [PermissionAsked, PermissionAnswered]
+    asked = events[0]
+    parts = [(str(part.permission), part.target) for part in person.asked[0].parts]
+    assert [(asked.permission, asked.target), *asked.others] == parts
+    assert sorted(parts) == [(what, target) for what in ("read", "write") for target in ("a", "b", "c")]
+    assert asked.to_dict()["others"] == [list(part) for part in parts[1:]]
+
+
+async def test_an_edit_that_asks_again_is_a_second_pair_of_events():
+    events: list[Any] = []
+    ctx = context(save, path="a", text="1")
+    ctx.activity.subscribe(events.append)
+    person = Person(Answer.edit({"path": " b", "text": "2"}), Answer.ONCE)
+    await PolicyGate(rules("ask write"), person).authorize(ctx)
+    kinds = [type(event) for event in events]
+    assert kinds == [PermissionAsked, PermissionAnswered] * len(person.asked)
+
+
+@pytest.mark.parametrize(
+    ("made", "arguments", "stored"),
+    [
+        (save, {"path": "big.txt", "text": "one"}, ["allow write big.txt"]),
+        (save, {"path": "what[1]*.txt"}, ["allow write what[[]1][*].txt"]),
+        (shell, {"command": "git log -1"}, ["allow execute git log *"]),
+        (shell, {"command": "make all"}, ["allow execute make all"]),
+        (get, {"url": "https://api.example.com/a"}, ["allow network api.example.com"]),
+        (launch, {"what": "x"}, ["allow tool:launch with exactly these arguments"]),
+        (
+            merge,
+            {"sources": ["a"], "destination": "b"},
+            ["allow read a", "allow read b", "allow write a", "allow write b"],
+        ),
+    ],
+)
+async def test_a_question_shows_the_rules_that_always_stores_word_for_word(made, arguments, stored):
+    person = Person(Answer.ALWAYS)
+    gate = PolicyGate(rules("ask *"), person)
+    ctx = context(made, **arguments)
+    await gate.authorize(ctx)
+    (request,) = person.asked
+    assert sorted(request.rules_to_remember) == sorted(gate.remembered("s")) == sorted(stored)
+    assert request.remember.split("\n") == list(request.rules_to_remember)
+    lines = request_text(request).split("\n")
+    shown = lines[lines.index('"Always" stores, for this tool in this session:') + 1 :]
+    assert shown == [f"  │ {rule}" for rule in request.rules_to_remember]
+    await gate.authorize(context(made, **arguments))
+    assert len(person.asked) == 1
+
+
+async def test_what_no_person_can_read_is_not_stored():
+    """With more rules than a question shows, "always" counts for this call."""
+    person = Person(Answer.ALWAYS)
+    gate = PolicyGate(rules("ask write", "allow read"), person)
+    many = {"sources": [f"f{number}" for number in range(60)], "destination": "x"}
+    await gate.authorize(context(merge, **many))
+    assert (person.asked[0].remember, gate.remembered("s")) == ("", [])
+    await gate.authorize(context(merge, sources=["a"], destination="b"))
+    assert gate.remembered("s") == ["allow write a", "allow write b"]
 
 
 async def test_yes_to_all_answers_asks_and_not_denies():

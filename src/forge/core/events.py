@@ -445,6 +445,8 @@ def _mask_part(value: Any, mask: Callable[[Any], Any]) -> Any:
         return replace(value, name=name, id=id, arguments=mask(value.arguments))
     if isinstance(value, ToolResult):
         return value.with_attachments_within(LARGEST_ATTACHED).masked(mask)
+    if isinstance(value, tuple):  # of texts, or of tuples of them
+        return tuple(tuple(one) if isinstance(one, list) else one for one in mask(value))
     return mask(value)
 
 

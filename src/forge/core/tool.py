@@ -106,7 +106,7 @@ class Tool:
             return
         inherited = inherited_options(cls, run)
         cls._given_options = options
-        merged = {**inherited, **merge_options(f"class {cls.__name__}", stated, options)}
+        merged: Any = {**inherited, **merge_options(f"class {cls.__name__}", stated, options)}
         merged["confirm"] = merged.get("confirm", False) or inherited.get("confirm", False)
         doc = own.get("__doc__") or ""
         if doc and "description" not in own and "description" not in options:
@@ -226,6 +226,12 @@ class Tool:
         raised here refuses the call before anybody is asked.
         """
         return None
+
+    def _wants_under(
+        self, arguments: Mapping[str, Any], scope: Scope, judge: Any
+    ) -> list[tuple[Permission | None, str]] | None:
+        """Returns the permissions as `wants` does, for a tool that looks at the rules, too, with a `CallJudge`."""
+        return self.wants(arguments, scope)
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         """Renders the changes of a call, such as a diff, for the person who is asked. It must change nothing.
@@ -403,6 +409,11 @@ class DeferredTool(Tool):
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         return self._initialise_now().wants(arguments, scope)
+
+    def _wants_under(
+        self, arguments: Mapping[str, Any], scope: Scope, judge: Any
+    ) -> list[tuple[Permission | None, str]] | None:
+        return self._initialise_now()._wants_under(arguments, scope, judge)
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self._initialise_now().preview_call(arguments, ctx)

@@ -68,9 +68,9 @@ def request_text(request: PermissionRequest) -> str:
         ]
     lines += _render_arguments(request)
     lines += [] if request.editable else ["It is already running: its arguments can no longer be changed."]
-    if remembered := [part.remember for part in parts[:MOST] if part.remember]:
-        lines += ['"Always" would allow, for this session and this tool:']
-        lines += [line for rule in dict.fromkeys(remembered) for line in _indent(rule)]
+    if request.rules_to_remember:
+        lines += ['"Always" stores, for this tool in this session:']
+        lines += [line for rule in request.rules_to_remember for line in _indent(rule)]
     return "\n".join(lines)
 
 

@@ -1,34 +1,17 @@
-"""Explains a policy's ruling on everything a call wants, without a gate and without asking anyone."""
+"""Explains the decision about everything a call wants, without a gate and without asking anyone."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from forge.core.context import Scope
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
-from forge.core.spec import Permission, ToolSpec
+from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.permissions.labels.call_labels import is_irreversible
-from forge.permissions.labels.conditions import CallLabels
-from forge.permissions.policy import Decision, PermissionRequest, Rules, Ruling
-from forge.permissions.policy_decision import apply_labels, ask_if_unresolved
-from forge.permissions.protected import protect
-from forge.permissions.targets import find_requests
-
-
-class RunOrigins(Protocol):
-    """The texts that a run has read. `Provenance` holds them."""
-
-    def label_request(
-        self,
-        spec: ToolSpec,
-        arguments: Mapping[str, Any],
-        permission: Permission | None,
-        target: str,
-        *,
-        irreversible: bool,
-    ) -> CallLabels | None: ...
+from forge.permissions.policy import Decision, Policy, Ruling
+from forge.permissions.policy_decision import CallLabeller, judge_call
 
 
 class ExplainedPermission(NamedTuple):
@@ -41,33 +24,20 @@ class ExplainedPermission(NamedTuple):
 
 
 def explain_call(
-    policy: Rules, tool: Tool, arguments: Mapping[str, Any], scope: Scope, origins: RunOrigins | None = None
+    policy: Policy, tool: Tool, arguments: Mapping[str, Any], scope: Scope, origins: CallLabeller | None = None
 ) -> list[ExplainedPermission]:
-    """Returns the policy's ruling on everything that a call with valid arguments wants, as the gate judges it.
+    """Returns the ruling on everything that a call with valid arguments wants, by the function that judges a run.
 
-    `origins`: what a run has read. Without it, no condition about labels holds.
+    `origins`: what a run has read. Without it, no condition about labels holds. Raises `ToolError` for a call that
+    would fail for another reason than that it is refused.
     """
-
-    spec = tool.spec
-
-    def judge(permission: Permission | None, target: str) -> Ruling:
-        is_final = is_irreversible(spec, tool, arguments)
-        labels = (
-            None
-            if origins is None
-            else origins.label_request(spec, arguments, permission, target, irreversible=is_final)
-        )
-        call = ToolCall(spec.name, arguments)
-        request = PermissionRequest(spec, call, arguments, permission, target, scope, labels=labels)
-        ruling = ask_if_unresolved(
-            protect(policy.explain(request), permission, target, scope), permission, target, scope
-        )
-        ruling = ruling if labels is None else apply_labels(ruling, labels)
-        if ruling.decision is Decision.ALLOW and spec.confirm:
-            return Ruling(Decision.ASK, "the tool requires confirmation of every call")
-        return ruling
-
-    at_once = find_requests(spec, arguments, tool, scope)
-    later = sorted(spec.optional_permissions - {permission for permission, _ in at_once})
-    found = [ExplainedPermission(permission, target, judge(permission, target)) for permission, target in at_once]
-    return found + [ExplainedPermission(permission, "", judge(permission, ""), optional=True) for permission in later]
+    ctx = ToolContext(ToolCall(tool.spec.name, arguments), tool, arguments, scope)
+    try:
+        at_once = [ExplainedPermission(*found) for found in judge_call(policy, ctx, read=origins)]
+    except ToolError as error:
+        if error.kind not in (ErrorKind.PERMISSION, ErrorKind.SECURITY):
+            raise
+        return [ExplainedPermission(None, "", Ruling(Decision.DENY, error.message))]
+    later = sorted(tool.spec.optional_permissions - {one.permission for one in at_once})
+    rulings = [(one, ruling) for one in later for _, _, ruling in judge_call(policy, ctx, (one, ""), origins)]
+    return at_once + [ExplainedPermission(one, "", ruling, optional=True) for one, ruling in rulings]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -20,16 +20,15 @@ from forge.permissions.answers import Answer, Approver, answer_of, approve_all, 
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.call_preview import introduce_tool, preview_changes
 from forge.permissions.forms import ask_own_form
-from forge.permissions.labels.settings import LabelSettings
+from forge.permissions.labels.settings import LabelSettings, current_provenance
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling, rules
-from forge.permissions.policy_decision import copy_arguments, ruling_of
+from forge.permissions.policy_decision import JudgedRequest, copy_arguments, judge_call
 from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
 from forge.permissions.request import strictest
-from forge.permissions.targets import find_requests, identity, text_of
+from forge.permissions.targets import identity, text_of
 
 __all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "is_opened", "nobody"]
 
-MOST_TARGETS = 1_000  # of one call
 ROUNDS = 5  # questions about one call: an edit may need another
 
 _asking: ContextVar[tuple[Hashable, ...]] = ContextVar("asking", default=())  # whose approver we are in
@@ -191,19 +190,16 @@ class PolicyGate:
     def judge_for(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> Ruling:
         """Judges like `judge`, and allows what `grant` already holds."""
 
-        def rule_on(permission: Permission | None, target: str) -> Ruling:
-            ruling = self._ruling(ctx, permission, target, declared=wanted is None)
-            if ruling.decision is Decision.ASK and self._is_granted(
-                ctx, grant, _make_need(ctx, permission, target, ruling)
-            ):
+        def rule_on(found: JudgedRequest) -> Ruling:
+            if found.ruling.decision is Decision.ASK and self._is_granted(ctx, grant, _make_need(ctx, found)):
                 return Ruling(Decision.ALLOW, "a person already allowed it")
-            return ruling
+            return found.ruling
 
         try:
-            found = strictest(rule_on(permission, target) for permission, target in self._find_requests(ctx, wanted))
+            strict = strictest(map(rule_on, self._judge(ctx, wanted)))
         except ToolError as error:
             return Ruling(Decision.DENY, error.message)
-        return found or Ruling(Decision.ALLOW, "it needs no permission")
+        return strict or Ruling(Decision.ALLOW, "it needs no permission")
 
     async def settle(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> ToolContext:
         """Asks about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
@@ -225,43 +221,20 @@ class PolicyGate:
     ) -> list[PermissionNeed]:
         """Returns the permissions that a person must be asked about. Raises if anything is denied."""
         needs = []
-        for permission, target in self._find_requests(ctx, wanted):
-            ruling = self._ruling(ctx, permission, target, declared=wanted is None)
-            if ruling.decision is Decision.DENY:
-                request = PermissionRequest(ctx.spec, ctx.call, ctx.arguments, permission, target, ctx.scope)
-                raise refusals.denial(request, ruling)
-            if ruling.decision is Decision.ASK:
-                need = _make_need(ctx, permission, target, ruling)
+        for found in self._judge(ctx, wanted):
+            if found.ruling.decision is Decision.DENY:
+                request = PermissionRequest(
+                    ctx.spec, ctx.call, ctx.arguments, found.permission, found.target, ctx.scope
+                )
+                raise refusals.denial(request, found.ruling)
+            if found.ruling.decision is Decision.ASK:
+                need = _make_need(ctx, found)
                 if not self._is_granted(ctx, grant, need):
                     needs.append(need)
         return needs
 
-    def _find_requests(
-        self, ctx: ToolContext, wanted: tuple[Permission, str] | None
-    ) -> Sequence[tuple[Permission | None, str]]:
-        if wanted is not None:
-            return [wanted]
-        if ctx.spec.name in CONVERSATION and not isinstance(self._policy, Rules):
-            return []
-        found = find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope)
-        targets = len({target for _, target in found})
-        if targets > MOST_TARGETS:
-            raise ToolError(
-                f"it names {targets:,} targets; the limit for one call is {MOST_TARGETS:,}",
-                ErrorKind.PERMISSION,
-                "Split it into several calls.",
-            )
-        return found
-
-    def _ruling(self, ctx: ToolContext, permission: Permission | None, target: str, *, declared: bool) -> Ruling:
-        ruling = ruling_of(self._policy, ctx, permission, target)
-        if not declared or ruling.decision is Decision.DENY:
-            return ruling
-        if ctx.tool.needs_person:
-            return Ruling(Decision.ASK, "it changed, or may have changed, since a person last allowed it")
-        if ctx.spec.confirm and ruling.decision is Decision.ALLOW:
-            return Ruling(Decision.ASK, "the tool requires confirmation of every call")
-        return ruling
+    def _judge(self, ctx: ToolContext, wanted: tuple[Permission, str] | None) -> Iterator[JudgedRequest]:
+        return judge_call(self._policy, ctx, wanted, current_provenance.get())
 
     def _is_granted(self, ctx: ToolContext, grant: Grant, need: PermissionNeed) -> bool:
         """Says whether a person already approved it."""
@@ -307,6 +280,8 @@ class PolicyGate:
         ctx = ctx.replace(arguments=dict(shown))
         if answer.arguments is not None:
             return self._edit(ctx, grant, answer, answer.arguments, editable=editable)
+        if answer.kind == "always" and not request.remember:  # no rule was shown, so none is stored
+            answer = replace(answer, kind="once")
         self._accept(ctx, grant, needs, answer)
         return ctx
 
@@ -338,8 +313,8 @@ class PolicyGate:
         if ctx.activity.listening:
             rule = request.ruling.rule if request.ruling else ""
             origins = tuple(map(str, request.ruling.traces)) if request.ruling else ()
-            for part in request.parts:
-                ctx.emit(PermissionAsked(ctx.call, str(part.permission or ""), part.target, rule, origins=origins))
+            (permission, target), *others = [(str(part.permission or ""), str(part.target)) for part in request.parts]
+            ctx.emit(PermissionAsked(ctx.call, permission, target, rule, tuple(others), origins))
         answer: Answer | None = Answer.no(by="cancelled")
         inside = _asking.set((*_asking.get(), self._key(ctx)))
         try:
@@ -375,7 +350,8 @@ class PolicyGate:
         return f"<PolicyGate {self.policy!r:.80}>"
 
 
-def _make_need(ctx: ToolContext, permission: Permission | None, target: str, ruling: Ruling) -> PermissionNeed:
+def _make_need(ctx: ToolContext, found: JudgedRequest) -> PermissionNeed:
+    permission, target, ruling = found
     return PermissionNeed(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))
 
 

@@ -1,39 +1,107 @@
-"""Asks a policy about a call: a policy that fails, or gives no clear answer, means no."""
+"""Decides about a call: for the run, `forge policy explain`, `forge policy test` and the console alike.
+
+A policy that fails, or gives no clear answer, means no.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.spec import Permission
+from forge.core.registry import CONVERSATION
+from forge.core.secrets import Secrets
+from forge.core.spec import Permission, ToolSpec
 from forge.permissions.failures import describe_failure
 from forge.permissions.labels.call_labels import is_irreversible
 from forge.permissions.labels.conditions import CallLabels
-from forge.permissions.labels.settings import current_provenance
 from forge.permissions.labels.trace import Trace
 from forge.permissions.policy import Decision, PermissionRequest, Policy, Rules, Ruling
 from forge.permissions.protected import protect
-from forge.permissions.targets import Opaque, Scalar
+from forge.permissions.targets import CallJudge, Opaque, Scalar, find_requests
+
+MOST_TARGETS = 1_000  # of one call
 
 log = logging.getLogger(__name__)
 
 
-def ruling_of(policy: Policy, ctx: ToolContext, permission: Permission | None, target: str) -> Ruling:
-    """Returns the policy's ruling on a permission on a target."""
+class JudgedRequest(NamedTuple):
+    """A permission on a target that a call wants, and the ruling on it."""
+
+    permission: Permission | None
+    target: str
+    ruling: Ruling
+
+
+class CallLabeller(Protocol):
+    """The texts that a run has read. `Provenance` holds them."""
+
+    def label_request(
+        self,
+        spec: ToolSpec,
+        arguments: Mapping[str, Any],
+        permission: Permission | None,
+        target: str,
+        secrets: Secrets | None = None,
+        *,
+        irreversible: bool,
+    ) -> CallLabels | None: ...
+
+
+def judge_call(
+    policy: Policy, ctx: ToolContext, wanted: tuple[Permission, str] | None = None, read: CallLabeller | None = None
+) -> Iterator[JudgedRequest]:
+    """Yields the ruling on each permission that a call with valid arguments wants, or only on the `wanted` one.
+
+    `read`: what the run has read. Raises `ToolError` where the tool itself refuses the call.
+    """
+
+    def judge(permission: Permission | None, target: str) -> Ruling:
+        return _judge_request(policy, ctx, permission, target, read)
+
+    if wanted is not None:
+        yield JudgedRequest(*wanted, judge(*wanted))
+        return
+    if ctx.spec.name in CONVERSATION and not isinstance(policy, Rules):
+        return
+    found = find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope, CallJudge(policy, judge))
+    targets = len({target for _, target in found})
+    if targets > MOST_TARGETS:
+        raise ToolError(
+            f"it names {targets:,} targets; the limit for one call is {MOST_TARGETS:,}",
+            ErrorKind.PERMISSION,
+            "Split it into several calls.",
+        )
+    for permission, target in found:
+        yield JudgedRequest(permission, target, _ask_always(ctx, judge(permission, target)))
+
+
+def _ask_always(ctx: ToolContext, ruling: Ruling) -> Ruling:
+    """Asks about a tool that a person must approve each time, whatever rules allow."""
+    if ruling.decision is Decision.DENY:
+        return ruling
+    if ctx.tool.needs_person:
+        return Ruling(Decision.ASK, "it changed, or may have changed, since a person last allowed it")
+    if ctx.spec.confirm and ruling.decision is Decision.ALLOW:
+        return Ruling(Decision.ASK, "the tool requires confirmation of every call")
+    return ruling
+
+
+def _judge_request(
+    policy: Policy, ctx: ToolContext, permission: Permission | None, target: str, read: CallLabeller | None
+) -> Ruling:
     arguments = (
         ctx.arguments if isinstance(policy, Rules) else copy_arguments(ctx.arguments)
     )  # rules do not look at them
-    provenance = current_provenance.get()
     labels = (
         None
-        if provenance is None
-        else provenance.label_request(
+        if read is None
+        else read.label_request(
             ctx.spec,
             ctx.arguments,
             permission,

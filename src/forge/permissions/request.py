@@ -16,6 +16,8 @@ from forge.permissions.labels.conditions import CallLabels
 from forge.permissions.labels.trace import Trace
 from forge.permissions.remember import make_memory
 
+MOST_REMEMBERED = 50  # permissions and targets of a question whose rules a person can read before an "always"
+
 
 class Decision(StrEnum):
     """The decision of a policy: allow, ask or deny.
@@ -116,11 +118,16 @@ class PermissionRequest:
 
     @property
     def remember(self) -> str:
-        """The rule that "always" would remember; empty if nothing may be remembered."""
-        if self.result is not None or self.question or self.personal:
-            return ""
-        found = make_memory(self.spec, self.permission, self.target, self.arguments, self.scope)
-        return found.rule if found.key else ""
+        """The rules that "always" stores, word for word, one a line; empty if nothing may be remembered."""
+        return "\n".join(self.rules_to_remember)
+
+    @property
+    def rules_to_remember(self) -> tuple[str, ...]:
+        """The rules that "always" stores for this tool in this session, word for word. A person must see them all."""
+        if self.result is not None or self.question or self.personal or len(self.others) >= MOST_REMEMBERED:
+            return ()
+        found = (make_memory(self.spec, one.permission, one.target, self.arguments, self.scope) for one in self.parts)
+        return tuple(dict.fromkeys(one.rule for one in found if one.key))
 
     @property
     def traces(self) -> tuple[Trace, ...]:

@@ -9,8 +9,9 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.permissions.explain import ExplainedPermission, RunOrigins, explain_call
+from forge.permissions.explain import ExplainedPermission, explain_call
 from forge.permissions.policy import Decision, Rules, Ruling
+from forge.permissions.policy_decision import CallLabeller
 from forge.project.assemble.egress import project_egress
 from forge.project.config import Configuration
 
@@ -36,7 +37,7 @@ def preview_call(
     tool: Tool,
     arguments: Mapping[str, Any],
     scope: Scope,
-    origins: RunOrigins | None = None,
+    origins: CallLabeller | None = None,
 ) -> CallPreview:
     """Previews a call with valid arguments. Raises `ToolError` if the configuration cannot be used."""
     wants = explain_call(policy, tool, arguments, scope, origins)

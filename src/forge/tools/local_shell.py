@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import Scope, ToolContext
@@ -11,6 +11,9 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 from forge.tools.bash import MAX_OUTPUT, MAX_TIMEOUT, Bash
+
+if TYPE_CHECKING:  # it loads what only a call needs
+    from forge.permissions.targets import CallJudge
 
 TIMEOUT = 30.0  # seconds
 
@@ -63,6 +66,11 @@ class LocalShell(
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
         """Asks for the same permissions as `bash`."""
         return self._bash().wants({**_DEFAULTS, **arguments}, scope)
+
+    def _wants_under(
+        self, arguments: Mapping[str, Any], scope: Scope, judge: CallJudge
+    ) -> list[tuple[Permission | None, str]] | None:
+        return self._bash()._wants_under({**_DEFAULTS, **arguments}, scope, judge)
 
     def _bash(self) -> Bash:
         bash = Bash(**self._settings)

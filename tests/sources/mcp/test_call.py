@@ -12,6 +12,7 @@ import pytest
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind
+from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.mount_source import mount_source
@@ -159,6 +160,21 @@ async def test_a_tool_that_destroys_is_asked_about_at_a_url_too(remote):
     assert "may destroy data" in desk.person.asked[0].question
     desk.person.answer = Answer.ONCE
     assert (await call(desk, "wipe", server="https://example.com/mcp")).success
+
+
+async def test_one_question_about_a_tool_that_destroys_is_one_pair_of_events(remote):
+    """A program of a server needs `execute` and `network`: both are in the one event."""
+    remote.definitions = [definition("wipe", annotations={"destructiveHint": True, "openWorldHint": True})]
+    for answer, runs in ((Answer.ONCE, True), (Answer.NO, False)):
+        desk = Desk(person=Person(answer))
+        heard: list[Any] = []
+        desk.executor.activity.subscribe(heard.append, PermissionAsked, PermissionAnswered)
+        async with mount_source(desk.registry, mcp("uvx mcp-server-git", name="git")):
+            result = await desk.executor.execute(ToolCall("git__wipe", {"path": "a"}), Scope())
+        assert result.success is runs
+        asked, answered = heard
+        assert {asked.permission, *(permission for permission, _ in asked.others)} == {"execute", "network"}
+        assert answered.answer == ("once" if runs else "no")
 
 
 async def test_where_the_gate_knows_only_permissions_they_are_required(remote):

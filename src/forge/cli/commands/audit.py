@@ -225,7 +225,9 @@ def _describe_event(event: dict[str, Any]) -> str:
         words = f"{_shorten(event.get('state'))} {_shorten(event.get('reason'))}".rstrip()
         return f"↻ {tool}, whose worker was lost: {words}"
     if kind == "permission_asked":
-        return f"? {tool} wants to {_shorten(event.get('permission') or 'run')} {_shorten(event.get('target'))}"
+        others = event.get("others")
+        more = f" and {len(others):,} more" if isinstance(others, list) and others else ""
+        return f"? {tool} wants to {_shorten(event.get('permission') or 'run')} {_shorten(event.get('target'))}{more}"
     if kind == "permission_answered":
         by = _shorten(event.get("by"))
         who = " (no one to ask)" if by == "nobody" else f", by {by}" if by else ""

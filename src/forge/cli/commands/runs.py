@@ -205,7 +205,9 @@ def show(options: Options, run: str, database: str | None, follow: bool) -> int:
 @click.option(
     "--no", "no", is_flag=False, flag_value="", metavar="[WHY]", help="Deny the call; the model gets the reason."
 )
-@click.option("--always", is_flag=True, help="Approve the call, and similar calls of this run.")
+@click.option(
+    "--always", is_flag=True, help="Approve the call, and store the rules that the question shows, for this run."
+)
 @click.option("--edit", metavar="JSON", help="Approve the call with these arguments instead.")
 @click.option("--question", metavar="ID", help="The question to answer, if the run has several.")
 def answer(

@@ -67,6 +67,8 @@ def waiting_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]
         which = f" --question {question.id}" if len(questions) > 1 else ""
         yield f"run {run.id} waits for a yes: {describe_question(question)}"
         yield f'  {answering}{which} --yes, or --no "WHY"'
+        if rules := str(question.request.get("remember", "")):
+            yield harmless(f"  --always stores for this tool in this run: {rules}").replace("\n", "; ")
     for wait in run.waits:
         match wait.kind:
             case "question":

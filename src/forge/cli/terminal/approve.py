@@ -56,7 +56,7 @@ class _Question:
         _print(render_question(request, self.out))
         if request.result is not None:
             return self._answer(await self._choose("yn"))
-        always = any(part.remember for part in request.parts)
+        always = bool(request.rules_to_remember)
         offered = f"y{'a' * always}n{'r' * self.by_key}d{'e' * request.editable}"
         while True:
             key = await self._choose(offered)

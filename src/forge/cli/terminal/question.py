@@ -31,7 +31,6 @@ QUOTE = "quote"  # in place of a colour: only the words between « and » are pa
 CODES = {"green": "32", "red": "31", "cyan": "36", "bright_black": "90"}
 IN_DIFF = frozenset({"content", "edits", "new_text", "old_text", "operations", "patch"})  # of the built-in file tools
 _BARRED = re.compile(r"  (?:[^│]{1,60}: )?│ ")  # a value, with or without the name of its argument
-_ESCAPED = re.compile(r"\[([\[\]*?])\]")  # a character of a rule that is no pattern
 
 Line = tuple[str, str]
 """A line and the code of its colour."""
@@ -139,15 +138,11 @@ def _argument_lines(request: PermissionRequest) -> Iterator[str]:
 
 
 def _always_lines(request: PermissionRequest) -> Iterator[str]:
-    remembered = {part.remember: part for part in request.parts[:MOST] if part.remember}
-    if not remembered:
-        return
-    unescaped = {_ESCAPED.sub(r"\1", rule): part for rule, part in remembered.items()}
-    if all(rule == f"allow {part.permission} {part.target}" for rule, part in unescaped.items()):
-        yield "Always: allow exactly this in this session."
-        return
-    yield "Always: these rules hold for this tool in this session:"
-    yield from (f"{BAR}{line}" for rule in remembered for line in visible(rule).split("\n"))
+    """Yields the rules that "always" stores, word for word."""
+    stored = request.rules_to_remember
+    if stored:
+        yield f"Always stores {'this rule' if len(stored) == 1 else 'these rules'} for this tool in this session:"
+        yield from (f"{BAR}{line}" for rule in stored for line in visible(rule).split("\n"))
 
 
 def _is_built_in(spec: ToolSpec) -> bool:

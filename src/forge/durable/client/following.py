@@ -67,7 +67,7 @@ class EventFilter:
     def __init__(self) -> None:
         self._begun: set[Key] = set()
         self._failed: set[Key] = set()
-        self._asked: set[tuple[Key, str, str]] = set()
+        self._asked: set[tuple[Key, str, str, tuple[tuple[str, str], ...]]] = set()
 
     def decode(self, wire: Mapping[str, Any], *, own: bool = True) -> Event | None:
         """Returns the event, or None if it is not new. `own`: False for an event of a sub-run."""
@@ -88,7 +88,7 @@ class EventFilter:
             case ToolFinished():
                 return self._end((event.agent, event.call.id), success=event.success)
             case PermissionAsked():
-                asked = ((event.agent, event.call.id), event.permission, event.target)
+                asked = ((event.agent, event.call.id), event.permission, event.target, event.others)
                 if asked in self._asked:
                     return False
                 self._asked.add(asked)

@@ -38,7 +38,7 @@ class ElicitingApprover:
 
 
 def _choices(request: PermissionRequest, asker: CallClient) -> tuple[str, ...]:
-    always = asker.remembers and any(part.remember for part in request.parts)
+    always = asker.remembers and bool(request.rules_to_remember)
     return ("once", "always", "no") if always else ("once", "no")
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import PurePath
-from typing import Any
+from typing import Any, NamedTuple
 
 from forge.core.context import Scope
 from forge.core.lazy import lazy_pattern
@@ -62,17 +62,27 @@ def spell_number(text: str) -> set[str]:
     return {text, f"{value:f}", f"{whole}{point if rest else ''}{rest}"}
 
 
+class CallJudge(NamedTuple):
+    """Judges what a call may want, for a tool whose wishes depend on the rules."""
+
+    policy: Any
+    judge: Callable[[Permission | None, str], Any]  # returns a `Ruling`
+
+
 def find_requests(
-    spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None, scope: Scope | None = None
+    spec: ToolSpec,
+    arguments: Mapping[str, Any],
+    tool: object = None,
+    scope: Scope | None = None,
+    judge: CallJudge | None = None,
 ) -> list[tuple[Permission | None, str]]:
     """Returns the permissions a call asks for before it runs: each declared one (else None) on every target.
 
     The targets of a tool that declares none belong to its optional permissions: a call that names a target asks for
     them at once. A call of which the tool says that it touches nothing asks for nothing. A tool that knows better
-    names its requests itself, where the call's `scope` is known.
+    names its requests itself, where the call's `scope` is known. `judge`: for a tool that looks at the rules, too.
     """
-    say = getattr(type(tool), "wants", None)
-    requests = say(tool, arguments, scope) if say is not None and scope is not None else None
+    requests = _own_requests(arguments, tool, scope, judge) if scope is not None else None
     if requests is not None:
         return list(dict.fromkeys((permission, text_of(target)) for permission, target in requests))
     if own_targets(arguments, tool) == []:
@@ -83,6 +93,16 @@ def find_requests(
         return [(permission, target) for permission in sorted(spec.optional_permissions) for target in named]
     permissions: Sequence[Permission | None] = sorted(spec.permissions) or (None,)
     return [(permission, target) for permission in permissions for target in targets]
+
+
+def _own_requests(
+    arguments: Mapping[str, Any], tool: object, scope: Scope, judge: CallJudge | None
+) -> list[tuple[Permission | None, str]] | None:
+    say, say_under = getattr(type(tool), "wants", None), getattr(type(tool), "_wants_under", None)
+    if judge is not None and say_under is not None:
+        found: list[tuple[Permission | None, str]] | None = say_under(tool, arguments, scope, judge)
+        return found
+    return say(tool, arguments, scope) if say is not None else None
 
 
 def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None) -> list[str]:

@@ -98,10 +98,18 @@ class OperationTool(Tool):
         return [self._url(arguments)]
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
-        """Returns permissions with targets; only `network` has the URL. A tool without permissions asks for nothing."""
+        """Returns permissions with targets: `network` on the URL, and to read each file that the body holds.
+
+        A tool without permissions asks for nothing but that.
+        """
         url = self._url(arguments)
-        needed = sorted(self.spec.permissions)
-        return [(one, url if one is Permission.NETWORK else "") for one in needed] or [(None, "")]
+        body = self._plan.body
+        needed: list[tuple[Permission | None, str]] = [
+            (one, url if one is Permission.NETWORK else "") for one in sorted(self.spec.permissions)
+        ]
+        if body is not None:
+            needed += [(Permission.READ, path) for path in files_in(body, arguments).values()]
+        return needed or [(None, "")]
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         """Returns the method, the URL and the body."""

@@ -15,6 +15,7 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load what only a call needs
+    from forge.permissions.targets import CallJudge
     from forge.process.running.jobs import Job
 
 TIMEOUT = 120.0  # seconds
@@ -132,6 +133,21 @@ class Bash(
         if found is None:
             return None
         return [(Permission.READ, path) for path in found or [""]]
+
+    def _wants_under(
+        self, arguments: Mapping[str, Any], scope: Scope, judge: CallJudge
+    ) -> list[tuple[Permission | None, str]] | None:
+        """Asks to execute a line that only reads, too, where the rules about executing or reading demand that."""
+        found = self.wants(arguments, scope)
+        if found is None:
+            return None
+        from forge.process.running.run import find_tier
+        from forge.tools.bash.guard import may_only_read
+
+        tier = find_tier("auto" if self.sandbox is None else self.sandbox)
+        if may_only_read(self.spec, arguments, scope, judge, [path for _, path in found if path], tier):
+            return found
+        return [*found, (Permission.EXECUTE, arguments["command"])]
 
 
 class BashOutput(

@@ -12,14 +12,15 @@ from typing import Any
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.spec import Permission
-from forge.permissions.call_gate import CallGate, gate_of
-from forge.permissions.policy import Decision
+from forge.core.spec import Permission, ToolSpec
+from forge.permissions.call_gate import gate_of
+from forge.permissions.policy import Decision, Ruling
 from forge.permissions.shell import LONGEST
 from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.git_history import may_show_withheld
 from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox, shows_little
+from forge.permissions.targets import CallJudge
 from forge.process.running.run import find_tier
 from forge.tools.bash.withheld_paths import ReadOnlyRun, find_hidden_paths, find_special_files, withholds
 
@@ -57,6 +58,16 @@ def find_read_paths(arguments: Mapping[str, Any], scope: Scope, sandbox: str | b
     return None if found is None and tier == "landlock" and shows_little(line) else loose  # it cannot open /proc
 
 
+def may_only_read(
+    spec: ToolSpec, arguments: Mapping[str, Any], scope: Scope, judge: CallJudge, found: list[str], tier: str
+) -> bool:
+    """Returns False if a line that reads the paths `found` must be asked for as one that is executed."""
+    ruling = judge.judge(Permission.EXECUTE, arguments["command"])
+    if ruling.decision is Decision.ALLOW:
+        return True
+    return _needs_no_rule(ruling) and _hide_withheld(spec, arguments, scope, judge, found, tier) is not None
+
+
 async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyRun | None:
     """Judges the line again at the moment of use, since links may have changed.
 
@@ -73,33 +84,49 @@ async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyR
     ruling = gate.judge(ctx, Permission.EXECUTE, line)
     if ruling.decision is Decision.ALLOW:
         return None
-    if ruling.decision is Decision.ASK and not ruling.rule:
-        found = await in_thread(find_paths)
-        reading = None if found is None else await _plan_read_only(ctx, gate, found, str(find_tier(sandbox)))
+    if _needs_no_rule(ruling):
+        judge = CallJudge(gate.policy, lambda permission, target: gate.judge(ctx, permission, target))
+        reading: ReadOnlyRun | None = await in_thread(lambda: _plan_read_only(ctx, judge, find_paths(), sandbox))
         if reading is not None:
             return reading
     await ctx.require(Permission.EXECUTE, line)
     return None
 
 
-async def _plan_read_only(ctx: ToolContext, gate: CallGate, found: list[str], tier: str) -> ReadOnlyRun | None:
+def _needs_no_rule(ruling: Ruling) -> bool:
+    """Returns True if only the default asks: a written rule about executing also covers lines that only read."""
+    return ruling.decision is Decision.ASK and not ruling.rule
+
+
+def _plan_read_only(
+    ctx: ToolContext, judge: CallJudge, found: list[str] | None, sandbox: str | bool
+) -> ReadOnlyRun | None:
     """Plans a read-only run in a tier; returns None if it cannot be enforced and a person must be asked."""
-    special: tuple[Path, ...] = ()
-    if tier == "bubblewrap":
-        folders = [ctx.scope.workspace, *(root.path for root in ctx.scope.roots)]
-        special = await in_thread(lambda: find_special_files(folders))
-    if not withholds(ctx, gate):
-        return ReadOnlyRun(special)
-    if may_show_withheld(ctx.arguments["command"], str(ctx.scope.workspace), ctx.arguments["working_dir"]):
+    if found is None:
         return None
-    hidden = await find_hidden_paths(ctx, gate) if tier == "bubblewrap" else None  # nothing else can hide a path
-    if hidden is None and _reads_named_files(ctx, found):
+    tier = str(find_tier(sandbox))
+    hidden = _hide_withheld(ctx.spec, ctx.arguments, ctx.scope, judge, found, tier)
+    if hidden is None:
+        return None
+    folders = [ctx.scope.workspace, *(root.path for root in ctx.scope.roots)]
+    return ReadOnlyRun((*hidden, *find_special_files(folders)) if tier == "bubblewrap" else hidden)
+
+
+def _hide_withheld(
+    spec: ToolSpec, arguments: Mapping[str, Any], scope: Scope, judge: CallJudge, found: list[str], tier: str
+) -> tuple[Path, ...] | None:
+    """Returns the paths to hide from a line, since the policy withholds them; None if they cannot be hidden."""
+    line = arguments["command"]
+    if not withholds(spec, scope, judge):
+        return ()
+    if may_show_withheld(line, str(scope.workspace), arguments["working_dir"]):
+        return None
+    hidden = find_hidden_paths(spec, scope, judge) if tier == "bubblewrap" else None  # nothing else can hide a path
+    if hidden is None and _reads_named_files(line, scope, found):
         hidden = ()  # each was judged by itself
-    return None if hidden is None else ReadOnlyRun((*hidden, *special))
+    return hidden
 
 
-def _reads_named_files(ctx: ToolContext, found: list[str]) -> bool:
+def _reads_named_files(line: str, scope: Scope, found: list[str]) -> bool:
     """Returns True if a plain line reads only the files that it names."""
-    return is_plain(ctx.arguments["command"]) and not any(
-        os.path.isdir(os.path.join(ctx.scope.workspace, path)) for path in found
-    )
+    return is_plain(line) and not any(os.path.isdir(os.path.join(scope.workspace, path)) for path in found)

@@ -8,12 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from forge.core.context import ToolContext
-from forge.core.execution.threads import in_thread
-from forge.core.spec import Permission
-from forge.permissions.call_gate import CallGate
+from forge.core.context import Scope
+from forge.core.spec import Permission, ToolSpec
 from forge.permissions.policy import Decision, Rules
-from forge.permissions.targets import paths
+from forge.permissions.targets import CallJudge, paths
 from forge.process.sandbox.layout import SETTINGS
 
 MOST_ENTRIES = 20_000  # entries of the workspace and the roots, in search of a name that is withheld at any depth
@@ -30,26 +28,26 @@ class ReadOnlyRun:
     hidden: tuple[Path, ...] = ()
 
 
-def withholds(ctx: ToolContext, gate: CallGate) -> bool:
+def withholds(spec: ToolSpec, scope: Scope, judge: CallJudge) -> bool:
     """Returns True if the policy forbids to read anything, or does not say."""
-    policy = gate.policy
-    return not isinstance(policy, Rules) or bool(_targets(policy, ctx)) or not _reads_by_default(ctx, gate)
+    policy = judge.policy
+    return not isinstance(policy, Rules) or bool(_targets(policy, spec, scope)) or not _reads_by_default(judge)
 
 
-async def find_hidden_paths(ctx: ToolContext, gate: CallGate) -> tuple[Path, ...] | None:
+def find_hidden_paths(spec: ToolSpec, scope: Scope, judge: CallJudge) -> tuple[Path, ...] | None:
     """Returns the paths to hide so that no withheld path is read; None if they cannot be listed."""
-    policy = gate.policy
-    if not isinstance(policy, Rules) or not _reads_by_default(ctx, gate):
+    policy = judge.policy
+    if not isinstance(policy, Rules) or not _reads_by_default(judge):
         return None
-    targets = _targets(policy, ctx)
+    targets = _targets(policy, spec, scope)
     if not targets:
         return ()
     if any(_WILD.search(target) for target in targets):
         return None
-    found = await in_thread(lambda: _find_existing(targets, ctx))
+    found = _find_existing(targets, scope)
     if found is None:
         return None
-    hidden = [path for path in found if gate.judge(ctx, Permission.READ, path).decision is not Decision.ALLOW]
+    hidden = [path for path in found if judge.judge(Permission.READ, path).decision is not Decision.ALLOW]
     # a rule may allow a directory and still withhold what is in it
     return None if any(map(os.path.isdir, set(found) - set(hidden))) else tuple(map(Path, hidden))
 
@@ -73,17 +71,17 @@ def find_special_files(folders: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(found)
 
 
-def _targets(policy: Rules, ctx: ToolContext) -> list[str]:
-    return policy.restricted_targets(ctx.spec, Permission.READ, ctx.scope)
+def _targets(policy: Rules, spec: ToolSpec, scope: Scope) -> list[str]:
+    return policy.restricted_targets(spec, Permission.READ, scope)
 
 
-def _reads_by_default(ctx: ToolContext, gate: CallGate) -> bool:
-    return gate.judge(ctx, Permission.READ, "").decision is Decision.ALLOW
+def _reads_by_default(judge: CallJudge) -> bool:
+    return bool(judge.judge(Permission.READ, "").decision is Decision.ALLOW)
 
 
-def _find_existing(targets: Sequence[str], ctx: ToolContext) -> list[str] | None:
+def _find_existing(targets: Sequence[str], scope: Scope) -> list[str] | None:
     """Returns the existing paths that forbidding rules name; None if there are too many."""
-    workspace = paths.roots(str(ctx.scope.workspace))[-1]
+    workspace = paths.roots(str(scope.workspace))[-1]
     anywhere = {paths.fold(target.rstrip("/")) for target in targets if "/" not in target.rstrip("/")}
     floating = {name for name in anywhere if name not in ("", ".", "..") and not name.startswith("~")}
     found: dict[str, None] = {}
@@ -91,7 +89,7 @@ def _find_existing(targets: Sequence[str], ctx: ToolContext) -> list[str] | None
         if paths.fold(target.rstrip("/")) not in floating:
             found |= dict.fromkeys(_match_path(os.path.join(workspace, os.path.expanduser(target))))
     if floating:
-        named = _find_named(floating, [workspace, *(str(root.path) for root in ctx.scope.roots)])
+        named = _find_named(floating, [workspace, *(str(root.path) for root in scope.roots)])
         if named is None:
             return None
         found |= dict.fromkeys(named)

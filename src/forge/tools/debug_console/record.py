@@ -95,7 +95,8 @@ class Recorder:
                 self._results.append(entry)
                 self._history.append(entry)
             case happened.PermissionAsked(call=call):
-                wanted = f"{event.permission} {event.target}".strip()
+                parts = ((event.permission, event.target), *event.others)
+                wanted = ", ".join(f"{permission} {target}".strip() for permission, target in parts)
                 entry = _entry(event, "asked", call.name, wanted, id=call.id, rule=event.rule)
                 _add_bounded(self._asked, call.id, [*self._asked.get(call.id, ()), entry])
             case happened.PermissionAnswered(call=call):

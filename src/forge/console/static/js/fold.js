@@ -185,14 +185,18 @@ const ADDING = {
     },
     permission_asked(fold, branch, entry, event) {
         const item = called(fold, branch, entry);
-        const isAgain = item.asked?.target === event.target && item.asked.permission === event.permission;
+        const others = event.others ?? [];
+        const isAgain =
+            item.asked?.target === event.target &&
+            item.asked.permission === event.permission &&
+            JSON.stringify(item.asked.others) === JSON.stringify(others);
         if (!isAgain) {
             item.asked = {
                 at: event.ts,
                 permission: event.permission,
                 target: event.target,
                 rule: event.rule,
-                others: event.others ?? [],
+                others,
                 origins: event.origins ?? [],
             };
             item.answered = null;

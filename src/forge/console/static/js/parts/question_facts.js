@@ -61,7 +61,7 @@ export function questionFacts(question, { isInRun, level, form }) {
             ? h(
                   "div",
                   { class: "remember" },
-                  h("span", { class: "quiet" }, "“Always” adds this rule for this session: "),
+                  h("span", { class: "quiet" }, "“Always” stores, for this tool in this session: "),
                   rules(question.remember),
               )
             : null,
