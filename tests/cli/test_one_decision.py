@@ -226,7 +226,7 @@ def test_every_tool_is_judged_alike(
 
 def test_a_rule_about_execute_covers_lines_that_only_read_in_a_coding_project(here: Any, workspace: Path) -> None:
     """`explain` said `allow read`, and the call was refused by `ask execute`."""
-    assert here("init", "--template", "coding", "--yes").code == 0
+    assert here("init", "--template", "coding").code == 0
     sent = json.dumps({"command": "ls"})
     said = here("policy", "explain", "bash", sent, "--json").json
     assert said["decision"] == "ask"

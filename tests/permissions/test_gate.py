@@ -572,7 +572,7 @@ async def test_what_no_person_can_read_is_not_stored():
     """With more rules than a question shows, "always" counts for this call."""
     person = Person(Answer.ALWAYS)
     gate = PolicyGate(rules("ask write", "allow read"), person)
-    many = {"sources": [f"f{number}" for number in range(60)], "destination": "x"}
+    many: Any = {"sources": [f"f{number}" for number in range(60)], "destination": "x"}
     await gate.authorize(context(merge, **many))
     assert (person.asked[0].remember, gate.remembered("s")) == ("", [])
     await gate.authorize(context(merge, sources=["a"], destination="b"))

@@ -14,7 +14,7 @@ _OTHER_NAMES = {"requires_confirmation": "confirm", "suppress_execution_animatio
 _OPPOSITES = frozenset({"suppress_execution_animation"})
 _DEFAULT = ToolSpec(name="default", description="", parameters={})
 _SAFETY = ("requires_confirmation", "confirm", "permissions", "isolate", "timeout", "description", "strict")
-_OWN = frozenset({"name", "aliases", "description", "description_file"})
+_OWN = frozenset({"name", "aliases", "description", "description_file", "harmless"})
 _SHORTEST_MISSPELT = 6  # characters
 _NEVER = {
     "parameters": "they are the parameters of `run`; for your own schema use Tool.from_schema",
@@ -33,14 +33,15 @@ def class_options(made: type, base: type) -> dict[str, Any]:
     return found
 
 
-def inherited_options(made: type, run: Any) -> dict[str, Any]:
+def inherited_options(made: Any, run: Any) -> dict[str, Any]:
     """Returns the options that were given with the classes above, the nearest first, where they fit the new `run`.
 
-    A name, an alias and a description belong to the class that has them.
+    A name, an alias and a description belong to the class that has them, and so do the parameters that are harmless.
     """
     found: dict[str, Any] = {}
     for owner in made.__mro__[1:]:
-        for key, value in vars(owner).get("_given_options", {}).items():
+        given = owner._given_options if "_given_options" in vars(owner) else {}
+        for key, value in given.items():
             found[key] = found.get(key, False) or value if key == "confirm" else found.get(key, value)
     taken = getattr(getattr(run, "__code__", None), "co_varnames", ())
     if "argument_aliases" in found:
