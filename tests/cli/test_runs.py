@@ -107,6 +107,7 @@ def test_what_asks_waits_without_a_terminal_and_goes_on_once_it_is_answered(work
     ended, run = durably(here, workspace, wrote("one"), QUESTION, "Thanks.")
     assert (ended.code, ended.out, lines(workspace / "done.txt")) == (3, "", [])
     assert f"run {run} waits for a yes: bash wants to execute echo one >> done.txt" in ended.err
+    assert "  --always stores for this tool in this run: allow execute echo one >> done.txt\n" in ended.err
     assert f'forge runs answer {run} --yes, or --no "WHY"' in ended.err
     shown = here("runs", "show", run)
     assert shown.code == 0

@@ -35,6 +35,7 @@ from forge.durable.store import RunStore, StoreError
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
+from forge.permissions.policy import rules
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 
@@ -96,6 +97,25 @@ async def test_always_for_one_target_does_not_allow_others_beside_it(sqlite: str
         run = await answered(worker, {"kind": "always"})
         assert run.status == "waiting"
         assert told(worker) == ["touched a"]
+
+
+async def test_a_stored_question_shows_every_rule_that_always_stores(sqlite: str, tmp_path: Path) -> None:
+    @tool(permissions={"read", "write"}, target="path")
+    def fill(path: str, text: str) -> str:
+        """Fill a file."""
+        return f"{path}: {text}"
+
+    first, again = (ToolCall("fill", {"path": "big.txt", "text": text}, text) for text in ("one", "two"))
+    other = ToolCall("fill", {"path": "small.txt", "text": "three"}, "three")
+    agent = Agent(script(first, again, other, "done"), tools=[fill], policy=rules("ask read", "ask write"))
+    async with working(sqlite, agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        (question,) = worker.store.questions("r")
+        assert question.request["remember"] == "allow read big.txt\nallow write big.txt"
+        run = await answered(worker, {"kind": "always"})
+        assert told(worker) == ["big.txt: one", "big.txt: two"]
+        assert run.status == "waiting"  # the other file is another question
 
 
 async def test_what_always_covers_asks_no_question_that_stays_open(sqlite: str, tmp_path: Path) -> None:
