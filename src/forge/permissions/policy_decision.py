@@ -49,7 +49,8 @@ class CallLabeller(Protocol):
         target: str,
         secrets: Secrets | None = None,
         *,
-        irreversible: bool,
+        irreversible: bool = False,
+        call: str = "",
     ) -> CallLabels | None: ...
 
 
