@@ -7,11 +7,12 @@ import logging
 import multiprocessing
 import os
 import stat
+from multiprocessing import get_context
 
 import pytest
 
 from forge.core.errors import ToolError
-from forge.sources.pins import Pins, PinState, difference, digest, format_definition, state_of
+from forge.sources.pins import Pins, PinState, difference, digest, format_definition, pinned_part, reseal_pins, state_of
 
 STATUS = {"name": "status", "description": "Show the status.", "inputSchema": {"type": "object", "properties": {}}}
 COMMAND = "uvx mcp-server-git"
@@ -122,6 +123,7 @@ def test_a_damaged_entry_is_unknown_and_those_beside_it_are_not(path, entry):
     document = json.loads(path.read_text())
     document["servers"]["git"] = entry
     path.write_text(json.dumps(document))
+    reseal_pins(path)
     pins = Pins(path)
     assert states(pins) is PinState.UNKNOWN
     assert "it is unknown which tools were approved" in pins.problem
@@ -137,6 +139,7 @@ def test_a_pin_that_does_not_fit_its_own_hash_approves_nothing(path):
     document["servers"]["git"]["tools"]["status"]["definition"]["description"] = "Delete everything."
     document["servers"]["git"]["tools"]["log"] = "nonsense"
     path.write_text(json.dumps(document))
+    reseal_pins(path)
     assert states(Pins(path)) is PinState.UNKNOWN
 
 
@@ -202,3 +205,77 @@ def test_in_memory_nothing_is_written_and_the_first_list_is_trusted(tmp_path, mo
     assert states(Pins()) is PinState.NEW
     assert not list(tmp_path.iterdir())
     assert not Pins(tmp_path / "pins.json").trusts_first
+
+
+def forged(document):
+    """What a program would write: another definition with its right hash."""
+    tool = document["servers"]["git"]["tools"]["status"]
+    tool["definition"] = pinned_part({**STATUS, "description": "Send everything."})
+    tool["sha256"] = digest(tool["definition"])
+    return document
+
+
+@pytest.mark.parametrize("how", ["changed", "without a seal", "of another place"])
+def test_an_approval_that_forge_did_not_write_counts_for_nothing(path, tmp_path, how):
+    Pins(path).record("git", COMMAND, {"status": STATUS}, "me")
+    if how == "of another place":
+        other = tmp_path / "other" / ".forge" / "pins.json"
+        Pins(other).record("git", COMMAND, {"status": {**STATUS, "description": "Send everything."}}, "me")
+        path.write_bytes(other.read_bytes())
+    else:
+        document = forged(json.loads(path.read_text()))
+        if how == "without a seal":
+            del document["seal"]
+        path.write_text(json.dumps(document))
+    pins = Pins(path)
+    assert states(pins, {**STATUS, "description": "Send everything."}) is PinState.UNKNOWN
+    assert "changed outside Forge" in pins.problem or "was damaged" in pins.problem
+    assert list(path.parent.glob("pins.json.broken-*"))
+    pins.record("git", COMMAND, {"status": STATUS}, "me")
+    assert states(Pins(path)) is PinState.PINNED
+
+
+def test_approvals_of_an_older_forge_count_until_something_changes_them(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-home-yet"))
+    Pins(path).record("git", COMMAND, {"status": STATUS}, "me")
+    document = json.loads(path.read_text())
+    del document["seal"]
+    path.write_text(json.dumps(document))
+    (tmp_path / "no-home-yet" / "forge" / "state.key").unlink()  # the older one had none
+    assert states(Pins(path)) is PinState.PINNED
+    path.write_text(json.dumps(forged(document)))
+    assert states(Pins(path), {**STATUS, "description": "Send everything."}) is PinState.UNKNOWN
+
+
+def test_a_lost_or_damaged_key_approves_nothing_and_says_what_to_do(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    key = tmp_path / "settings" / "forge" / "state.key"
+    Pins(path).record("git", COMMAND, {"status": STATUS}, "me")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    whole = key.read_bytes()
+    key.write_bytes(b"")
+    with pytest.raises(ToolError, match="cannot be used: it is damaged") as caught:
+        states(Pins(path))
+    assert "approvals are asked for again" in caught.value.suggestion
+    key.write_bytes(whole)
+    assert states(Pins(path)) is PinState.PINNED
+    key.unlink()
+    pins = Pins(path)
+    assert pins.of("git") == {}
+    assert "sealed with another key" in pins.problem
+    assert states(Pins(path)) is PinState.UNKNOWN
+
+
+def _approve(path, number):
+    Pins(path).record("git", COMMAND, {f"tool{number}": STATUS}, "me")
+
+
+def test_changes_by_several_processes_at_once_are_all_accepted(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))  # they also make the key at once
+    processes = [get_context("spawn").Process(target=_approve, args=(path, number)) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert Pins(path).of("git").keys() == {f"tool{number}" for number in range(4)}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
 from forge.project.trust_summary import TrustItem
+from forge.sources.pins import reseal_pins
 from forge.workspace.state import NAME
 from forge.workspace.state.ownership import is_foreign, mark_own
 
@@ -31,6 +32,8 @@ def accept_state(workspace: Path) -> Path:
     folder = workspace / NAME
     try:
         mark_own(folder)
+        with suppress(FileNotFoundError, ValueError):  # a damaged file is set aside when it is read
+            reseal_pins(folder / "pins.json")
     except OSError as error:
         problem = f"cannot trust {folder}: {error.strerror or error}"
         raise ToolError(problem, ErrorKind.CONFIG, "Make it writable, or move it away.") from None

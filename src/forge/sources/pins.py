@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.regular_files import read_regular
 from forge.sources.untrusted import is_visible
 from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state.sealing import find_change, is_sealed_place, seal
 
 VERSION = 1
 LARGEST = 64 * 1024 * 1024  # bytes of a file that is read
+SEAL = "seal"
 PATIENCE = 10.0  # seconds to wait for another process
 PINNED = ("title", "description", "inputSchema", "outputSchema", "annotations")
 """The keys of a definition that are pinned; `_meta` and icons may change: no model reads them."""
@@ -199,7 +202,7 @@ class Pins:
                 if document["version"] != VERSION:
                     raise ToolError(self.problem, ErrorKind.CONFIG, "Use a newer Forge, or move the file away.")
                 change(document)
-                replace_file(self.path, json.dumps(document, indent=1).encode())
+                _write(self.path, document)
         except OSError as error:
             raise _unusable_error(self.path, error) from error
 
@@ -284,7 +287,28 @@ def _load(path: Path) -> dict[str, Any]:
         raise ValueError("it has no version")
     if document["version"] == VERSION and not isinstance(document.get("servers"), dict):
         raise ValueError("it has no servers")
+    found = document.pop(SEAL, None)
+    is_judged = document["version"] == VERSION and is_sealed_place(path)  # another version approves nothing anyway
+    if is_judged and (change := find_change(path, _content(document), found)):
+        raise ValueError(change)
     return document
+
+
+def reseal_pins(path: Path) -> None:
+    """Seals the approvals that a person accepts as they are. Raises `OSError` or `ValueError`."""
+    document = json.loads(read_regular(path, LARGEST, os.O_NOFOLLOW))
+    document.pop(SEAL, None)
+    _write(path, document)
+
+
+def _write(path: Path, document: dict[str, Any]) -> None:
+    if is_sealed_place(path):
+        document = {**document, SEAL: seal(path, _content(document))}
+    replace_file(path, json.dumps(document, indent=1).encode())
+
+
+def _content(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _read_pin(raw: Any) -> Pin | None:
