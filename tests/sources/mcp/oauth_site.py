@@ -23,6 +23,7 @@ class Site:
     def __init__(self) -> None:
         self.base = ""
         self.issuer = self
+        self.elsewhere: dict[str, str] = {}  # endpoints that its metadata names instead of its own
         self.resource = ""  # of another site
         self.tokens = 0
         self.valid: set[str] = set()
@@ -36,9 +37,11 @@ class Site:
         self.is_bound = False  # its tokens are bound to a key (DPoP)
         self.proofs: list[str] = []
         self._key = ""  # of the client
+        self.seen: list[str] = []  # paths
 
     def __call__(self, asked: Asked) -> Reply:
         path = urlsplit(asked.path).path
+        self.seen.append(path)
         answer = {"/mcp": self._serve, "/register": self._register, "/token": self._grant, "/authorize": self._redirect}
         if path in answer:
             return answer[path](asked)
@@ -56,6 +59,7 @@ class Site:
         return {
             "issuer": self.base,
             **endpoints,
+            **self.elsewhere,
             "response_types_supported": ["code"],
             "code_challenge_methods_supported": ["S256"],
         }

@@ -203,6 +203,18 @@ async def test_an_authorization_server_at_a_private_address_must_be_configured()
         assert await tools_of(named) == ["token"]
 
 
+@pytest.mark.parametrize("endpoint", ["authorization_endpoint", "registration_endpoint", "token_endpoint"])
+async def test_metadata_that_names_an_endpoint_inside_leads_nowhere(endpoint: str) -> None:
+    """Not even the person's browser opens a page there."""
+    async with site() as there, site() as inside:
+        there.elsewhere = {endpoint: f"{inside.base}/{endpoint.removesuffix('_endpoint')}"}
+        with pytest.raises(ToolError, match="is not allowed: 127"):
+            await log_in(login_of(mcp(f"{there.base}/mcp", name="docs")), browser())
+        assert not inside.seen
+        there.elsewhere = {}
+        assert await log_in(login_of(mcp(f"{there.base}/mcp", name="docs")), browser())
+
+
 def test_a_token_is_not_asked_for_without_encryption() -> None:
     login = login_of(mcp("https://docs.example.com/mcp", name="docs", auth={"issuer": "http://login.example.com"}))
     for url in ("https://other.example.com/token", "http://login.example.com/token", "http://127.0.0.1:1/token"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import SHORTEST
+from forge.network.connect import resolve
 from forge.network.egress import Egress
 from forge.network.url import read_url
 from forge.sources.mcp.oauth.settings import AuthSettings
@@ -110,6 +112,17 @@ class Login:
             ErrorKind.SECURITY,
             "The server has to be repaired. If you trust it, set `issuer` in its `auth`.",
         )
+
+    async def check_page(self, url: str) -> None:
+        """Raises `ToolError` if the page that a server names leads inside: the person's browser would open it."""
+        self.check_encrypted(url)
+        there = read_url(url)
+        addresses = [there.address] if there.address is not None else []
+        if not addresses:
+            with suppress(ToolError):  # the browser may have a proxy that knows the name
+                addresses = await resolve(there.host, there.port)
+        if addresses:
+            self.egress.judge_addresses(there, addresses)
 
     def needed_error(self, what: str) -> LoginNeeded:
         """Returns the error for a server that wants a login. A run never starts one."""

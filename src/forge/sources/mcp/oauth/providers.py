@@ -68,6 +68,7 @@ def _make_personal(login: Login) -> OAuthClientProvider:
 
     async def show(url: str) -> None:
         assert browser is not None
+        await login.check_page(url)
         await browser.show(_add_scopes(url, settings.scopes))
 
     async def wait() -> AuthorizationCodeResult:
