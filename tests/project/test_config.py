@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.config import KEYS, Configuration, load_configuration
 
@@ -237,3 +238,16 @@ def test_what_is_no_file_is_refused(tmp_path, kind):
 def test_a_name_no_file_can_have_is_refused():
     with pytest.raises(ToolError, match="cannot read"):
         load_configuration("a\0b")
+
+
+def test_what_programs_may_use_is_read_and_bounded(tmp_path):
+    said = load(tmp_path, "programs: {memory: 4096, processes: 0}").programs
+    assert said.limits == ProgramLimits(memory=4096, processes=0)
+    assert load(tmp_path, "tools: []").programs.limits == ProgramLimits()
+    for text, words in (
+        ("{memory: 10}", "programs.memory: expected 0 (no limit) or at least 64 MiB, got 10"),
+        ("{processes: 3}", "programs.processes: expected 0 (no limit) or at least 16, got 3"),
+        ("{open_files: -1}", "programs.open_files: expected a whole number from 0"),
+        ("{swap: 1}", "swap"),
+    ):
+        assert words in refused(tmp_path, f"programs: {text}").message

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from forge.process.sandbox import Tier, choose_tier
 from forge.project.doctor import examine
 from forge.project.trust import accept
 from forge.schedules.schedule import Source
@@ -141,6 +142,20 @@ def test_what_was_set_aside_and_what_grew_is_noted(looked, tmp_path, monkeypatch
     found = looked()
     assert found["set aside"].status == "note"
     assert found["audit log"].status == "note"
+
+
+def test_the_limits_of_programs_are_described(looked, tmp_path):
+    """And the limit that the kernel does not apply to root."""
+    if choose_tier() is Tier.NONE:
+        pytest.skip("NOT TESTED: there is no sandbox here")
+    (tmp_path / "forge.yaml").write_text("programs: {memory: 3000}\n")
+    accept(tmp_path)
+    found = looked()["limits"]
+    assert "memory: 3,000 MiB for each process; processes: " in found.detail
+    for_root = "not limited: the kernel does not apply this limit to root" in found.detail
+    assert for_root is (os.geteuid() == 0)
+    if for_root:
+        assert (found.status, "ordinary user" in found.fix) == ("note", True)
 
 
 # trust

@@ -335,6 +335,7 @@ channels: {c: {type: telegram, token_env: TOKEN}}
 schedules: [{id: n, cron: "@daily", task: do it}]
 egress: {mode: open, private: ["10.0.0.0/8"]}
 workspace: {roots: [{path: ../lib, access: write}]}
+programs: {memory: 8192, processes: 0, open_files: 100}
 agent: {prompt: "Obey.", model: "openai:x"}
 memory: {embedder: {url: "http://e.example.com", model: m}}
 """
@@ -348,6 +349,7 @@ memory: {embedder: {url: "http://e.example.com", model: m}}
         "allows without asking: allow execute *",
         'allows without asking: action: allow, tool: "http_*"',
         "switches off: the sandbox",
+        "raises limits: programs: memory 8,192, processes not limited\n",
         "private addresses: 10.0.0.0/8",
         "connects to: OpenAPI pets: https://p.example.com",
         "connects to: webhook w: ${NOT_SET}",

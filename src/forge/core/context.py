@@ -70,6 +70,26 @@ class _HeldDirectories:
     _held: tuple[HeldDirectory | None, ...]
 
 
+class ProgramLimits(NamedTuple):
+    """The limits of programs in a sandbox; 0: no limit.
+
+    Args:
+        memory: MiB that each process may write to.
+        processes: processes and threads of one program, with all that it starts.
+        open_files: files that each process may have open.
+        temporary: MiB of temporary files.
+
+    Example:
+        >>> Scope(programs=ProgramLimits(memory=8192)).programs.processes
+        1024
+    """
+
+    memory: int = 2_048
+    processes: int = 1_024
+    open_files: int = 4_096
+    temporary: int = 1_024
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope(_HeldDirectories):
     """The session, agent, user and directories of a call. It is equal for every call of a turn.
@@ -88,6 +108,7 @@ class Scope(_HeldDirectories):
         roots: directories beside the workspace.
         writes: False: no file may be changed.
         skills: folders of skills, which are protected; relative ones belong to the workspace.
+        programs: what programs in a sandbox may use.
         deps: the run's dependencies, `ctx.deps` in tools.
 
     Example:
@@ -105,6 +126,7 @@ class Scope(_HeldDirectories):
     roots: tuple[Root, ...] = ()  # beside the workspace
     writes: bool = True  # False: no file may be changed
     skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
+    programs: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
     deps: Any = field(default=None, compare=False, repr=False)  # the run's dependencies: `ctx.deps` in tools
 
     def __post_init__(self) -> None:

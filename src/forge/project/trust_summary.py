@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from forge.core.context import ProgramLimits
 from forge.core.secrets import Secrets
 from forge.project.config import Configuration, read_configuration
 
@@ -109,6 +110,13 @@ def _connection_items(said: Configuration) -> Iterator[TrustItem]:
         yield TrustItem("trusts", f"the results of {', '.join(map(_plain, said.labels.trusted))}")
     if said.sandbox == "off":
         yield TrustItem("switches off", "the sandbox: programs can do everything that you can do")
+    raised = [
+        f"{name} {'not limited' if not wanted else f'{wanted:,}'}"
+        for name, wanted, usual in zip(ProgramLimits._fields, said.programs.limits, ProgramLimits(), strict=True)
+        if not wanted or wanted > usual
+    ]
+    if raised:
+        yield TrustItem("raises limits", f"programs: {', '.join(raised)}")
     if said.egress is None or said.egress.mode == "open":
         yield TrustItem("network", "every public address (no egress allowlist)", risky=said.egress is not None)
     else:

@@ -15,7 +15,7 @@ from pathlib import Path
 from traceback import format_exception
 from typing import Any, NoReturn
 
-from forge.core.context import Root, Scope, ToolContext, Work
+from forge.core.context import ProgramLimits, Root, Scope, ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.context_transfer import restore_context
 from forge.core.execution.threads import in_thread
@@ -110,7 +110,8 @@ async def _run(work: Mapping[str, Any], channel: _Channel) -> ToolResult:
     tool = unpack_tool(work["tool"])
     said = work["scope"]
     roots = tuple(Root(Path(path), writable) for path, writable in said["roots"])
-    scope = Scope(**{**said, "workspace": Path(said["workspace"]), "roots": roots})
+    programs = ProgramLimits(*said["programs"])
+    scope = Scope(**{**said, "workspace": Path(said["workspace"]), "roots": roots, "programs": programs})
     arguments = tool.parse(work["arguments"])
     ctx = _ChildContext(ToolCall(work["name"], work["arguments"], work["id"]), tool, arguments, scope)
     ctx.channel = channel

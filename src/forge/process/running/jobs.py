@@ -182,6 +182,7 @@ class Job:
         if problem := self._confined.problem(self.exit_code, said):
             words.append(f"{problem.message}. {problem.suggestion}")
         self.signal = self.signal or self._confined.signal(self.exit_code)
+        words += self._confined.explain_reached_limits(said, failed=self.exit_code != 0 or bool(self.signal))
         self._confined.still_used = bool(self.left)
         self._confined.close()
         for word in words:

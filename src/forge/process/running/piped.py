@@ -54,7 +54,7 @@ class Piped:
         """Starts a program; with a `confinement` inside the wanted `sandbox`. Raises `ToolError` for a bad command
         line, a missing program or a missing sandbox; `wait_ended` and `explain_failed_start` report other failures.
         """
-        confined = await confine(argv, confinement, sandbox, env)
+        confined = await confine(argv, confinement, sandbox, env, limits)
         try:
             program = start(confined.command, cwd=cwd, env=env, reads=True, limits=limits)
         except OSError as error:

@@ -8,7 +8,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +51,8 @@ class Finished:
     killed: tuple[str, ...] = ()  # descendants that were killed after the program ended
     put_back: tuple[str, ...] = ()  # descriptions of protected files that were restored
     sandbox: str = "none"
+    limits: Mapping[str, str] = field(default_factory=dict)  # of the sandbox: memory, processes, …
+    reached: tuple[str, ...] = ()  # explanations of the limits that it seems to have reached
 
 
 async def run(
@@ -79,7 +81,7 @@ async def run(
     carries the output so far as its `finished`.
     """
     async with slots:
-        confined = await confine(argv, confinement, sandbox, env)
+        confined = await confine(argv, confinement, sandbox, env, limits)
         try:
             began = asyncio.get_running_loop().time()
             program = await _start(confined.command, cwd, env, bool(stdin), merge, limits, leave is not None)
@@ -102,7 +104,11 @@ async def run(
                 raise problem
             confined.still_used = bool(finished.left)
             ended_by = finished.signal or confined.signal(finished.exit_code)
-            return replace(finished, signal=ended_by, put_back=tuple(said))
+            failed = finished.exit_code != 0 or bool(ended_by)
+            reached = confined.explain_reached_limits(f"{finished.output}\n{finished.errors}", failed=failed)
+            return replace(
+                finished, signal=ended_by, put_back=tuple(said), limits=confined.limits, reached=tuple(reached)
+            )
         finally:
             confined.close()
 
@@ -129,15 +135,31 @@ class ConfinedCommand:
         """
         return "" if self._boxed is None else signal_name(self._boxed.signal(exit_code))
 
+    @property
+    def limits(self) -> dict[str, str]:
+        """Describes the limits of the program; empty without a sandbox."""
+        return {} if self._boxed is None else self._boxed.limits
+
+    def explain_reached_limits(self, said: str, *, failed: bool) -> list[str]:
+        """Explains the limits that the program seems to have reached."""
+        return [] if self._boxed is None else self._boxed.explain_reached_limits(said, failed=failed)
+
     def close(self) -> None:
         if self._boxed is not None:
             self._boxed.close(still_used=self.still_used)
 
 
 async def confine(
-    argv: Sequence[str], confinement: Confinement | None, sandbox: str | bool, env: Mapping[str, str]
+    argv: Sequence[str],
+    confinement: Confinement | None,
+    sandbox: str | bool,
+    env: Mapping[str, str],
+    limits: Resources | None = None,
 ) -> ConfinedCommand:
-    """Confines a command line in the wanted sandbox; returns the same line if none is available."""
+    """Confines a command line in the wanted sandbox; returns the same line if none is available.
+
+    `limits`: those that the program is started with. They replace the sandbox's own limits of the same kind.
+    """
     if confinement is None:
         return ConfinedCommand(CommandLine(list(argv)))
     from forge.process.sandbox import SandboxedCommand, Tier  # only where programs are confined
@@ -145,12 +167,20 @@ async def confine(
     tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if tier is Tier.NONE:
         return ConfinedCommand(CommandLine(list(argv)))
-    boxed = SandboxedCommand(argv, confinement, tier, env)
+    boxed = SandboxedCommand(argv, _without_given(confinement, limits), tier, env)
     try:
         return ConfinedCommand(boxed.command, watch_protected_files(confinement, str(tier)), boxed)
     except BaseException:
         boxed.close()
         raise
+
+
+def _without_given(confinement: Confinement, limits: Resources | None) -> Confinement:
+    if limits is None:
+        return confinement
+    given = {"memory": limits.data or limits.memory, "processes": limits.processes, "open_files": limits.open_files}
+    unlimited = {name: 0 for name, value in given.items() if value}
+    return replace(confinement, limits=confinement.limits._replace(**unlimited))
 
 
 def find_tier(sandbox: str | bool) -> Tier:

@@ -15,11 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.sandbox import bubblewrap, landlock
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.landlock_program import landlock_version
-from forge.process.sandbox.layout import Confinement, find_hidden
+from forge.process.sandbox.layout import Confinement, describe_limits, explain_reached_limits, find_hidden
 from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
 __all__ = ["Confinement", "SandboxedCommand", "Tier", "choose_tier", "confine_command", "report_tiers"]
@@ -53,6 +54,10 @@ _COMMANDS: dict[Tier, Callable[..., CommandLine]] = {
 _WHY_NOT_RUN: dict[Tier, Callable[[Sequence[str], int, bytes, str], tuple[int, str] | None]] = {
     Tier.BUBBLEWRAP: bubblewrap.explain_failed_start,
     Tier.LANDLOCK: landlock.explain_failed_start,
+}
+_LIMITS_FILES: dict[Tier, Callable[[], bool]] = {
+    Tier.BUBBLEWRAP: bubblewrap.limits_temporary_files,
+    Tier.LANDLOCK: landlock.limits_temporary_files,
 }
 _LONGEST_STATUS = 4 * 1024 * 1024  # bytes: a shell may repeat the whole command
 _HOW = {Tier.BUBBLEWRAP: bubblewrap.HOW, Tier.LANDLOCK: landlock.HOW}
@@ -139,6 +144,15 @@ class SandboxedCommand:
         is_there = "/" in program and os.path.exists(os.path.join(workspace, program))
         return is_there and bool(find_hidden([program], self._confinement, self._env, workspace))
 
+    @property
+    def limits(self) -> dict[str, str]:
+        """Describes the limits of the program; empty without a sandbox."""
+        return {} if self.tier is Tier.NONE else describe_tier_limits(self.tier, self._confinement.limits)
+
+    def explain_reached_limits(self, said: str, *, failed: bool) -> list[str]:
+        """Explains the limits that the program seems to have reached. `said`: the end of its output."""
+        return explain_reached_limits(self._confinement.limits, self.limits, said, failed=failed)
+
     def signal(self, exit_code: int | None) -> int:
         """Returns the number of the signal that an exit code stands for; 0 if none."""
         if self.tier is not Tier.BUBBLEWRAP or exit_code is None or self._status < 0:
@@ -155,6 +169,11 @@ class SandboxedCommand:
             self._status = -1
         if self._folder and not still_used:
             remove_folder(self._folder)
+
+
+def describe_tier_limits(tier: Tier, limits: ProgramLimits) -> dict[str, str]:
+    """Describes the limits of programs in a tier on this machine."""
+    return describe_limits(limits, str(tier), temporary=_LIMITS_FILES[tier]())
 
 
 def report_tiers() -> list[dict[str, Any]]:

@@ -20,6 +20,7 @@ from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from forge.process.sandbox.layout import (
     CONFIGURATION,
+    MIB,
     PROCESSORS,
     SETTINGS,
     SKILLS,
@@ -29,6 +30,7 @@ from forge.process.sandbox.layout import (
     Roots,
     find_skill_files,
     is_inside_any,
+    kernel_limits,
     own_folders,
     program_folders,
     roots_of,
@@ -48,9 +50,10 @@ _SIGNALS = 128  # exit codes above this one may stand for signals
 _ENV = "/usr/bin/env"
 # bubblewrap turns a signal into an exit code above 128, which a program can also choose. A shell reports which it was,
 # on its own standard error, apart from the program's.
-_NAMING_SIGNALS = ("/bin/sh", "-c", 'exec 5>&2 2>&6 6>&-; (exec "$@" 2>&5 5>&-); exit $?', "sh")
+_NAMING_SIGNALS = 'exec 5>&2 2>&6 6>&-; (exec "$@" 2>&5 5>&-); exit $?'
 _ENDED = re.compile(rb'^\{ "exit-code": \d+ \}$', re.MULTILINE)
 _REPORT = re.compile(rb"^\{ .* \}$", re.MULTILINE)
+_ULIMITS = (("RLIMIT_DATA", "d", 1024), ("RLIMIT_NOFILE", "n", 1))  # name, letter of the shell, bytes or pieces
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")  # those that bubblewrap shows
 _DEVICE_MODE = S_IFCHR | 0o666
 MOST_SKILLS = 100  # each costs two mounts; beyond that, their whole folder is read-only
@@ -81,7 +84,8 @@ def build_command(
     """
     roots = roots_of(confinement)
     gentle = _can_reset_signals() and "=" not in argv[0]
-    words = [find_bubblewrap(roots.writable), *_namespaces(confinement), *_system(), *_devices()]
+    words = [find_bubblewrap(roots.writable), *_namespaces(confinement)]
+    words += [*_system(_temporary_size(confinement)), *_devices()]
     words += _mounts(confinement, roots, env)
     words += _variables(confinement, roots)
     given = {_FILTER: _filter(writes=not confinement.read_only), _GIT: git_settings(roots.workspace)}
@@ -89,7 +93,12 @@ def build_command(
         words += ["--seccomp", str(_FILTER)]
     if status:
         words += ["--json-status-fd", str(_STATUS), "--as-pid-1"]  # the shell below also reaps orphans, as pid 1 must
-    words += ["--", *(_NAMING_SIGNALS if status else ()), *((_ENV, "--default-signal=TERM") if gentle else ()), *argv]
+    words += [
+        "--",
+        *_shell(confinement, names_signals=bool(status)),
+        *((_ENV, "--default-signal=TERM") if gentle else ()),
+        *argv,
+    ]
     if len(words) > MOST_WORDS:
         most = MOST_WORDS - len(words) + len(argv)
         raise ToolError(
@@ -103,6 +112,39 @@ def build_command(
         appends=((_STATUS, status), (_SHELL_SAYS, status)) if status else (),
         ignores_term=gentle,  # bubblewrap must survive SIGTERM, or the kernel kills the program before it can end
     )
+
+
+def _shell(confinement: Confinement, *, names_signals: bool) -> list[str]:
+    """Returns the shell that starts the program: it lowers the limits, which costs a keeper nothing."""
+    wanted = kernel_limits(confinement.limits, apart=True)
+    lines = [f"ulimit -{letter} {wanted[name] // unit}" for name, letter, unit in _ULIMITS if name in wanted]
+    if "RLIMIT_NPROC" in wanted:  # shells have two letters for it
+        most = wanted["RLIMIT_NPROC"]
+        lines.append(f"{{ ulimit -u {most} 2>&- || ulimit -p {most}; }}")
+    if not lines and not names_signals:
+        return []
+    return ["/bin/sh", "-c", "; ".join([*lines, _NAMING_SIGNALS if names_signals else 'exec "$@"']), "sh"]
+
+
+def limits_temporary_files() -> bool:
+    """Returns True if this bubblewrap can limit the size of temporary files (since version 0.8)."""
+    try:
+        return _has_size(find_bubblewrap())
+    except ToolError:  # it was there a moment ago
+        return False
+
+
+@cache
+def _has_size(program: str) -> bool:
+    try:
+        said = subprocess.run([program, "--help"], capture_output=True, text=True, timeout=5, check=False).stdout
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return "--size " in said
+
+
+def _temporary_size(confinement: Confinement) -> int:
+    return confinement.limits.temporary * MIB if limits_temporary_files() else 0
 
 
 def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, said: str) -> tuple[int, str] | None:
@@ -140,8 +182,11 @@ def _home_directory(roots: Roots) -> str:
 
 
 @cache
-def _system() -> tuple[str, ...]:
-    """Returns the mounts that all programs share: the system, read-only; private processes, devices and /tmp."""
+def _system(temporary: int) -> tuple[str, ...]:
+    """Returns the mounts that all programs share: the system, read-only; private processes, devices and /tmp.
+
+    `temporary`: bytes that /tmp may hold, and /dev/shm a quarter of it; 0: no limit.
+    """
     words: list[str] = []
     shown: list[str] = []
     for path in (*SYSTEM, *SETTINGS, PROCESSORS):
@@ -155,8 +200,13 @@ def _system() -> tuple[str, ...]:
         shown.append(path)
     # Root's programs own what the kernel offers in /proc/sys, even without a capability: nothing in /proc is writable.
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
-    words += ["--perms", "1777", "--tmpfs", "/dev/shm"]  # noqa: S108
-    return (*words, "--perms", "1777", "--tmpfs", "/tmp", "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+    for folder, size in (("/dev/shm", temporary // 4), ("/tmp", temporary)):  # noqa: S108
+        words += ["--perms", "1777", *_make_temporary(folder, size)]
+    return (*words, "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+
+
+def _make_temporary(folder: str, size: int) -> tuple[str, ...]:
+    return (*(("--size", str(size)) if size else ()), "--tmpfs", folder)
 
 
 def _devices() -> list[str]:
@@ -200,7 +250,9 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     words: list[str] = []
     for folder in program_folders(env, roots):
         words += _bind_read_only(folder)
-    words += ["--perms", "0700", "--dir" if _home_directory(roots) == HOME else "--tmpfs", _home_directory(roots)]
+    home = _home_directory(roots)
+    words += ["--perms", "0700"]
+    words += ["--dir", home] if home == HOME else _make_temporary(home, _temporary_size(confinement))
     for folder, writable in roots.folders:
         words += ["--bind" if writable else "--ro-bind-try", folder, folder]
     for folder, writable in roots.folders:

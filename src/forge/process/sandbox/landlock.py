@@ -16,6 +16,7 @@ from forge.process.sandbox import landlock_program
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.layout import (
+    MIB,
     PROCESSORS,
     SETTINGS,
     STATE,
@@ -24,6 +25,7 @@ from forge.process.sandbox.layout import (
     Roots,
     is_inside,
     is_inside_any,
+    kernel_limits,
     program_folders,
     roots_of,
 )
@@ -78,6 +80,9 @@ def build_command(
     words += ["=GIT_CONFIG_SYSTEM", os.path.join(folder, "gitconfig") if settings else os.devnull]
     if not confinement.read_only:
         words += ["t", temporary_folder(roots.workspace)]
+        words += ["size", str(confinement.limits.temporary * MIB), "tmp", home] if confinement.limits.temporary else []
+    for name, value in kernel_limits(confinement.limits, apart=_can_mount()).items():
+        words += ["limit", f"{name}={value}"]
     return CommandLine([*_python(), *words, *(("status", status) if status else ()), "--", *argv])
 
 
@@ -88,6 +93,11 @@ def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, sai
     last = (said.strip().splitlines() or [f"it ended with exit code {exit_code}"])[-1].removeprefix("forge: ")
     began, _, number = status.partition(b" ")
     return (int(number) if began == landlock_program.STARTED and number.isdigit() else 0), last
+
+
+def limits_temporary_files() -> bool:
+    """Returns True if the size of temporary files can be limited here."""
+    return _can_mount()
 
 
 def temporary_folder(workspace: str) -> str:

@@ -298,12 +298,15 @@ def confine(
     processes: bool = False,
     attributes: bool = True,
     states: Iterable[str] = (),
+    temporary: Iterable[str] = (),
+    size: int = 0,
 ) -> None:
     """Confines this process and its descendants forever. Raises OSError if something is not available.
 
     `mounts`: also mount everything else read-only, since Landlock does not check changes of modes, owners and times.
-    `states`: Forge's state directories, which are hidden if `mounts` is True.
-    `processes`: this process is alone in new namespaces of processes and of shared memory.
+    `processes`: this process is alone in new namespaces of processes and of shared memory. `states`: Forge's state
+    directories, which are hidden if `mounts` is True. `temporary`: writable folders that are empty and hold at most
+    `size` bytes, if `mounts` is True.
     """
     version = landlock_version()
     if not version:
@@ -322,6 +325,10 @@ def confine(
         _mount_read_only(writable, processes=processes)
         for folder in states:
             _hide_state(folder)
+        for folder in temporary if size else ():
+            options = f"size={size},mode=0700".encode()
+            flags = ctypes.c_ulong(_NO_SETUID | _NO_DEVICES)
+            _call("mount", b"tmpfs", os.fsencode(folder), b"tmpfs", flags, options)
     _drop_capabilities()
     _call("prctl", _NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     _restrict_files(version, readable, writable, devices, network=network)
@@ -480,13 +487,16 @@ def main(words: list[str]) -> None:
     """`[network] [mounts] [processes] [fixed] [KIND PATH]… -- PROGRAM ARGUMENT…`.
 
     Kinds: `r`, `w` and `d` for what may be read, written, and used as a device; `h` for Forge's state, which mounts
-    hide; `t` for the folder of temporary files;
+    hide; `t` for the folder of temporary files; `tmp` for another folder that `size`, in bytes, limits; `limit` for
+    `NAME=VALUE` of a resource;
     `=NAME` for a variable of the environment; `status` for the status file.
     """
     end = words.index("--")
     after_flags = next(index for index, word in enumerate(words) if word not in _FLAGS)
     flags = words[:after_flags]
-    paths: dict[str, list[str]] = {"r": [], "w": [], "d": [], "h": [], "t": [], "status": []}
+    paths: dict[str, list[str]] = {
+        "r": [], "w": [], "d": [], "h": [], "t": [], "tmp": [], "size": ["0"], "limit": [], "status": []
+    }  # fmt: skip
     for kind, path in zip(words[after_flags:end:2], words[after_flags + 1 : end : 2], strict=True):
         if kind.startswith("="):
             os.environ[kind[1:]] = path
@@ -512,9 +522,15 @@ def main(words: list[str]) -> None:
             processes=processes,
             attributes="fixed" not in flags,
             states=paths["h"],
+            temporary=paths["t"] + paths["tmp"],
+            size=int(paths["size"][-1]),
         )
         if processes:
             _keep_children(report)
+        for name, _, value in (word.partition("=") for word in paths["limit"]):
+            _, most = resource.getrlimit(which := getattr(resource, name))
+            value_now = int(value) if most == resource.RLIM_INFINITY else min(int(value), most)
+            resource.setrlimit(which, (value_now, value_now))
     except OSError as error:
         _fail(f"the sandbox cannot be made: {error.strerror}", FAILED)
     _run_program(words[end + 1 :], status_files)

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Protocol
 
-from forge.core.context import Root, Scope
+from forge.core.context import ProgramLimits, Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import check_held
 
@@ -55,6 +55,7 @@ class Confinement:
     home: Path | None = None  # the value of HOME; without it a private and empty directory
     read_only: bool = False  # nothing can be changed, and there is no network, whatever the other fields say
     hidden: tuple[Path, ...] = ()  # cannot be read, wherever it is
+    limits: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
 
 
 class PathRoots(Protocol):
@@ -94,7 +95,103 @@ def confinement_of(
         ),
         network=network,
         home=home,
+        limits=scope.programs,
     )
+
+
+MIB = 1024 * 1024
+_COUNTS_APART = (5, 14)  # the first Linux that counts processes for each user namespace
+
+
+def kernel_limits(limits: ProgramLimits, *, apart: bool) -> dict[str, int]:
+    """Returns the limits of each process by their names in `resource`, none above those of Forge itself.
+
+    `apart`: the program has a user namespace. Otherwise all processes of the user count. Root has no limit of them.
+    """
+    import resource  # not on every platform that can import this
+
+    wanted = {"RLIMIT_DATA": limits.memory * MIB, "RLIMIT_NOFILE": limits.open_files}
+    if limits.processes and os.geteuid() != 0:
+        counted_apart = apart and _kernel_version() >= _COUNTS_APART
+        wanted["RLIMIT_NPROC"] = limits.processes + (0 if counted_apart else _count_threads())
+    found = {}
+    for name, value in wanted.items():
+        _, most = resource.getrlimit(getattr(resource, name))
+        if value:
+            found[name] = value if most == resource.RLIM_INFINITY else min(value, most)
+    return found
+
+
+def describe_limits(limits: ProgramLimits, tier: str, *, temporary: bool) -> dict[str, str]:
+    """Describes the limits in force, for people. `temporary`: the size of temporary files can be limited."""
+    processes = f"{limits.processes:,} for each program" if limits.processes else "not limited"
+    if limits.processes and os.geteuid() == 0:
+        processes = "not limited: the kernel does not apply this limit to root"
+    space = f"{limits.temporary:,} MiB for each program" if limits.temporary else "not limited"
+    if limits.temporary and not temporary:
+        space = f"not limited: {tier} cannot do that here"
+    return {
+        "memory": f"{limits.memory:,} MiB for each process" if limits.memory else "not limited",
+        "processes": processes,
+        "open_files": f"{limits.open_files:,} for each process" if limits.open_files else "not limited",
+        "temporary": space,
+    }
+
+
+_SIGNS_OF_LIMITS = {
+    "memory": re.compile(
+        r"MemoryError|Cannot allocate memory|ENOMEM|bad_alloc|OutOfMemoryError|heap out of memory|[Oo]ut of memory"
+        r"|memory allocation of \d+ bytes failed|insufficient memory|memory exhausted|mmap failed"
+    ),
+    "processes": re.compile(
+        r"Resource temporarily unavailable|BlockingIOError: \[Errno 11\]|EAGAIN|can't start new thread"
+        r"|unable to create (?:new )?(?:native )?thread|Cannot fork|fork failed"
+    ),
+    "open_files": re.compile(r"Too many open files|EMFILE"),
+    "temporary": re.compile(r"No space left on device|ENOSPC"),
+}
+_SHELL_FAILED_TO_FORK = re.compile(r"^(?:\S*sh: )(?:.*: )?(?:fork: |\d+: Cannot fork)", re.MULTILINE)
+_END_OF_OUTPUT = 8_000  # characters in which a program says why it ended
+
+
+def explain_reached_limits(
+    limits: ProgramLimits, described: Mapping[str, str], said: str, *, failed: bool
+) -> list[str]:
+    """Explains the limits that a program seems to have reached, by what it wrote. `described`: those in force."""
+    end = said[-_END_OF_OUTPUT:]
+    found = []
+    for name, signs in _SIGNS_OF_LIMITS.items():
+        if described.get(name, "not limited").startswith("not limited") or not getattr(limits, name):
+            continue
+        if (failed and signs.search(end)) or (name == "processes" and _SHELL_FAILED_TO_FORK.search(end)):
+            found.append(
+                f"it may have reached a limit of the sandbox: {_LIMIT_WORDS[name]} ({described[name]}); use less, or"
+                f" the person can raise programs.{name} in forge.yaml"
+            )
+    return found
+
+
+_LIMIT_WORDS = {
+    "memory": "memory",
+    "processes": "processes and threads",
+    "open_files": "open files",
+    "temporary": "space for temporary files",
+}
+
+
+@cache
+def _kernel_version() -> tuple[int, ...]:
+    return tuple(int(one) for one in re.findall(r"\d+", os.uname().release)[:2])
+
+
+def _count_threads() -> int:
+    """Counts the threads of this user, which the kernel compares with its limit of processes."""
+    count, user = 0, os.getuid()
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == user:
+                count += max(1, len(os.listdir(f"/proc/{name}/task")))
+    return count
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,7 +129,7 @@ def _result_of(
     failure = read_failure(value)
     if failure is not None:
         problem = ToolError(clean(failure.message), failure.kind, clean(failure.suggestion))
-    notes = [f"[{said}]" for said in finished.put_back]
+    notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached)]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out: it wrote too much]")
     if problem is None:
@@ -156,6 +156,7 @@ def _problem(
     how = f"was ended by {finished.signal}" if finished.signal else f"failed with exit code {finished.exit_code}"
     closed = finished.sandbox != "none" and not network
     hint = f" It ran in a sandbox ({finished.sandbox}) without network." if closed else ""
+    hint += "".join(f" {said[0].upper()}{said[1:]}." for said in finished.reached)
     return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Fix the arguments or the script.{hint}")
 
 
@@ -193,5 +194,6 @@ def _data(finished: Finished) -> dict[str, Any]:
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
+        **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
         **({"truncated": True, "cut_bytes": finished.cut} if finished.cut else {}),
     }

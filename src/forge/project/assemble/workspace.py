@@ -40,6 +40,7 @@ def project_scope(requested: str | None, configuration: Configuration, session: 
         workspace=workspace_root(requested, configuration.root),
         roots=tuple(roots),
         writes=configuration.writes,
+        programs=configuration.programs.limits,
         skills=tuple(dict.fromkeys(("skills", *(configuration.skills.paths if configuration.skills else ())))),
     )
 

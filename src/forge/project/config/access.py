@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Any, Literal
 
+from forge.core.context import ProgramLimits
 from forge.permissions.labels.conditions import CONDITIONS
 from forge.permissions.labels.settings import FORMS, LabelSettings, problem_with_entry
-from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, ListOf, Schema, Text
+from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, ListOf, Schema, Text, WholeNumber
 from forge.project.config.reader import Reader
 from forge.project.config.section import Section, key
 
@@ -40,6 +41,55 @@ class WorkspaceEntry(Section, example={"root": ".", "roots": [{"path": "../lib",
         ListOf(RootEntry), "Further directories that tools may use.", [{"path": "../lib", "access": "read"}]
     )
     writes: bool = key(Flag(), "Set to false to make the workspace read-only.", False, default=True, unset=True)
+
+
+class ProgramsEntry(Section, example={"memory": 4096, "temporary": 2048}):
+    """The limits of programs in a sandbox. 0: no limit."""
+
+    memory: int = key(
+        WholeNumber(),
+        "MiB of memory that each process of a program may write to.",
+        4096,
+        default=ProgramLimits().memory,
+        unset=ProgramLimits().memory,
+    )
+    processes: int = key(
+        WholeNumber(),
+        "Processes and threads of a program, with all that it starts. The kernel does not apply this limit to root.",
+        2000,
+        default=ProgramLimits().processes,
+        unset=ProgramLimits().processes,
+    )
+    open_files: int = key(
+        WholeNumber(),
+        "Files that each process may have open.",
+        8192,
+        default=ProgramLimits().open_files,
+        unset=ProgramLimits().open_files,
+    )
+    temporary: int = key(
+        WholeNumber(),
+        "MiB of temporary files, in the `/tmp` of the sandbox.",
+        2048,
+        default=ProgramLimits().temporary,
+        unset=ProgramLimits().temporary,
+    )
+
+    @property
+    def limits(self) -> ProgramLimits:
+        return ProgramLimits(self.memory, self.processes, self.open_files, self.temporary)
+
+    @classmethod
+    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+        for name, (least, unit) in _LEAST_OF_PROGRAMS.items():
+            if 0 < values.get(name, 0) < least:
+                raise reader.error(
+                    f"{key_path}.{name}", f"expected 0 (no limit) or at least {least}{unit}, got {values[name]}"
+                )
+        return super().from_keys(reader, values, key_path)
+
+
+_LEAST_OF_PROGRAMS = {"memory": (64, " MiB"), "processes": (16, ""), "open_files": (64, "")}
 
 
 class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.example.com", "*.example.org"]}):

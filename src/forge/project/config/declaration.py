@@ -13,6 +13,7 @@ from forge.project.config.access import (
     EgressEntry,
     LabelsEntry,
     PermissionsEntry,
+    ProgramsEntry,
     RootEntry,
     SecretFile,
     WorkspaceEntry,
@@ -68,6 +69,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         "OpenAPI documents. Each operation is a tool.",
     )
     permissions: PermissionsEntry = key(PermissionsEntry, default=PermissionsEntry(), said_by=_ALL)
+    programs: ProgramsEntry = key(ProgramsEntry, default=ProgramsEntry())
     repairs: tuple[str, ...] | None = key(
         ListOf(Choice(*REPAIR_NAMES)),
         "The kinds of repair that a call with almost right arguments may get. An empty list: none.",

@@ -14,7 +14,7 @@ from forge.core.errors import ToolError
 from forge.core.extras import EXTRAS, install_command, install_program, is_installed
 from forge.models.names import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
 from forge.process.find_program import find_packaged_program
-from forge.process.sandbox import Tier, choose_tier, report_tiers
+from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers
 from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
 from forge.project.config import Configuration
@@ -77,11 +77,24 @@ def _sandbox(configuration: Configuration) -> Iterator[Finding]:
             yield Finding("sandbox", "warning", said, ways or "Install bubblewrap.")
         else:
             yield Finding("sandbox", "ok", said)
+        if tier is not Tier.NONE:
+            yield _limits(configuration, tier)
     for one in tiers:
         fix = one["how"] or "Another tier is used where there is one."
         yield Finding(
             f"sandbox {one['tier']}", *(("ok", one["detail"]) if one["usable"] else ("note", one["detail"], fix))
         )
+
+
+def _limits(configuration: Configuration, tier: Tier) -> Finding:
+    """Describes what programs may use, and the limits that cannot be enforced here."""
+    described = describe_tier_limits(tier, configuration.programs.limits)
+    said = "; ".join(f"{name}: {words}" for name, words in described.items())
+    if any(words.startswith("not limited:") for words in described.values()):
+        return Finding(
+            "limits", "note", said, "Run Forge as an ordinary user, or limit the container or service that it runs in."
+        )
+    return Finding("limits", "ok", said)
 
 
 def _search() -> Finding:

@@ -137,7 +137,7 @@ def _result_of_cancelled(finished: Finished) -> ToolResult:
 
 
 async def start_in_background(settings: Settings, ctx: ToolContext, work: PreparedLine) -> ToolResult:
-    confined = await confine(work.argv, work.confinement, work.sandbox, work.env)
+    confined = await confine(work.argv, work.confinement, work.sandbox, work.env, work.limits)
     tier = confined.tier
     try:
         job = start_job(
@@ -192,6 +192,7 @@ def _data(finished: Finished) -> dict[str, Any]:
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
+        **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
         "still_running": list(finished.left),
     }
 
@@ -212,7 +213,7 @@ def _describe_ending(finished: Finished) -> list[str]:
 
 def _remarks(finished: Finished) -> list[str]:
     """Describes restored files and missing output."""
-    notes = [f"[{said}]" for said in finished.put_back]
+    notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached)]
     if finished.cut and finished.whole is None:
         notes.append(f"[{finished.cut} bytes were left out; write the output to a file, or filter it, to see them]")
     return notes

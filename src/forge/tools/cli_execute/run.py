@@ -122,6 +122,8 @@ def _text(finished: Finished, line: str, *, network: bool, hidden: Sequence[str]
         shown["signal"] = finished.signal
     if finished.put_back:
         shown["put_back"] = "; ".join(finished.put_back)
+    if finished.reached:
+        shown["limit"] = "; ".join(finished.reached)
     if finished.cut or finished.errors_cut:
         shown["left_out"] = f"{finished.cut} bytes of stdout, {finished.errors_cut} bytes of stderr"
     if finished.exit_code != 0:
@@ -144,6 +146,7 @@ def _data(finished: Finished) -> dict[str, Any]:
         "duration": round(finished.duration, 3),
         "timed_out": finished.timed_out,
         "sandbox": finished.sandbox,
+        **({"sandbox_limits": dict(finished.limits)} if finished.limits else {}),
         **({"cut_bytes": finished.cut + finished.errors_cut} if finished.cut or finished.errors_cut else {}),
     }
 
