@@ -14,6 +14,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
+from pydantic import BaseModel
 
 from forge import (
     Agent,
@@ -31,6 +32,7 @@ from forge import (
     rules,
     run_loop,
     standard_executor,
+    text_calls,
     tool,
 )
 from forge.core.errors import ErrorKind
@@ -212,3 +214,42 @@ def test_cases_run_against_a_real_model():
     report = asyncio.run(evaluate([case], agent, times=2, jobs=1))
     assert [run.turns for run in report.runs] == [1, 1]
     assert all(run.tokens > 0 for run in report.runs)
+
+
+def test_a_real_model_gives_a_structured_answer():
+    """Its server holds it to the schema: the shape is certain, the content is not."""
+
+    class City(BaseModel):
+        name: str
+        is_large: bool
+
+    agent = Agent(local(), output=City, options=options(60), limits=Limits(turns=3))
+    result = asyncio.run(agent.run("Which city is the capital of France?"))
+    assert result.turns >= 1
+    if result.error is None:
+        assert isinstance(result.output, City)
+    else:
+        assert result.output is None
+        assert "fix its answer" in result.error.message or result.reason == "error"
+
+
+def test_a_real_model_is_given_tools_through_its_text():
+    """It is too small to call one. What it says is read, and it is corrected with the format until the limit."""
+    looked: list[str] = []
+
+    @tool
+    def look(at: str) -> str:
+        """Look at something."""
+        looked.append(at)
+        return f"It is {at}."
+
+    provider = text_calls(local())
+    assert provider.dialect == "hermes", "SmolLM's"
+    agent = Agent(provider, tools=[look], options=options(60), limits=Limits(turns=3), policy=rules("allow *"))
+    result = asyncio.run(agent.run("Look at the sky."))
+    assert 1 <= result.turns <= 3
+    asked = [message for message in result.messages if message.role == "tool"]
+    assert len(asked) == sum(len(message.tool_calls) for message in result.messages)
+    corrections = [one.text for one in result.messages if one.role == "user" and "held no tool call" in one.text]
+    assert all("<tool>" in text and "for example:" in text for text in corrections)
+    assert looked or corrections or result.error is not None

@@ -150,13 +150,14 @@ async def test_a_model_with_tools_calls_them_natively(monkeypatch):
     assert len(server.asked) == 1
 
 
-async def test_llamacpp_is_asked_whether_its_template_has_a_place_for_tools(monkeypatch):
+@pytest.mark.parametrize("name", ["llamacpp", "openai", "openai-chat"])
+async def test_llamacpp_is_asked_whether_its_template_has_a_place_for_tools(monkeypatch, name):
     lacks = Reply([json.dumps({"chat_template_caps": {"supports_tools": False}}).encode()], framing="length")
     has = Reply([json.dumps({"chat_template_caps": {"supports_tools": True}}).encode()], framing="length")
     for props, native in ((lacks, False), (has, True), (refusal(404), True), (Reply([b"<"], framing="length"), True)):
         async with serving(props, reply("Hello.")) as server:
-            monkeypatch.setenv("LLAMACPP_BASE_URL", f"{server.url}/v1")
-            await ask(provider_for("llamacpp:small"))
+            monkeypatch.setenv(f"{name.partition('-')[0].upper()}_BASE_URL", f"{server.url}/v1")
+            await ask(provider_for(f"{name}:small"))
         assert server.asked[0].path == "/props"
         assert ("tools" in server.asked[1].body) is native
 

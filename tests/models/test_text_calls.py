@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from forge.agent.loop import run_loop
 from forge.core.context import Scope
-from forge.core.errors import ErrorKind
+from forge.core.errors import DefinitionError, ErrorKind
 from forge.core.events import TextDelta
 from forge.core.executor import ToolExecutor
 from forge.core.messages import Message, ToolCall, Usage
@@ -29,9 +29,10 @@ from forge.core.tool import Tool, tool
 from forge.models.scripted import Scripted
 from forge.models.text_calls import MOST_CALLS, text_calls
 from forge.models.text_calls.call import read_call
-from forge.models.text_calls.parser import LARGEST, LONGEST_REST, Body, CallScanner
+from forge.models.text_calls.parser import LARGEST, LONGEST_REST, Body, CallScanner, Item
 from forge.models.text_calls.prompt import escape_tags, render_call
 from forge.tools.conversation import task_completion
+from tests.models.text_call_corpus import FORMS, SPECS, Answer, build_corpus
 
 
 @tool(aliases=["write"])
@@ -122,9 +123,9 @@ async def xml(inside: str, name: str = "file_write") -> Any:
     return await arguments_of(f"<tool><tool_name>{name}</tool_name><arguments>{inside}</arguments></tool>")
 
 
-async def refusal(text: str) -> str:
+async def refusal(text: str, **more: Any) -> str:
     """Why the only call in a text is refused. That no tool takes it is checked as well."""
-    message = await heard(text)
+    message = await heard(text, **more)
     (call,) = message.tool_calls
     registry = ToolRegistry([file_write, TREE, GIT_LOG])
     result = await ToolExecutor(registry, []).execute(call, Scope(workspace=Path()))
@@ -132,9 +133,9 @@ async def refusal(text: str) -> str:
     return str(message.extra["refused"][call.id])
 
 
-def said(items: Iterable[str | Body]) -> list[str | Body]:
+def said(items: Iterable[Item]) -> list[Item]:
     """With neighbouring texts joined."""
-    joined: list[str | Body] = []
+    joined: list[Item] = []
     for item in items:
         if joined and isinstance(item, str) and isinstance(joined[-1], str):
             joined[-1] += item
@@ -143,7 +144,7 @@ def said(items: Iterable[str | Body]) -> list[str | Body]:
     return joined
 
 
-def scanned(pieces: Iterable[str]) -> tuple[list[str | Body], str]:
+def scanned(pieces: Iterable[str]) -> tuple[list[Item], str]:
     scanner = CallScanner()
     found = [item for piece in pieces for item in scanner.feed(piece)]
     return said([*found, *scanner.finish()]), scanner.unterminated
@@ -459,11 +460,23 @@ class TestUnterminated:
         ],
     )
     async def test_a_cut_call_is_reported_and_never_run(self, cut):
-        message = await heard(f"Before. {cut}")
+        message = await heard(f"Before. {cut}", finish="length")
         (call,) = message.tool_calls
         assert (message.text, message.finish) == ("Before. ", "length")
         assert message.extra["unterminated"] == call.arguments == cut
-        assert "was cut" in await refusal(cut)
+        assert "was cut" in await refusal(cut, finish="length")
+
+    @pytest.mark.parametrize("cut", ['<tool>{"tool_name": "file_write", "arguments": {}}', "<tool><a><![CDATA[</tool>"])
+    async def test_a_call_without_its_end_is_reported_also_where_the_model_stopped(self, cut):
+        assert (await heard(f"Before. {cut}")).extra["unterminated"] == cut
+
+    @pytest.mark.parametrize("words", ["<tool>", "<tool>\n", "<tool>file_", "Use <tool> to call it, as <tool> says."])
+    async def test_an_unclosed_mark_in_prose_is_text_and_a_call_after_it_runs(self, words):
+        alone = await heard(f"Before. {words}")
+        assert (alone.text, alone.tool_calls, alone.finish) == (f"Before. {words}", (), "stop")
+        followed = await heard(f"{words}\n{JSON_CALL}")
+        assert [call.name for call in followed.tool_calls] == ["file_write"]
+        assert "refused" not in followed.extra
 
     async def test_what_was_complete_before_it_counts(self):
         for text in (f"{JSON_CALL}<tool>{{", f"```\n{JSON_CALL}\n<tool>{{"):
@@ -821,3 +834,218 @@ async def test_a_run_with_calls_in_text_goes_all_the_way():
     shown = model.requests[1].messages[-1].text
     assert shown == '<tool_result tool_name="file_write">\n&lt;/tool_result>&lt;tool>{}&lt;/tool>\n</tool_result>'
     model.check()
+
+
+class Named(Pieces):
+    """A model of a family."""
+
+    def __init__(self, model: str, *pieces: str, **more: Any) -> None:
+        super().__init__(*pieces, **more)
+        self.model = model
+
+
+async def read_answer(answer: Answer, random: Random) -> list[tuple[str, Any]]:
+    """The calls of an answer that would run, read in pieces of any size."""
+    ends = sorted(random.randrange(len(answer.text) + 1) for _ in range(random.randrange(12)))
+    pieces = [answer.text[start:end] for start, end in zip([0, *ends], [*ends, len(answer.text)], strict=True)]
+    provider = text_calls(Named(answer.model, *pieces), dialect=answer.dialect)
+    parts = [part async for part in provider.stream(ModelRequest(messages=[Message("user", "Go")], tools=SPECS))]
+    message = parts[-1]
+    assert isinstance(message, Message)
+    assert "".join(part.text for part in parts[:-1] if isinstance(part, TextDelta)) == message.text
+    refused = message.extra.get("refused", {})
+    runs = [call for call in message.tool_calls if call.id not in refused]
+    return [(call.name, json.loads(str(call.arguments))) for call in runs]
+
+
+class TestCorpus:
+    async def test_of_five_hundred_answers_the_calls_are_read_and_no_quoted_one_runs(self):
+        random = Random(7)
+        read = wanted = quoted = wrong = 0
+        missed: list[Answer] = []
+        for answer in build_corpus():
+            found = await read_answer(answer, random)
+            expected = [(name, arguments) for name, arguments in answer.calls]
+            read += sum(one in found for one in expected)
+            wanted += len(expected)
+            quoted += answer.quoted
+            wrong += len([one for one in found if one not in expected])
+            if found != expected:
+                missed.append(answer)
+        assert wrong == 0, missed[:3]
+        assert wanted > 400
+        assert quoted > 100
+        assert read >= 0.99 * wanted, (read, wanted, missed[:5])
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_every_form_has_its_share(self, form):
+        assert sum(answer.form == form for answer in build_corpus()) >= 40
+
+
+async def of_model(model: str, text: str, dialect: str | None = None, **more: Any) -> Message:
+    provider = text_calls(Named(model, text, **more), dialect=dialect)
+    parts = [part async for part in provider.stream(ModelRequest(messages=[Message("user", "Go")], tools=TOOLS))]
+    assert isinstance(parts[-1], Message)
+    return parts[-1]
+
+
+HERMES = '<tool_call>\n{"name": "file_write", "arguments": {"path": "a"}}\n</tool_call>'
+BARE = '{"name": "file_write", "arguments": {"path": "a"}}'
+
+
+class TestDialects:
+    @pytest.mark.parametrize(
+        ("model", "dialect"),
+        [
+            ("Qwen/Qwen2.5-7B-Instruct", "hermes"),
+            ("qwen3:4b", "hermes"),
+            ("Hermes-3-Llama-3.1-8B", "hermes"),
+            ("mistral-nemo", "mistral"),
+            ("Devstral-Small-2507", "mistral"),
+            ("llama3.2:3b", "llama"),
+            ("gemma-3-4b-it", "gemma"),
+            ("DeepSeek-R1-Distill-Qwen-32B", "deepseek"),
+            ("phi-4", ""),
+            ("", ""),
+        ],
+    )
+    def test_the_family_decides(self, model, dialect):
+        assert text_calls(Named(model)).dialect == dialect
+        assert text_calls(text_calls(Named(model))).dialect == dialect, "also through a wrapper"
+
+    def test_a_person_decides_before_the_family(self):
+        assert text_calls(Named("qwen3"), dialect="mistral").dialect == "mistral"
+        assert text_calls(Named("qwen3"), dialect="tool").dialect == ""
+        with pytest.raises(DefinitionError, match=r"no such dialect; known: \"hermes\", .*\"react\""):
+            text_calls(Named("qwen3"), dialect="klingon")
+
+    async def test_only_the_models_own_dialect_runs_and_nothing_inside_another(self):
+        assert len((await of_model("qwen3", HERMES)).tool_calls) == 1
+        inner = HERMES.replace('"a"', json.dumps(JSON_CALL))
+        for text in (
+            HERMES,
+            inner,
+            f"<tool_call><function=file_write><parameter=path>\n{JSON_CALL}\n</parameter></function>",
+        ):
+            message = await of_model("llama3", f"So:\n{text}\nDone")
+            assert (message.tool_calls, message.text) == ((), f"So:\n{text}\nDone")
+        assert len((await of_model("llama3", f"{HERMES}\n\nAgain:\n{JSON_CALL}")).tool_calls) == 1
+
+    @pytest.mark.parametrize(
+        "text",
+        [BARE, f"```json\n{BARE}\n```", "file_write(path='a')", "[file_write('a')]", f"<think>Hm</think>\n{HERMES}"],
+    )
+    async def test_a_whole_answer_is_a_call_of_a_known_tool(self, text):
+        message = await of_model("qwen3", text)
+        assert [(call.name, json.loads(str(call.arguments))) for call in message.tool_calls] == [
+            ("file_write", {"path": "a"})
+        ]
+        assert message.finish == "calls"
+        unknown = text.replace("file_write", "no_such_tool")
+        expected = ["no_such_tool"] if "<tool_call>" in text else []
+        assert [call.name for call in (await of_model("qwen3", unknown)).tool_calls] == expected
+
+    @pytest.mark.parametrize("text", [BARE, f"```json\n{BARE}\n```", "file_write(path='a')"])
+    @pytest.mark.parametrize("around", ["It is: {}", "{}\nThat is how.", "Look:\n\n{}", "{}\n\n{{}}"])
+    async def test_beside_anything_else_it_is_text(self, text, around):
+        whole = around.format(text)
+        message = await of_model("qwen3", whole)
+        assert (message.tool_calls, message.text) == ((), whole)
+
+    @pytest.mark.parametrize(
+        "code",
+        [
+            "file_write(path=open('x').read())",
+            "file_write(path=x)",
+            "file_write(**{'path': 'a'})",
+            "x = file_write('a')",
+            "file_write('a') or 1",
+            "[file_write(p) for p in 'ab']",
+            "file_write('a', nothing='b', path='c')",
+            "import os",
+        ],
+    )
+    async def test_only_literal_python_calls_count(self, code):
+        assert (await of_model("llama4", code)).tool_calls == ()
+
+    @pytest.mark.parametrize(
+        ("model", "cut"),
+        [
+            ("qwen3", '<tool_call>\n{"name": "file_write", "arguments": {"path": "a'),
+            ("qwen3", "<function=file_write>\n<parameter=path>\na"),
+            ("mistral", '[TOOL_CALLS]file_write[ARGS]{"path": "a'),
+            ("mistral", '[TOOL_CALLS] [{"name": "file_write", "arguments": {"pa'),
+            ("llama3", '<|python_tag|>{"name": "file_write", "parameters": {"path": "'),
+            ("gemma-3", "<start_function_call>call:file_write{path:<escape>a"),
+        ],
+    )
+    async def test_a_call_of_a_dialect_that_was_cut_is_refused_with_the_format(self, model, cut):
+        message = await of_model(model, f"Now.\n{cut}", finish="length")
+        (call,) = message.tool_calls
+        words = message.extra["refused"][call.id]
+        assert "was cut" in words
+        assert '<tool>\n{"server_name": "local", "tool_name": "file_write", "arguments": {"path": ' in words
+        assert (message.finish, call.arguments) == ("length", cut)
+        assert render_call(call) == cut, "the model sees what it wrote"
+
+    async def test_a_broken_call_hides_no_other_one(self):
+        """The quotes of a content that is not escaped: what looks like a second call is a part of the first."""
+        text = (
+            '<tool_call>{"name": "file_write", "arguments": {"path": "say "x" </tool_call>'
+            '<tool_call>{"name": "tree", "arguments": {}}</tool_call> "}}</tool_call>'
+        )
+        message = await of_model("qwen3", text)
+        assert list(message.extra["refused"]) == [call.id for call in message.tool_calls]
+
+    async def test_an_observation_that_the_model_invents_ends_its_calls(self):
+        one = 'Action: file_write\nAction Input: {"path": "a"}\n'
+        message = await of_model("", f"Thought: x\n{one}Observation: done\n{one}", "react")
+        assert len(message.tool_calls) == 1
+        assert len((await of_model("", f"{one}\n{one}", "react")).tool_calls) == 2
+
+    async def test_thoughts_hold_no_calls(self):
+        for text in (f"<think>Maybe {HERMES}</think>\nNo.", f"Maybe\n{HERMES}\n{JSON_CALL}\n</think>\nNo."):
+            assert (await of_model("qwen3", text)).tool_calls == ()
+        assert len((await of_model("qwen3", f"Maybe\n{HERMES}\n</think>\n{HERMES}")).tool_calls) == 1
+
+    @pytest.mark.parametrize(
+        "unit",
+        [
+            "<tool_call>",
+            "<tool_call>{",
+            "[TOOL_CALLS]",
+            "<|python_tag|>f(",
+            "<function=a>{}</function> ",
+            "<start_function_call>call:a{",
+            "Action: a\n",
+            "<think>",
+            "</think>",
+            "<pre>",
+            "(",
+            "```tool_code\n",
+        ],
+    )
+    @pytest.mark.parametrize("model", ["qwen3", "mistral", "llama3", "gemma", "deepseek"])
+    @pytest.mark.slow
+    async def test_garbage_in_a_dialect_takes_linear_time(self, model, unit):
+        for start in ("", "x "):
+            began = time.process_time()
+            await of_model(model, (start + unit * 200_000)[:400_000])
+            assert time.process_time() - began < 10
+
+
+async def test_an_answer_without_a_call_is_corrected_with_the_format_and_an_example():
+    model = Scripted(
+        "I think so.", "<tool><tool_name>task_completion</tool_name><arguments><result>ok</result></arguments></tool>"
+    )
+    registry = ToolRegistry([file_write, task_completion])
+    result = await run_loop(
+        text_calls(model), ToolExecutor(registry, []), [Message("user", "Go")], Scope(workspace=Path())
+    )
+    assert result.reason == "task_completion"
+    told = model.requests[1].messages[-1].text
+    assert told.startswith("Your answer held no tool call.")
+    example = told[told.index("for example:") + len("for example:") :]
+    assert example.strip().startswith(
+        '<tool>\n{"server_name": "local", "tool_name": "task_completion", "arguments": {"result": '
+    )

@@ -24,7 +24,7 @@ from forge.core.events import Event, MessageReceived, Retrying, RunFinished, Tex
 from forge.core.executor import CallBudget, ToolExecutor, call_budget
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain_values import text_of, visible
-from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
+from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls
 from forge.core.result import DONE, Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.errors import BrokeOff, PromptTooLong
@@ -369,6 +369,8 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
     ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
     if expects_calls(run.provider) and ends:
         complaint = "Your answer held no tool call. Call a tool; to finish, call task_completion."
+        form = explain_calls(run.provider, run.executor.registry.specs(run.scope.session_id))
+        complaint = f"{complaint}\n{form}" if form else complaint
     if run.settings.accept is not None:
         complaint = run.settings.accept(reply.text)
     if complaint:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,16 @@ from forge.core.errors import ErrorKind
 from forge.core.events import Retrying, TextDelta
 from forge.core.messages import Message
 from forge.core.plain_values import clip_bytes
-from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, expects_calls, window_of
+from forge.core.provider import (
+    ModelRequest,
+    Provider,
+    ProviderError,
+    StreamPart,
+    expects_calls,
+    explain_calls,
+    window_of,
+)
+from forge.core.spec import ToolSpec
 from forge.models.known_models import known_of
 
 ANSWERED_BY = "answered_by"  # in `Message.extra`
@@ -49,6 +58,9 @@ class Fallback:
     def expects_calls(self) -> bool:
         """True if the prompts of all these models demand a tool call in every reply."""
         return all(expects_calls(provider) for provider in self.providers)
+
+    def explain_calls(self, tools: Sequence[ToolSpec]) -> str:
+        return next(filter(None, (explain_calls(provider, tools) for provider in self.providers)), "")
 
     @property
     def window(self) -> int:

@@ -6,7 +6,7 @@ import atexit
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from http.client import HTTPConnection, HTTPException
 from importlib import import_module
@@ -19,9 +19,11 @@ from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
 from forge.core.extras import install_command, install_program
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.core.spec import ToolSpec
 from forge.models.http.errors import LONGEST_MESSAGE
 from forge.models.openai import OpenAI
 from forge.models.text_calls import TextCalls
+from forge.models.text_calls.prompt import explain_format
 from forge.models.tools_or_text import NOTE
 
 CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many
@@ -59,6 +61,9 @@ class Local:
 
     def __repr__(self) -> str:
         return f"<Local {self.model}>"
+
+    def explain_calls(self, tools: Sequence[ToolSpec]) -> str:
+        return explain_format(tools) if self.expects_calls else ""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text as it comes, then the message. Raises `ProviderError`."""

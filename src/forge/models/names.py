@@ -175,7 +175,7 @@ def _server(name: str, prefix: str, model: str) -> Provider:
     from forge.models.openai import OpenAI
     from forge.models.tools_or_text import ToolsOrText
 
-    make = ToolsOrText if known in LOCAL else OpenAI
+    make = ToolsOrText if known in LOCAL or (known == "openai" and not at_home) else OpenAI
     return make(
         model,
         base_url=base_url,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 
 from forge.core.events import Retrying
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
+from forge.core.spec import ToolSpec
 from forge.models.http.errors import NoTools
 from forge.models.http.fetch import fetch_json
 from forge.models.openai import OpenAI
@@ -25,6 +26,9 @@ class ToolsOrText(OpenAI):
     def expects_calls(self) -> bool:
         """True once the calls are part of the text: the prompt then demands one in every reply."""
         return self._text is not None
+
+    def explain_calls(self, tools: Sequence[ToolSpec]) -> str:
+        return self._text.explain_calls(tools) if self._text is not None else ""
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams text as it comes, then the message. Raises `ProviderError`."""
@@ -50,7 +54,7 @@ class ToolsOrText(OpenAI):
 
     async def _drops_tools(self) -> bool:
         """Asks llama.cpp, which leaves out tools silently if the model's template has no place for them."""
-        if self.label != "llamacpp":
+        if self.label not in ("llamacpp", "openai", "openai-chat"):  # any server may speak OpenAI's protocol
             return False
         url = f"{self._url.partition('/v1/')[0]}/props"
         try:
@@ -66,6 +70,7 @@ class _Plain:
 
     def __init__(self, model: OpenAI) -> None:
         self._model = model
+        self.model = model.model
 
     def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         return OpenAI.stream(self._model, request)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from forge.core.arguments.almost_json import load, scan
 from forge.core.messages import ToolCall
 from forge.core.spec import ToolSpec
+from forge.models.text_calls.dialects import Written
 from forge.models.text_calls.parser import LARGEST, Body
 from forge.models.text_calls.xml import Malformed, Schema, read_xml
 
@@ -24,6 +25,7 @@ _NAME = re.compile(r'(?:"(?:tool_)?name"\s{0,100}:\s{0,100}"|<(?:tool_)?name\s{0
 _BEFORE = re.compile(r"""\s*(["'])(server_name|tool_name|name)\1\s*:\s*(["'])([^"'\\\n]{1,200})\3\s*,""")
 _ARGUMENTS = re.compile(r"""\s*(["'])(?:arguments|parameters)\1\s*:\s*""")
 _FORM = 'Write one JSON object between <tool> and </tool>: {"tool_name": "NAME", "arguments": {…}}.'
+FOREIGN = ("<", "[TOOL_CALLS]", "Action", "```")  # how the text of a call begins that is not JSON
 
 
 class ReadCall(NamedTuple):
@@ -61,6 +63,20 @@ def read_call(body: Body, tools: Mapping[str, ToolSpec], servers: Collection[str
     known = " or ".join(json.dumps(server) for server in servers)
     problem = f"there is no server {json.dumps(written.server)}. Write {known} as the server_name."
     return ReadCall(call, f"{written.name} was not called: {problem}")
+
+
+def read_written(written: Written, text: str, tools: Mapping[str, ToolSpec]) -> ReadCall:
+    """Reads a call in the form of a dialect, of which `text` is the whole."""
+    if written.problem:
+        return refuse_foreign(text, f"the call could not be read: {written.problem}.", written.name)
+    return ReadCall(ToolCall(written.name[:LONGEST_NAME], written.arguments))
+
+
+def refuse_foreign(text: str, problem: str, name: str = "") -> ReadCall:
+    """Returns a call of a dialect that cannot be run. Its arguments are its text, which is no JSON."""
+    found = _NAME.search(text)
+    shown = text if text.startswith(FOREIGN) else f"<tool>{text}"
+    return ReadCall(ToolCall(name or (found[1] if found else UNKNOWN), shown), problem)
 
 
 def refuse_call(text: str, problem: str, end: str = "</tool>") -> ReadCall:

@@ -1,18 +1,26 @@
 """Finds `<tool>…</tool>` in text that arrives in pieces, with the same result however the text was cut.
 
 These rules define a call:
-- `<tool>` begins one, unless a backtick stands right before it (that only talks about calls) or it stands in a fenced
-  code block. A fence that holds calls and nothing else is decoration: its calls count, and the fence is dropped.
+- `<tool>` begins one, unless it is quoted: in a fenced or indented code block, in `code`, in quotation marks, after
+  `>`, in parentheses. A fence that holds calls and nothing else is decoration: its calls count, the fence is dropped.
 - `</tool>` ends one, but not inside a JSON string or a CDATA section.
+- A call in the middle of a sentence ("write <tool>…</tool> and wait") is text: that only talks about calls.
+- `<tool>` with words behind it is text; a call after it counts.
 - A call that never ends is no call. It is stored separately, and neither shown nor run.
+- What a model thinks, up to `</think>`, holds no calls.
+- The forms of the model's dialect are calls by the same rules. Those of other dialects are text, and so is all that
+  stands in them. From the first form of a dialect on, the text is read when it is complete.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import NamedTuple
+
+from forge.core.spec import ToolSpec
+from forge.models.text_calls.dialects import FoundForm, Written, forms_of, other_forms
 
 LARGEST = 4 * 1024 * 1024  # characters of a call, or of all calls in one fence
 LONGEST_REST = 64 * 1024  # characters stored of a call that is larger, or cut
@@ -20,10 +28,30 @@ _PIECE = 64 * 1024  # searched at once, so that no pattern has to remember more
 _LONGEST_TOKEN = len("<![CDATA[")
 _LONGEST_FENCE = 256  # characters that can belong to the line of a fence
 
-_OPENING = re.compile(r"<tool>|(?<![^\n]) {0,3}(?:`{3,32}|~{3,32})")
-_HALF_AN_OPENING = re.compile(r"(?:<(?:t(?:o(?:ol?)?)?)?|(?<![^\n]) {0,3}(?:`{0,2}|~{0,2}))\Z")
-_FENCE = re.compile(r" {0,3}(`{3,32}(?=[^`])|~{3,32}(?=[^~]))[^`\n]{0,100}\n")
-_HALF_A_FENCE = re.compile(r" {0,3}(?:`{3,32}|~{3,32})[^`\n]{0,100}\Z")
+_OPENING = r"<tool>|</?think>|(?<![^\n])[ \t]{0,24}(?:`{3,32}|~{3,32})"
+# of a form, only its beginning is known: `<` and no `>` yet, a bracket, a line that begins with "Action"
+_HALF_AN_OPENING = re.compile(
+    r"(?:<(?:/?[a-z_]{0,24}|[|\uff5c][^<>\n]{0,40}|function=[\w.\-]{0,200})"
+    r"|<!-{0,2}|-{1,2}|\[[A-Z_]{0,11}|(?<![^\n])[ \t]{0,24}(?:`{0,2}|~{0,2})"
+    r"|(?<![^\n])[ \t]{0,3}\*{0,2}(?:A(?:c(?:t(?:i(?:o(?:n[^\n]{0,240})?)?)?)?)?)?)\Z"
+)
+_SAME_LINE = re.compile(r"[ \t]{0,100}")
+_QUOTES = frozenset("`\"'“„«\u2018([")
+_GOES_ON = re.compile(
+    r"[ \t]*[,;)\]\"'”\u2019»]|[ \t]*\||[ \t]+[a-zà-öø-ÿ]"
+)  # a sentence, behind what looks like a call
+_INDENTED = ("    ", "\t")
+_EXAMPLE = re.compile(r"\b(?:example|e\.g\.|for instance|looks? like)", re.IGNORECASE)
+_INTRODUCES = re.compile(
+    r"\b(?:example|e\.g\.|for instance|such as|syntax|looks? like|written as|would (?:write|call|send)|instead of"
+    r"|(?:don't|do not|never) (?:write|call|send|use))\b[^.!?]*\Z",
+    re.IGNORECASE,
+)
+_LONGEST_END = 16  # characters
+_LONGEST_LINE = 300  # characters of a line that are looked at
+_MOST_MISSES = 20  # openings of forms without a call; then no more are looked for
+_FENCE = re.compile(r"[ \t]{0,24}(`{3,32}(?=[^`])|~{3,32}(?=[^~]))[^`\n]{0,100}\n")
+_HALF_A_FENCE = re.compile(r"[ \t]{0,24}(?:`{3,32}|~{3,32})[^`\n]{0,100}\Z")
 _SPACE = re.compile(r"\s*")
 _SOME_SPACE = re.compile(r"\s{0,100}")
 # Python before 3.11.4 gets possessive quantifiers wrong. Nothing follows the outer loops, so they never go back.
@@ -35,7 +63,7 @@ _IN_JSON = re.compile(r'"|</tool>')
 _IN_XML = re.compile(r"<!\[CDATA\[|</tool>")
 _IN_CDATA = re.compile(r"\]\]>")
 _IN_INFO = re.compile(r"\n|</tool>")
-_IN_OTHER = re.compile(r"</tool>")
+_IN_OTHER = re.compile(r"</?tool>")
 
 
 class Body(NamedTuple):
@@ -45,25 +73,112 @@ class Body(NamedTuple):
     is_too_large: bool = False
 
 
+class Foreign(NamedTuple):
+    """Calls in a form of the model's dialect."""
+
+    calls: tuple[Written, ...]
+    text: str
+
+
+class ThoughtEnded(NamedTuple):
+    """The end of thoughts whose beginning is not in the text: what came before was one of them."""
+
+
+Item = str | Body | Foreign | ThoughtEnded
+
+
+class _Line:
+    """The text before a place, mostly of its line: enough to tell a call from one that is quoted."""
+
+    def __init__(self) -> None:
+        self.is_first = True  # nothing but space so far, in the whole text
+        self._may_be_code = True  # the line before is blank, or indented code
+        self._open_marks = 0  # <pre>, <code> and comments that are not closed
+        self._above = ""  # the last line with words in it
+        self._end = ""  # of all text so far, without space behind it
+        self.is_after_quoted = False  # a quoted form, and nothing but space since
+        self._begin()
+
+    def _begin(self) -> None:
+        self.ticks = self.quotes = self.open_quotes = 0
+        self.head = self.last = self.solid = self.words = ""
+        self.has_text = False
+
+    def add(self, text: str) -> None:
+        if text and not text.isspace():
+            self._end = (self._end + text).rstrip()[-_LONGEST_END:]
+            self.is_after_quoted = False
+        before, newline, rest = text.rpartition("\n")
+        if newline:
+            for line in before.split("\n"):  # the first one continues a line
+                words = (self.words + line)[-_LONGEST_LINE:]
+                is_said = words.strip() and not words.lstrip().startswith("Thought:")
+                self._above = words if is_said else self._above
+                self.words = ""
+                head = line if len(self.head) >= 8 else self.head + line[:8]
+                is_blank = not line.strip() and not self.has_text
+                is_indented = (self.head if len(self.head) >= 8 else head).startswith(_INDENTED)
+                self._may_be_code = is_blank or (self._may_be_code and is_indented)
+                self.head, self.has_text = "", False
+            self.is_first = self.is_first and not self.has_text and not before.strip()
+            self._begin()
+        self._open_marks += sum(text.count(one) for one in ("<pre", "<code", "<!--"))
+        self._open_marks -= sum(text.count(one) for one in ("</pre>", "</code>", "-->"))
+        self.words = (self.words + rest)[-_LONGEST_LINE:]
+        self.ticks += rest.count("`")
+        escaped = rest.count('\\"') + (self.last == "\\" and rest.startswith('"'))
+        self.quotes += rest.count('"') - escaped
+        self.open_quotes += sum(rest.count(one) for one in "“„«") - sum(rest.count(one) for one in "”»")
+        self.head = (self.head + rest)[:8] if len(self.head) < 8 else self.head
+        self.last = rest[-1:] or self.last
+        solid = rest.rstrip()
+        self.solid = solid[-1:] or self.solid
+        self.has_text = self.has_text or bool(solid)
+        self.is_first = self.is_first and not self.has_text
+
+    @property
+    def quotes_next(self) -> bool:
+        if (self.last and self.last in _QUOTES) or self.is_after_quoted or self._end.endswith("</tool>"):
+            return True
+        if self.ticks % 2 or self.quotes % 2 or self.open_quotes > 0 or self._open_marks > 0:
+            return True
+        if self.head.lstrip(" ").startswith((">", "|")) or _INTRODUCES.search(self.words):
+            return True
+        if not self.has_text and self._above.rstrip().endswith(":") and _EXAMPLE.search(self._above):
+            return True
+        return self._may_be_code and self.head.startswith(_INDENTED)
+
+
 class CallScanner:
     """Splits streamed text into texts to show and the bodies of calls, in order: `feed` pieces, then `finish`.
 
     Holds at most one call (or one fence of calls) back, in linear time.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, dialect: str = "", tools: Mapping[str, ToolSpec] | None = None) -> None:
         self.unterminated = ""  # a call that never ended, from its `<tool>` on
+        self._tools = tools or {}
+        self._own, self._others = forms_of(dialect), other_forms(dialect)
+        self._opening = _find_openings(dialect)
+        self._misses = 0
+        self._line = _Line()
+        self._before = (False, "")  # whether text stands before the call in its line, and the last character of it
+        self._pending: list[str | Body] = []  # calls in a line of which it is not known whether a sentence goes on
+        self._is_quoted = False
+        self._chain = (0, False)  # the end of the forms that follow each other in a line, and whether all are a mention
+        self._is_prose = False  # nothing but words so far, behind a `<tool>`
+        self._is_cut = False
         self._text = ""  # one character of context, then the undecided text
         self._at = 0
         self._is_last = False
         self._step: Callable[[], bool] = self._outside
-        self._out: list[str | Body] = []
+        self._out: list[Item] = []
         self._parts: list[str] = []  # of the call we are in
         self._size = 0
         self._fence = ""  # the marks that opened the fence we are in
         self._held: list[str | Body] = []  # a fence that has held nothing but calls so far
 
-    def feed(self, piece: str) -> list[str | Body]:
+    def feed(self, piece: str) -> list[Item]:
         for start in range(0, len(piece), _PIECE):
             self._text = self._text[max(0, self._at - 1) :] + piece[start : start + _PIECE]
             self._at = min(1, self._at)
@@ -71,20 +186,25 @@ class CallScanner:
                 pass
         return self._take_output()
 
-    def finish(self) -> list[str | Body]:
-        self._is_last = True
+    def finish(self, *, is_cut: bool = False) -> list[Item]:
+        """Returns the rest. `is_cut`: the answer was cut, so that a call without an end was one."""
+        self._is_last, self._is_cut = True, is_cut
         while self._step():
             pass
         return self._take_output()
 
-    def _take_output(self) -> list[str | Body]:
+    def _take_output(self) -> list[Item]:
         out, self._out = self._out, []
         return out
 
     def _show(self, until: int) -> None:
         if until > self._at:
-            self._out.append(self._text[self._at : until])
+            self._say(self._text[self._at : until])
             self._at = until
+
+    def _say(self, text: str) -> None:
+        self._out.append(text)
+        self._line.add(text)
 
     def _wait(self, half: re.Pattern[str]) -> bool:
         """Shows everything except an end that may be half a token."""
@@ -94,18 +214,28 @@ class CallScanner:
         return False
 
     def _outside(self) -> bool:
-        found = _OPENING.search(self._text, self._at)
+        found = self._opening.search(self._text, self._at)
         if found is None:
             return self._wait(_HALF_AN_OPENING)
         self._show(found.start())
+        if found[0].endswith("think>"):
+            return self._at_thought(found)
         if found[0] == "<tool>":
-            if self._text[found.start() - 1 : found.start()] == "`":
+            if self._line.quotes_next:
                 self._show(found.end())
             else:
                 self._begin(found.end())
             return True
+        at = found.end() - len(found[0].lstrip(" \t"))
+        if not self._text.startswith(("```", "~~~"), at) or self._matches_form(at):
+            self._show(at)
+            return self._begin_form(found)
         fence = _FENCE.match(self._text, self._at)
-        if fence is not None:
+        if fence is not None and self._line.quotes_next:
+            self._fence = fence[1]
+            self._show(fence.end())
+            self._step = self._in_fence
+        elif fence is not None:
             self._fence, self._held, self._size = fence[1], [fence[0]], 0
             self._at = fence.end()
             self._step = self._in_pure_fence
@@ -114,6 +244,119 @@ class CallScanner:
         else:
             self._show(found.end())
         return True
+
+    def _at_thought(self, found: re.Match[str]) -> bool:
+        is_end, is_first = found[0] == "</think>", self._line.is_first
+        if is_end and not self._line.quotes_next:
+            self._out.append(ThoughtEnded())
+        self._show(found.end())
+        if is_first and not is_end:
+            self._step = self._in_thought
+        elif is_end:
+            self._line.is_first = True
+        return True
+
+    def _in_thought(self) -> bool:
+        end = self._text.find("</think>", self._at)
+        if end < 0:
+            self._show(len(self._text) if self._is_last else max(self._at, len(self._text) - len("</think") - 1))
+            return False
+        self._show(end + len("</think>"))
+        self._line = _Line()
+        self._step = self._outside
+        return True
+
+    def _matches_form(self, at: int) -> bool:
+        return any(form.starts_line and _compiled(form.opening).match(self._text, at) for form in self._own)
+
+    def _begin_form(self, found: re.Match[str]) -> bool:
+        """Begins a form of a dialect. It is read once the text is complete."""
+        if self._misses >= _MOST_MISSES:
+            self._show(found.end())
+            return True
+        self._is_quoted = self._line.quotes_next
+        if self._is_last:
+            self._resolve_form()
+            return True
+        self._parts, self._size = [], 0
+        self._step = self._in_form
+        return True
+
+    def _in_form(self) -> bool:
+        self._take(len(self._text))
+        if not self._is_last:
+            return False
+        text, is_too_large = "".join(self._parts), self._size > LARGEST
+        self._parts, self._text, self._at = [], text, 0
+        self._chain = (0, False)
+        self._step = self._outside
+        if is_too_large:
+            self._out.append(Body(text, True))
+            self._at = len(text)
+        else:
+            self._resolve_form()
+        return True
+
+    def _resolve_form(self) -> None:
+        """Reads the form at the current place: as calls, or as text if it is another dialect's, or none at all."""
+        start = self._at
+        for form in (*self._own, *self._others):
+            opening = _compiled(form.opening).match(self._text, start)
+            found = None
+            if opening is not None and not (form.starts_line and self._line.has_text):
+                found = form.read(self._text, opening, self._tools)
+            if found is not None and not (found.is_open and self._is_quoted):
+                self._take_form(found, is_own=form in self._own and not self._is_quoted)
+                return
+        self._misses += 1
+        opened = self._opening.match(self._text, start)
+        self._show(opened.end() if opened is not None else min(start + 1, len(self._text)))
+
+    def _take_form(self, found: FoundForm, *, is_own: bool) -> None:
+        start, whole = self._at, self._text[self._at : found.end]
+        if is_own and self._line.has_text and found.end > self._chain[0]:
+            last = self._find_last_end(found.end)
+            self._chain = (last, self._is_mention(True, self._line.solid, last))
+        if not is_own or (self._line.has_text and self._chain[1]):
+            self._show(found.end)
+            self._line.is_after_quoted = True
+            return
+        calls = found.calls
+        if found.is_open:
+            calls = [one for one in calls if not one.problem]
+            self.unterminated = whole[:LONGEST_REST]
+        if calls:
+            self._out.append(Foreign(tuple(calls), whole))
+        self._at = found.end
+        if found.is_last:
+            self._own, self._others, self._opening = (), (), _find_openings("")
+            self._misses = _MOST_MISSES
+        assert self._at > start
+
+    def _find_last_end(self, end: int) -> int:
+        """Returns the end of the last of several forms that follow each other in a line."""
+        for _ in range(_MOST_MISSES):
+            space = _SAME_LINE.match(self._text, end)
+            at = space.end() if space else end
+            for form in self._own:
+                opening = None if form.starts_line else _compiled(form.opening).match(self._text, at)
+                found = form.read(self._text, opening, self._tools) if opening is not None else None
+                if found is not None:
+                    end = found.end
+                    break
+            else:
+                break
+        return end
+
+    def _is_mention(self, is_inside: bool, solid: str, end: int) -> bool:
+        """Says whether a sentence goes on behind a call that began inside one: it only talks about calls."""
+        if not is_inside:
+            return False
+        if _GOES_ON.match(self._text, end):
+            return True
+        after = _SAME_LINE.match(self._text, end)
+        follows = self._text[after.end() : after.end() + 1] if after else ""
+        return follows in (".", ":", "?", "!") and bool(follows) and solid not in (":", ".", "!", "?", "…")
 
     def _in_fence(self) -> bool:
         found = _marks(self._fence).closing.search(self._text, self._at)
@@ -150,13 +393,15 @@ class CallScanner:
             if isinstance(item, Body) and (item.is_too_large or not shown):
                 self._out.append(item)
             elif shown:
-                self._out.append(f"<tool>{item.text}</tool>" if isinstance(item, Body) else item)
+                self._say(f"<tool>{item.text}</tool>" if isinstance(item, Body) else item)
         self._held, self._at = [], at
         self._step = self._in_fence if shown else self._outside
 
     def _begin(self, at: int, fence: str = "") -> None:
         self._size = self._size if fence else 0
         self._fence, self._parts, self._at = fence, [], at
+        self._before = (self._line.has_text, self._line.solid)
+        self._is_prose = True
         self._step = self._at_start
 
     def _take(self, until: int) -> None:
@@ -177,14 +422,59 @@ class CallScanner:
             self._held.append(body)
             self._step = self._in_pure_fence
         else:
-            self._out.append(body)
+            self._pending.append(body)
+            self._step = self._after_call
+        return True
+
+    def _after_call(self) -> bool:
+        """Decides a call by what follows it in its line."""
+        space = _SAME_LINE.match(self._text, self._at)
+        at = space.end() if space else self._at
+        rest = self._text[at : at + len("<tool>")]
+        if not self._is_last and "<tool>".startswith(rest):
+            return False
+        if rest == "<tool>":  # another one in the same line
+            before = self._before
+            self._pending.append(self._text[self._at : at])
+            self._begin(at + len(rest))
+            self._before = before
+            return True
+        self._release_pending(is_mention=self._is_mention(*self._before, self._at))
+        self._step = self._outside
+        return True
+
+    def _release_pending(self, *, is_mention: bool) -> None:
+        for item in self._pending:
+            if isinstance(item, str):
+                self._say(item)
+            elif is_mention and not item.is_too_large:
+                self._say(f"<tool>{item.text}</tool>")
+            else:
+                self._out.append(item)
+        self._pending = []
+
+    def _show_prose(self, at: int) -> bool:
+        """Shows a `<tool>` that has only words behind it, and continues there."""
+        words = f"<tool>{''.join(self._parts)}"
+        self._parts = []
+        self._release_pending(is_mention=False)
+        if self._fence:
+            self._held.append(words)
+            self._release(at, shown=True)
+        else:
+            self._say(words)
+            self._at = at
             self._step = self._outside
         return True
 
     def _end_early(self) -> bool:
         """Ends the input. The complete calls of an unfinished fence still count."""
+        if self._is_last and self._is_prose and not self._is_cut and self._size <= LARGEST:
+            self._take(len(self._text))
+            return self._show_prose(len(self._text))
         if self._is_last:
             self._take(len(self._text))
+            self._release_pending(is_mention=False)
             self.unterminated = f"<tool>{''.join(self._parts)}"[:LONGEST_REST]
             self._out += [item for item in self._held if isinstance(item, Body)]
             self._held = []
@@ -196,7 +486,13 @@ class CallScanner:
         self._take(found.end() if found else self._at)
         if self._at == len(self._text):
             return self._end_early()
+        rest = self._text[self._at : self._at + len("<tool>")]
+        if rest == "<tool>" and self._is_prose:
+            return self._show_prose(self._at)
+        if not self._is_last and "<tool>".startswith(rest):
+            return False
         kinds = {"{": self._in_json, "<": self._in_xml, "`": self._in_info}
+        self._is_prose = self._text[self._at] not in kinds
         self._step = kinds.get(self._text[self._at], self._in_other)
         return True
 
@@ -234,9 +530,25 @@ class CallScanner:
         if found[0] == "</tool>":
             self._take(found.start())
             return self._end(found.end())
+        if found[0] == "<tool>" and self._size <= LARGEST:
+            self._take(found.start())
+            return self._show_prose(found.start())
         self._take(found.end())
         self._step = then
         return True
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+@cache
+def _find_openings(dialect: str) -> re.Pattern[str]:
+    """Returns the pattern of everything that may begin a call, a fence or a thought."""
+    lines = "|".join(rf"(?<![^\n])[ \t]{{0,3}}{one.opening}" for one in forms_of(dialect) if one.starts_line)
+    marks = "|".join(one.opening for one in (*forms_of(dialect), *other_forms(dialect)) if not one.starts_line)
+    return re.compile("|".join(filter(None, (lines, marks, _OPENING))))
 
 
 class _Marks(NamedTuple):
@@ -252,8 +564,8 @@ class _Marks(NamedTuple):
 def _marks(opening: str) -> _Marks:
     mark, least = opening[0], len(opening)
     return _Marks(
-        closing=re.compile(rf"(?<![^\n]) {{0,3}}{mark}{{{least},64}}[ \t]{{0,100}}\n"),
-        half_a_closing=re.compile(rf"(?<![^\n]) {{0,3}}{mark}{{0,64}}[ \t]{{0,100}}\Z"),
+        closing=re.compile(rf"(?<![^\n])[ \t]{{0,24}}{mark}{{{least},64}}[ \t]{{0,100}}\n"),
+        half_a_closing=re.compile(rf"(?<![^\n])[ \t]{{0,24}}{mark}{{0,64}}[ \t]{{0,100}}\Z"),
         end=re.compile(rf"{mark}{{{least},64}}[ \t]{{0,100}}\n"),
         half_an_end=re.compile(rf"{mark}{{0,64}}[ \t]{{0,100}}\Z"),
     )

@@ -12,6 +12,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.spec import ToolSpec
 
 EXTRA_KEYS = ("refused", "unterminated")  # our keys of `Message.extra`, removed for the model's own provider
+LONGEST_EXAMPLE = 1_000  # characters of the arguments of an example
 LONGEST_SHOWN = 4_000  # characters of a broken or cut call that the model sees again
 
 _RULES = """\
@@ -57,6 +58,23 @@ def describe_protocol(tools: Iterable[ToolSpec], options: Mapping[str, Any]) -> 
     return _RULES.format(amount=amount, more="".join(more)) + listed
 
 
+def explain_format(tools: Sequence[ToolSpec], name: str = "") -> str:
+    """Returns the format of a call with an example: of the named tool, else of one that hands over, else of any."""
+    from forge.core.arguments.example import example_arguments  # only where a model got it wrong
+
+    chosen = [spec for spec in tools if name in (spec.name, *spec.aliases)] or [
+        spec for spec in tools if spec.ends_turn
+    ]
+    spec = next(iter(chosen or tools), None)
+    if spec is None:
+        return "Write a call as <tool>, one JSON object, </tool>."
+    arguments = json.dumps(example_arguments(spec.parameters), ensure_ascii=False)
+    if len(arguments) > LONGEST_EXAMPLE:
+        arguments = "{…}"
+    call = f'<tool>\n{{"server_name": "local", "tool_name": "{spec.name}", "arguments": {arguments}}}\n</tool>'
+    return f"Write one JSON object between <tool> and </tool>, for example:\n{call}"
+
+
 def render_history(messages: Sequence[Message], instructions: str) -> list[Message]:
     """Returns the history with calls and results as text, and our instructions at the end of the system prompt."""
     told = list(_render_messages(messages))
@@ -82,7 +100,7 @@ def escape_tags(text: str) -> str:
 def render_call(call: ToolCall) -> str:
     """Returns a call in its correct form, or its original text if it could not be read."""
     arguments = call.arguments
-    if isinstance(arguments, str) and arguments.startswith("<tool>"):
+    if isinstance(arguments, str) and arguments.startswith(("<", "[TOOL_CALLS]", "Action", "```")):
         return arguments if len(arguments) <= LONGEST_SHOWN else f"{arguments[:LONGEST_SHOWN]}…</tool>"
     head = json.dumps({"server_name": call.server, "tool_name": call.name}, ensure_ascii=False)
     members = f'{head[:-1]}, "arguments": {_arguments(arguments)}}}'
