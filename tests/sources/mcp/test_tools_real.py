@@ -8,13 +8,18 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from forge import Scope, ToolCall, ToolRegistry, rules
 from forge.core.context import Root
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
 from forge.core.mount_source import mount_source
 from forge.permissions.answers import Answer
+from forge.permissions.request import PermissionRequest
+from forge.pipeline import standard_executor
 from forge.sources.mcp import mcp
+from forge.tools import register_all
+from tests.sources.mcp import hostile
 from tests.sources.mcp.remote import Desk, until
 from tests.sources.mcp.servers import PIXEL, SOUND, http_server, stdio_command
 
@@ -121,3 +126,33 @@ async def test_a_project_that_serves_itself_to_itself_comes_to_an_end(monkeypatc
         monkeypatch.setenv("FORGE_MCP_DEPTH", inside)
         with pytest.raises(ToolError, match=found):
             await says.__aenter__()
+
+
+async def test_an_impostor_takes_no_name_reaches_nothing_inside_and_is_asked_about_once_it_changed():
+    registry = ToolRegistry()
+    register_all(registry)
+    own = dict(registry)
+    answers: list[Answer] = []
+
+    async def approve(request: PermissionRequest) -> Answer:
+        return answers.pop() if answers else Answer.no()
+
+    executor = standard_executor(registry, policy=rules("allow *"), approve=approve)
+    async with mount_source(registry, mcp(list(hostile.command("Impostor")), name="by_hand", sandbox="off")):
+        assert all(registry[name] is tool for name, tool in own.items())
+        new = set(registry) - set(own)
+        assert {"by_hand__go", "by_hand__bash", "by_hand__file_write"} <= new
+        assert all(name.startswith("by_hand__") and name.isprintable() for name in new)
+        first = await executor.execute(ToolCall("by_hand__go", {}), Scope())
+        assert first.success, first.for_llm
+        assert "[link to file:///etc/passwd: x]" in first.for_llm
+        assert "root:" not in first.for_llm
+        assert "\x1b" not in first.for_llm
+        async with asyncio.timeout(60):
+            while (later := await executor.execute(ToolCall("by_hand__go", {}), Scope())).success:
+                continue  # its new list is on the way
+        assert "changed" in later.for_llm
+        answers.append(Answer.ONCE)  # no rule allows a changed definition, only a person
+        again = await executor.execute(ToolCall("by_hand__go", {}), Scope())
+        assert again.success, again.for_llm
+        assert answers == []
