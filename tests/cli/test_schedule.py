@@ -270,3 +270,22 @@ def test_a_database_that_is_away_is_said_before_anything_is_due(here, workspace,
     assert away.code == 2
     monkeypatch.delenv("FORGE_DATABASE")
     assert here("schedule", "run", "--once", "--model", f"scripted:{workspace / 'script.json'}").code == 0
+
+
+def test_a_command_runs_without_a_model(here, workspace, monkeypatch):
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "OPENAI_BASE_URL", "FORGE_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    rules = workspace / "rules"
+    rules.write_text("allow execute touch *\n")
+    added = here("schedule", "add", "@yearly", "touch made", "--id", "make", "--command", "--json")
+    assert added.json["command"] is True
+    here("schedule", "add", "@yearly", "mkdir made-too", "--id", "refused", "--command")
+    ended = here("schedule", "run", "make", "--policy", str(rules))
+    assert ended.code == 0, ended.err
+    assert (workspace / "made").exists()
+    refused = here("schedule", "run", "refused", "--policy", str(rules))
+    assert refused.code == 1
+    assert not (workspace / "made-too").exists()
+    (last, *_) = here("schedule", "history", "refused", "--json").json["history"]
+    assert last["status"] == "failed"
+    assert "the command failed" in last["error"]

@@ -50,7 +50,7 @@ OWN_PROTOCOLS = {  # providers with a protocol of their own, and the variables t
     "azure-responses": ("AZURE_OPENAI_API_KEY",),
     "bedrock": ("AWS_BEARER_TOKEN_BEDROCK",),  # or AWS's credentials
 }
-PREFIXES = (*OWN_PROTOCOLS, *SERVERS, *_OPENAI_APIS, "text", "scripted", "local")
+PREFIXES = (*OWN_PROTOCOLS, *SERVERS, *_OPENAI_APIS, "text", "scripted", "local", "command")
 
 DEFAULTS = {"anthropic": "claude-sonnet-5", "openai": "gpt-5.4"}
 _FAMILIES = {"claude": "anthropic", "gemini": "gemini", "gpt": "openai", "o1": "openai", "o3": "openai", "o4": "openai"}
@@ -81,6 +81,10 @@ def provider_for(name: str) -> Provider:
         from forge.models.text_calls import text_calls
 
         return text_calls(wrapped)
+    if prefix == "command":
+        from forge.models.command import CommandModel
+
+        return CommandModel(rest)
     if prefix == "scripted":
         from forge.models.scripted import scripted_file
 

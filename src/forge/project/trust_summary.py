@@ -44,7 +44,8 @@ def _program_items(said: Configuration) -> Iterator[TrustItem]:
     for name, server in said.servers.items():
         yield from server_items(name, server, said)
     for one in said.schedules or ():
-        yield TrustItem("runs on a schedule", f"schedule {one['id']}: {one['cron']}: {one['task']}")
+        what = "runs a command on a schedule" if one.get("command") else "runs on a schedule"
+        yield TrustItem(what, f"schedule {one['id']}: {one['cron']}: {one['task']}")
     for entry in said.tools or ():
         if entry.is_reference:
             yield TrustItem("imports code", f"{entry.name}: it can do everything that you can do")

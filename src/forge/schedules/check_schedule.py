@@ -12,7 +12,7 @@ from forge.schedules.cron import Cron
 from forge.schedules.schedule import Schedule, Source, check_id, check_name, check_task, default_id
 from forge.schedules.schedule_rows import Row
 
-_KEYS = {"id": str, "cron": str, "task": str, "timezone": str, "enabled": bool, "one_shot": bool}
+_KEYS = {"id": str, "cron": str, "task": str, "timezone": str, "enabled": bool, "one_shot": bool, "command": bool}
 _KEYS |= {"skill": str, "channel": str, "channel_target": str}
 
 
@@ -26,6 +26,7 @@ class Definition(TypedDict, total=False):
     timezone: str | None  # UTC
     enabled: bool | None  # True
     one_shot: bool | None  # False
+    command: bool | None  # False; only a person or the configuration may set it
     skill: str | None
     channel: str | None
     channel_target: str | None
@@ -79,12 +80,21 @@ def build_schedule(
         timezone=rule.timezone,
         enabled=given.get("enabled", before.enabled),
         one_shot=given.get("one_shot", before.one_shot),
+        command=_check_command(given.get("command", before.command), source),
         skill=check_name("skill", given.get("skill", before.skill)),
         channel=check_name("channel", given.get("channel", before.channel)),
         channel_target=check_name("channel target", given.get("channel_target", before.channel_target)),
         source=source,
         origin=origin,
     )
+
+
+def _check_command(command: bool, source: Source) -> bool:
+    if command and source is Source.MODEL:
+        raise ToolError(
+            "a model cannot schedule a command", ErrorKind.PERMISSION, "Describe the work as a task for the agent."
+        )
+    return command
 
 
 _NEW = Schedule(id="", cron="", task="")

@@ -50,6 +50,7 @@ class Schedule:
     timezone: str = "UTC"
     enabled: bool = True
     one_shot: bool = False
+    command: bool = False  # the task is a command line, which runs without a model
     skill: str = ""
     channel: str = ""
     channel_target: str = ""
@@ -72,6 +73,7 @@ class Schedule:
             "last_fire": self.format_time(self.last_fire),
             "timezone": self.timezone,
             "one_shot": self.one_shot,
+            "command": self.command,
             "skill": self.skill or None,
             "channel": self.channel or None,
             "channel_target": self.channel_target or None,

@@ -39,11 +39,15 @@ def _first_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Migration] = [_first_tables]  # the version of the tables is how many of these have run
+def _add_command(connection: sqlite3.Connection) -> None:
+    connection.execute("ALTER TABLE schedules ADD COLUMN command INTEGER NOT NULL DEFAULT 0")
+
+
+MIGRATIONS: list[Migration] = [_first_tables, _add_command]  # the version of the tables is how many of these have run
 
 _SCHEDULE = (
     "id, cron, task, timezone, enabled, one_shot, skill, channel, channel_target, source, origin, created, updated,"
-    " next_fire, last_fire, anchor, planned, spent"
+    " next_fire, last_fire, command, anchor, planned, spent"
 )
 _RUN = "id, schedule, status, due, started, duration, error, result, session"
 
@@ -90,9 +94,9 @@ def write_row(connection: sqlite3.Connection, row: Row) -> None:
     values = (
         *(one.id, one.cron, one.task, one.timezone, one.enabled, one.one_shot, one.skill, one.channel),
         *(one.channel_target, str(one.source), one.origin, one.created, one.updated, one.next_fire, one.last_fire),
-        *(row.anchor, row.planned, row.spent),
+        *(one.command, row.anchor, row.planned, row.spent),
     )
-    connection.execute(f"INSERT OR REPLACE INTO schedules ({_SCHEDULE}) VALUES ({', '.join('?' * 18)})", values)  # noqa: S608
+    connection.execute(f"INSERT OR REPLACE INTO schedules ({_SCHEDULE}) VALUES ({', '.join('?' * 19)})", values)  # noqa: S608
 
 
 def count(connection: sqlite3.Connection) -> int:
@@ -150,6 +154,7 @@ def _row(found: tuple[Any, ...]) -> Row:
     fields |= {
         "enabled": bool(fields["enabled"]),
         "one_shot": bool(fields["one_shot"]),
+        "command": bool(fields["command"]),
         "source": Source(fields["source"]),
     }
     return Row(Schedule(**fields), anchor, planned, bool(spent))

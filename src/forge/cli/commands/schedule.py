@@ -65,6 +65,7 @@ def list_(options: Options, enabled: bool) -> None:
 @click.option("--channel", metavar="NAME", default=None, help="Channel for the result.")
 @click.option("--target", metavar="NAME", default=None, help="Target in that channel: a chat, a room, a file.")
 @click.option("--one-shot/--repeated", default=None, help="Run only once, or every time.")
+@click.option("--command/--prompt", default=None, help="TASK is a command line, which bash runs without a model.")
 @click.option("--enabled/--disabled", default=None, help="Default: enabled.")
 def add(options: Options, cron: str, task: str, target: str, **more: Any) -> None:
     """Add or change a schedule. In an existing schedule, omitted options keep their values.
@@ -74,6 +75,7 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
     \b
     forge schedule add "30 9 * * MON-FRI" "Summarise what changed since yesterday" --timezone Europe/Berlin
     forge schedule add "@every 90m" "Check that the site answers" --id site-check
+    forge schedule add @daily "./backup.sh" --command       rules must allow it: no one is asked
 
     With --json: the schedule, as `list` shows it.
     """

@@ -15,8 +15,9 @@ from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.client import new_run_id
-from forge.durable.store.rows import RunInfo
+from forge.durable.store.rows import MODEL, RunInfo
 from forge.durable.store.tables import runs
+from forge.models.command import COMMAND
 from forge.project.assemble.schedule_store import missing_names, open_schedule_store
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.scheduled_runs import list_scheduled
@@ -126,7 +127,7 @@ async def _as_run(console: ConsoleState, schedule: Schedule) -> Outcome:
             version=console.version,
             run_id=run_id,
             messages=messages,
-            scope={INITIAL_MESSAGES: 0, "channel": "schedule"},
+            scope={INITIAL_MESSAGES: 0, "channel": "schedule", **({MODEL: COMMAND} if schedule.command else {})},
         )
 
     await in_thread(begin)

@@ -14,9 +14,10 @@ from forge.durable.engine.agents import find_agent
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.engine.segment_context import WorkerContext
 from forge.durable.store.database import Database
-from forge.durable.store.rows import NewRun, RunInfo
+from forge.durable.store.rows import MODEL, NewRun, RunInfo
 from forge.durable.worker import occurrences
 from forge.durable.worker.occurrences import StoredOccurrences, run_id_of
+from forge.models.command import COMMAND
 from forge.schedules.occurrences import Due, Progress, claim_due, find_due
 from forge.schedules.schedule import Schedule
 
@@ -123,5 +124,5 @@ def _new_run(context: WorkerContext, schedules: Schedules, due: Due) -> NewRun:
         version=getattr(context, "version", ""),
         prompt=prompt,
         messages=(*system, Message("user", prompt)),
-        scope={"schedule": due.schedule.id},
+        scope={"schedule": due.schedule.id, **({MODEL: COMMAND} if due.schedule.command else {})},
     )

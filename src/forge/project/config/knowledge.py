@@ -124,6 +124,7 @@ class ScheduleEntry(
     timezone: str = key(Text(), "Time zone of `cron`. Default: UTC.", "Europe/Berlin")
     enabled: bool = key(Flag(), "Set to false to pause the schedule. Default: true.", True)
     one_shot: bool = key(Flag(), "Run once, then never again.", False)
+    command: bool = key(Flag(), "The task is a command line, which `bash` runs without a model.", False)
     skill: str = key(Text(blank=True), "A skill that the agent reads first.", "")
     channel: str = key(Text(blank=True), "The channel that gets the result.", "")
     channel_target: str = key(Text(blank=True), "A chat or room of the channel.", "")

@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
+from forge.models.command import COMMAND
 from forge.project.assemble.channels import ProjectChannels
 from forge.project.assemble.schedule_store import project_schedules
 from forge.project.assemble.workspace import ProjectFlags
@@ -37,12 +38,14 @@ def make_runner(flags: ProjectFlags, model: str | None = None) -> Runner:
         return Project(RunOptions(workspace=flags.workspace, config=flags.config, policy=flags.policy))
 
     check_channels(configuration, channels)  # errors are reported before anything is due
-    load().agent(model)
+    store = project_schedules(flags)
+    enabled = store.list(enabled_only=True)
+    load().agent(COMMAND if enabled and all(one.command for one in enabled) else model)
 
     async def run(schedule: Schedule) -> Outcome:
         return await _run_task(schedule, load(), model, channels)
 
-    return Runner(project_schedules(flags), run, shared=ProjectClaims(flags))
+    return Runner(store, run, shared=ProjectClaims(flags))
 
 
 def check_channels(configuration: Configuration, channels: ProjectChannels) -> None:
@@ -64,7 +67,7 @@ async def _run_task(schedule: Schedule, project: Project, model: str | None, cha
     from forge.workspace.state import state_directory
 
     session = f"{schedule.id}-{new_name()}"
-    agent = project.agent(model)
+    agent = project.agent(COMMAND if schedule.command else model)
     files: list[Attachment] = []
     agent.activity.subscribe(lambda event: _collect_files(event, files), ToolFinished)
     stop = audit_log(agent.activity, state_directory(project.workspace) / AUDIT)
@@ -102,7 +105,9 @@ async def _run_task(schedule: Schedule, project: Project, model: str | None, cha
 
 
 def scheduled_prompt(schedule: Schedule) -> str:
-    """Returns the prompt for a task that runs with no one present."""
+    """Return the prompt for a task that runs with no one present; a command is the prompt of its own model."""
+    if schedule.command:
+        return schedule.task
     skill = f'Read the skill "{schedule.skill}" with read_skill first.\n' if schedule.skill else ""
     return f"{skill}{schedule.task}\n{UNATTENDED}"
 
