@@ -37,6 +37,7 @@ async def test_the_command_runs_and_its_output_is_the_answer(tmp_path):
 async def test_a_command_that_fails_or_is_not_allowed_is_an_error_of_the_run(tmp_path, lines, command, said):
     result = await agent(tmp_path, *lines).run(command)
     assert result.reason == "error"
+    assert result.error is not None
     assert "the command failed" in result.error.message
     assert said in result.error.message
     assert not (tmp_path / "file").exists()
@@ -44,5 +45,6 @@ async def test_a_command_that_fails_or_is_not_allowed_is_an_error_of_the_run(tmp
 
 async def test_without_the_tool_the_run_says_how_to_add_it(tmp_path):
     result = await agent(tmp_path, tools=False).run("ls")
+    assert result.error is not None
     assert "the agent has no tool bash" in result.error.message
     assert "tools of forge.yaml" in result.error.suggestion
