@@ -60,3 +60,11 @@ TARGETS: dict[str, str] = {
 }
 
 PRIVATE = frozenset({"get_user_information"})
+
+IRREVERSIBLE = frozenset(  # what is deleted, paid, sent or cancelled cannot be taken back
+    """
+delete_email delete_file cancel_calendar_event remove_user_from_slack send_email share_file send_money
+schedule_transaction send_direct_message send_channel_message post_webpage invite_user_to_slack reserve_hotel
+reserve_restaurant reserve_car_rental update_password
+""".split()
+)

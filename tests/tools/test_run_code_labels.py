@@ -298,6 +298,7 @@ PASSED = {
     "a short text": "await post('team@home.example', page[:3])",
     "a call without arguments": "if 'Welcome' in page:\n    await cancel_all()",
     "a loop of calls that cannot be undone": "for word in page.split():\n    await cancel_all()",
+    "a comprehension of such calls": "[await cancel_all() for word in page.split()]",
     "a result of a tool that got it": "to = (await look_up(page[:7])).split()[-1]\nawait post(to)",
     "a result of that result": "a = await look_up(page[:7])\nb = await look_up(a[:2])\nawait post(b.split()[-1])",
     "a list": "await post(','.join([page[0], 'x']))",

@@ -70,13 +70,18 @@ _CONTROL = lazy_pattern(r"[\x00-\x08\x0e-\x1b\x7f]+")
 _ELEMENT = lazy_pattern(r"<!--.*?-->|</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>")
 _MARKUP = lazy_pattern(r"[\s*_~`|<>()\[\]{}\"'\\^]+")
 _NO_WORD = lazy_pattern(r"[\W_]+")
-_SPOKEN = lazy_pattern(r"\s*[\[({<]\s*(?P<closed>at|dot|dash|slash)\s*[\])}>]\s*|\s(?P<spaced>at|dot|dash|slash)\s")
-_SIGNS = {"at": "@", "dot": ".", "dash": "-", "slash": "/"}
+_SPOKEN = lazy_pattern(
+    r"\s*[\[({<]\s*(?P<closed>at|a|dot|dash|slash)\s*[\])}>]\s*|[\s_]+(?P<spaced>at|dot|dash|slash)[\s_]+"
+)
+_SIGNS = {"at": "@", "a": "@", "dot": ".", "dash": "-", "slash": "/"}
 _BASE64 = lazy_pattern(rf"[A-Za-z0-9+/_-]{{{SHORTEST_ENCODED},}}(?:\r?\n[ \t]*[A-Za-z0-9+/_-]{{4,}})*={{0,2}}")
-_BASE32 = lazy_pattern(r"\b[A-Z2-7]{8,}={0,6}")
+_SPACED64 = lazy_pattern(r"(?<![\w+/])(?:[A-Za-z0-9+/]{4} ){2,}[A-Za-z0-9+/]{2,4}={0,2}(?![\w+/])")
+_BASE32 = lazy_pattern(r"\b(?:[A-Z2-7]{8,}|[a-z2-7]{16,})={0,6}")
+_BITS = lazy_pattern(r"(?<![01])[01]{8}(?:[\s,;-]{0,2}[01]{8}){3,}(?![01])")
+_NUMBER = lazy_pattern(r"[0-9]+")
 _BYTE = r"(?:0x|\\x)?[0-9a-fA-F]{2}"
 _HEX = lazy_pattern(rf"(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;-]{{0,2}}{_BYTE}){{3,}}(?![0-9a-fA-F])")
-_CODES = lazy_pattern(r"(?<!\d)\d{2,3}(?:[\s,;-]{1,2}\d{2,3}){4,}(?!\d)")
+_CODES = lazy_pattern(r"(?<!\d)\d{2,3}(?:\D{1,8}\d{2,3}){4,}(?!\d)")
 _ESCAPES = lazy_pattern(
     r"\\u\{?([0-9a-fA-F]{4,6})\}?|\\x([0-9a-fA-F]{2})|U\+([0-9a-fA-F]{4,6})\s?|=([0-9A-F]{2})|\\([0-7]{3})"
 )
@@ -96,7 +101,7 @@ def fold(text: str) -> str:
 
 def squeeze(folded: str) -> str:
     """Returns a folded text without blanks and markup; words such as `(at)` and `dot` are the signs they stand for."""
-    if " at " in folded or " dot " in folded or "[" in folded or "(" in folded:
+    if "at" in folded or "dot" in folded or "(a)" in folded:
         folded = _SPOKEN.sub(lambda match: _SIGNS[match["closed"] or match["spaced"]], folded)
     if "<" in folded:
         folded = _ELEMENT.sub("", folded)
@@ -215,6 +220,10 @@ def _read_base64(match: Match[str]) -> str:
     return "\n".join(_decode_base64(part) or part for part in word.split())  # lines that do not belong together
 
 
+def _decode_spaced(text: str) -> str:
+    return _SPACED64.sub(lambda match: _decode_base64(match[0].replace(" ", "")) or match[0], text)
+
+
 def _decode_base64(word: str) -> str:
     padded = word.rstrip("=").replace("-", "+").replace("_", "/")
     try:
@@ -225,7 +234,7 @@ def _decode_base64(word: str) -> str:
 
 def _decode_base32(text: str) -> str:
     def read(match: Match[str]) -> str:
-        word = match[0].rstrip("=")
+        word = match[0].rstrip("=").upper()
         try:
             return _keep_readable(b32decode(word + "=" * (-len(word) % 8))) or match[0]
         except (binascii.Error, ValueError):
@@ -235,16 +244,28 @@ def _decode_base32(text: str) -> str:
 
 
 def _decode_hex(text: str) -> str:
-    def read(match: Match[str]) -> str:
-        digits = "".join(one for one in match[0].replace("0x", "").replace("\\x", "") if one.isalnum())
-        return (len(digits) % 2 == 0 and _keep_readable(bytes.fromhex(digits))) or match[0]
+    def read(part: str) -> str:
+        digits = "".join(one for one in part.replace("0x", "").replace("\\x", "") if one.isalnum())
+        return _keep_readable(bytes.fromhex(digits)) if len(digits) % 2 == 0 else ""
 
-    return _HEX.sub(read, text)
+    def read_parts(match: Match[str]) -> str:
+        parts = match[0].split("  ")  # the place in front of the bytes
+        return read(match[0]) or (len(parts) > 1 and "".join(read(part) for part in parts)) or match[0]
+
+    return _HEX.sub(read_parts, text)
+
+
+def _decode_bits(text: str) -> str:
+    def read(match: Match[str]) -> str:
+        bits = "".join(one for one in match[0] if one in "01")
+        return _keep_readable(int(bits, 2).to_bytes(len(bits) // 8, "big")) or match[0]
+
+    return _BITS.sub(read, text)
 
 
 def _decode_codes(text: str) -> str:
     def read(match: Match[str]) -> str:
-        codes = [int(one) for one in _NO_WORD.split(match[0])]
+        codes = [int(one) for one in _NUMBER.findall(match[0])]
         return "".join(map(chr, codes)) if all(32 <= one < 127 for one in codes) else match[0]
 
     return _CODES.sub(read, text)
@@ -255,8 +276,10 @@ _DECODERS: tuple[Callable[[str], str], ...] = (
     _unescape_entities,
     _unquote,
     _unescape,
+    _decode_bits,
     _decode_hex,
     _decode_codes,
+    _decode_spaced,
     _decode_words,
     _decode_base32,
 )

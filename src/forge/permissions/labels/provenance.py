@@ -242,7 +242,7 @@ class Provenance:
 
     def _is_all_spoken(self, value: Any) -> bool:
         texts = [fold(str(leaf)) for _, leaf in find_leaves({"": value})]
-        return bool(texts) and all(self._is_spoken(text, even_short=True) for text in texts)
+        return bool(texts) and all(map(self._is_spoken, texts))
 
     def label_copy(self, text: str) -> tuple[Label, ...]:
         """Returns the labels of a text that is stored for later: all that is in the context, unless the person said it.

@@ -26,7 +26,9 @@ DEEPEST = 50
 MOST_FIELDS = 5_000  # values of a structured result that are kept beside its text
 MOST_IN_FIELDS = 200_000  # characters of them
 SHORTEST_SQUEEZED = 6  # characters of an address or an id that is looked for without blanks and boundaries
+SHORTEST_TURNED = 8  # characters of one that is looked for backwards, and with other letters
 SHORTEST_LETTERS = 12  # letters of a name that is
+_ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
 _WORD = lazy_pattern(r"\w+")
 _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # how a text names a short number
 
@@ -221,7 +223,8 @@ class ReadText:
         for site in address.sites:
             for leaf in self.leaves:
                 at = leaf.squeezed.find(site)
-                if at >= 0 and not leaf.is_field and not leaf.is_shown and len(site) >= SHORTEST_SQUEEZED:
+                is_data = (leaf.is_field and " " not in leaf.text) or leaf.is_shown
+                if at >= 0 and not is_data and len(site) >= SHORTEST_SQUEEZED:
                     return _excerpt(leaf.squeezed, at, len(site))
         return ""
 
@@ -266,6 +269,9 @@ def _find_forms(value: str) -> Iterator[tuple[str, str]]:
     has_signs = any(one in value for one in "@./:") and not value.endswith(".")
     if (has_signs or digits >= 3) and len(squeezed := squeeze(value)) >= SHORTEST_SQUEEZED:
         yield "squeezed", squeezed
+        if len(squeezed) >= SHORTEST_TURNED:
+            yield "squeezed", squeezed[::-1]
+            yield "squeezed", squeezed.translate(_ROT13)
     letters = keep_letters(value)
     if len(letters) >= SHORTEST_LETTERS or (digits >= 3 and len(letters) >= 8):
         yield "letters", letters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from posixpath import normpath
 from typing import Any, NamedTuple
 
 from forge.core.lazy import lazy_pattern
@@ -23,9 +24,14 @@ _ADDRESS = lazy_pattern(
     r"[a-z][a-z0-9+.-]*://[^\s\"'<>`]+"  # a URL
     r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"  # a mail address
     r"|(?<![\w@./-])(?:[a-z0-9-]+\.)+[a-z]{2,}\.?(?:/[^\s\"'<>`]*)?(?![\w@])"  # a host, perhaps with a path
+    r"|(?<![\w:/])//(?:[a-z0-9-]+\.)+[a-z]{2,}(?:[/:][^\s\"'<>`]*)?"  # a host after nothing but slashes
     r"|(?<![\w.])(?:0x[0-9a-f]{7,8}|\d{1,3}(?:\.\d{1,3}){3})(?![\w.]*\w)(?:/[^\s\"'<>`]*)?"  # a number of a host
     r"|(?<!\w)(?=[a-z0-9]*\d[a-z0-9]*\d[a-z0-9]*\d)[a-z0-9]{10,}(?!\w)"  # an account or a key
 )
+_INNER = lazy_pattern(r"[?&=#;,%@]|/(?=[a-z]+:/)")
+_RELAYED = lazy_pattern(r"[%!@]")
+_DECIMAL = lazy_pattern(r"(\d+)\.(\d)")
+_DEFAULT = lazy_pattern(r"\$\{\w+:?[-=+]([^{}]*)\}")
 _DATE = lazy_pattern(r"(\d{4})-(\d\d)-(\d\d)")
 _MONTHS = "january february march april may june july august september october november december".split()
 _HAS_DIGITS = lazy_pattern(r"(?<!\w)(?=\w*\d\w*\d\w*\d)\w{3,}(?!\w)")
@@ -65,7 +71,10 @@ class Address(NamedTuple):
 
     def leads_to(self, other: Address) -> bool:
         """Says whether it leads to the host of another address, or to one beside it."""
-        return bool(self.hosts & other.hosts or self.sites & other.sites)
+        if self.hosts & other.hosts or self.sites & other.sites:
+            return True
+        inner = [f".{mine.replace(sign, '.')}." for mine in self.hosts for sign in ".-"]  # `evil.example.proxy.example`
+        return any(f".{one}." in mine for one in other.hosts for mine in inner if "." in one)
 
     def is_below(self, other: Address) -> bool:
         """Says whether its host is that of another address, or a part of it."""
@@ -94,7 +103,8 @@ def find_values(
     if target and spec.harmless and all(leaf != target for _, leaf in leaves):
         leaves.append((spec.target or "target", target))
     for argument, leaf in leaves:
-        names = [(text, "") for text in _find_names(leaf, is_command=argument in commands)]
+        whole = leaf if isinstance(leaf, str) and " " not in leaf.strip() else ""
+        names = [(text, whole) for text in _find_names(leaf, is_command=argument in commands)]
         if irreversible:
             names += [(text, "") for text in _find_details(leaf)]
         if argument in commands and isinstance(leaf, str):
@@ -119,7 +129,21 @@ def find_texts(arguments: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def find_addresses(text: str) -> list[str]:
     """Returns the addresses in a text: URLs, hosts, mail addresses, account numbers."""
-    return [match.group().rstrip(".,;:!?)'") for match in _ADDRESS.finditer(text.lower())]
+    return [match.group().rstrip(".,;:!?)'").removeprefix("//") for match in _ADDRESS.finditer(text.lower())]
+
+
+def _find_inner_addresses(text: str) -> Iterator[str]:
+    """Yields the addresses in a text, and those inside an address, such as the target of a redirection."""
+    for address in find_addresses(text):
+        yield address
+        if "/" not in address:
+            continue
+        parts = _INNER.split(address.partition("://")[2] or address)
+        yield from (one for part in parts[1:] for one in find_addresses(part))
+    if "@" in text and (
+        "%" in text or "!" in text
+    ):  # a mail that another host passes on: eve%evil.example@relay.example
+        yield from (one for part in _RELAYED.split(text) for one in find_addresses(part))
 
 
 @lru_cache(maxsize=4_096)
@@ -167,6 +191,10 @@ def spell_value(text: str) -> Sequence[str]:
     if text.isdigit() and 4 <= len(text) <= 15:
         grouped = f"{int(text):,}"
         return (text, grouped, grouped.replace(",", "."), grouped.replace(",", " "), grouped.replace(",", "'"))
+    if "/" in text:
+        return (text, text.replace("/", "\\"))
+    if (decimal := _DECIMAL.fullmatch(text)) is not None:
+        return (text, f"{text}0", f"{decimal[1]},{decimal[2]}", f"{decimal[1]},{decimal[2]}0")
     match = _DATE.fullmatch(text[:10])
     if match is None or not 1 <= int(match[2]) <= 12:
         return (text,)
@@ -198,10 +226,14 @@ def _find_names(leaf: Any, *, is_command: bool) -> Iterator[str]:
         if len(digits) >= 4 and not 1900 <= leaf <= 2100:
             yield digits
         return
-    if len(leaf) <= LONGEST_NAME and "\n" not in leaf.strip():
+    if len(leaf) <= LONGEST_NAME and "\n" not in leaf.strip() and not (is_command and leaf.strip().isalnum()):
         yield leaf
+        if "/" in leaf and "://" not in leaf:
+            plain = normpath(leaf.replace("\\", "/"))
+            yield plain
+            yield "/".join(plain.split("/")[-2:])
     for text in (leaf, *decode_parts(leaf)):
-        addresses = find_addresses(fold(text))
+        addresses = [*_find_inner_addresses(fold(text))]
         yield from (one for one in addresses if one != leaf)
         yield from (host for one in addresses if "@" not in one.partition("://")[0] and "." in (host := host_of(one)))
         if is_command:
@@ -222,6 +254,8 @@ def _find_operands(line: str) -> Iterator[tuple[str, str]]:
     """Yields the operands of the commands of a line, their parts and the values of options, each with its word."""
     from forge.permissions.shell.commands import UnreadableLine, find_reached  # they load a parser of shell lines
 
+    for word in _find_hidden_words(line):
+        yield from _name_parts(word)
     try:
         commands = find_reached(line)
     except UnreadableLine:
@@ -230,19 +264,41 @@ def _find_operands(line: str) -> Iterator[tuple[str, str]]:
         name = program.rpartition("/")[2]
         if name != program:
             yield program, program
+            yield name, program
         operands = [word for word in words if not word.startswith("-")]
-        is_command = operands[:1] if name in _HAS_COMMANDS else []
-        for word in words:
-            if not word.startswith("-"):
-                parts = (word, *_PARTS.split(word), word.rstrip("/").rpartition("/")[2])
-                values = [] if [word] == is_command else [*parts]
-            elif "=" in word:
-                values = [word.partition("=")[2]]
-            else:
-                values = [word[2:]] if not word.startswith("--") and len(word) > 5 else []
-            yield from (
-                (one, word) for one in values if len(one) > 2 and not one.isdigit() and one.lower() not in _EVERYDAY
-            )
+        does = operands[:1] if name in _HAS_COMMANDS else []
+        for before, word in zip(("", *words), words, strict=False):
+            if word.startswith("--") or (word.startswith("-") and "=" in word):
+                yield from _name_parts(word.partition("=")[2], word)
+            elif word.startswith("-"):
+                yield from _name_parts(word[2:] if len(word) > 5 else "", word)
+            elif [word] != does:
+                yield from _name_parts(word)
+                if before in ("-c", "-e", "--eval"):  # a program in another language
+                    yield from ((one, word) for one in word.split() if _names_something(one))
+
+
+def _name_parts(word: str, whole: str = "") -> Iterator[tuple[str, str]]:
+    """Yields a word of a command and its parts, such as the package of `package==1.0`, each with the whole word."""
+    parts = [word]
+    if "://" not in word and " " not in word:
+        parts += [*_PARTS.split(word), word.rstrip("/").rpartition("/")[2], word.replace("_", "-")]
+        parts.append(word.replace("-", "_"))
+    yield from ((one, whole or word) for one in parts if _names_something(one))
+
+
+def _names_something(word: str) -> bool:
+    return len(word) > 2 and not word.isdigit() and word.lower() not in _EVERYDAY
+
+
+def _find_hidden_words(line: str) -> Iterator[str]:
+    """Yields the values of variables in a line, and the texts that a command gets as its input."""
+    from forge.permissions import shell
+
+    for command in shell.read(line).commands:
+        yield from (value for _, value in command.assignments)
+        yield from (one.target for one in command.redirections if one.operator == "<<<")
+    yield from _DEFAULT.findall(line)
 
 
 def _write_number(number: float) -> str:

@@ -155,7 +155,10 @@ class _Reader:
                 chosen = chosen.union(*map(self._read, one.ifs))
                 found |= self._read(one.iter) | chosen
             parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
-            return found | self._read_chosen(parts, chosen)
+            before, self._control = self._control, self._control | found  # how often the parts are computed
+            found |= self._read_chosen(parts, chosen)
+            self._control = before
+            return found
         if isinstance(node, ast.IfExp | ast.BoolOp):
             first, *rest = (node.test, node.body, node.orelse) if isinstance(node, ast.IfExp) else node.values
             found = self._read(first)
