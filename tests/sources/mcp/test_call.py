@@ -131,7 +131,7 @@ async def test_unknown_servers_and_tools_say_what_there_is(remote):
     empty = Desk()
     empty.registry.add(McpCall())
     assert "No server is configured." in (await call(empty)).for_llm
-    assert (await call(desk, "status", path=3)).failure.kind is ErrorKind.VALIDATION
+    assert (await call(desk, "status", path=[3, 4])).failure.kind is ErrorKind.VALIDATION
 
 
 async def test_the_url_of_a_configured_server_is_that_server(remote):
