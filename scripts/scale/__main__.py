@@ -20,9 +20,9 @@ from scripts.scale.simulated import DAY, Day, Load, simulated
 KNOWN = Measured(  # 2026-11-16, Postgres 16
     step=Cost(1.0, 1.0, 6_400, 3.5, 5_700),
     run=Cost(44, 8.7, 1_600, 6.5, 11_000),
-    idle=Cost(25, 7.5, 180, 0, 0),
-    busy=Cost(83, 25, 160, 0, 0),
-    round=Cost(26, 8.7, 0, 0, 0),
+    idle=Cost(13.5, 4.8, 180, 0, 0),  # this one and the next two: 2026-11-18
+    busy=Cost(22, 13.4, 160, 0, 0),
+    round=Cost(8.6, 8.6, 0, 0, 0),
     connections=7,
 )
 SHARE = 5  # rounds of housekeeping a second, however many workers there are

@@ -61,7 +61,7 @@ class Cost:
         return Cost(*(one * factor for one in _numbers(self)))
 
 
-BEAT = Cost(3, 1, 0, 0, 0) * (1 / EVERY)  # each second; it goes over a connection that the housekeeping uses, too
+BEAT = Cost(1, 1, 0, 0, 0) * (1 / EVERY)  # each second; it goes over a connection that the housekeeping uses, too
 
 
 @dataclass(frozen=True, slots=True)

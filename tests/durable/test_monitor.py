@@ -43,7 +43,7 @@ def samples(text: str) -> Mapping[Sample, float]:
     found = {}
     for family in text_string_to_metric_families(text):
         assert family.documentation
-        assert family.type in ("gauge", "counter")
+        assert family.type in ("gauge", "counter", "histogram")
         for one in family.samples:
             found[one.name, tuple(sorted(one.labels.items()))] = one.value
     return found
@@ -91,6 +91,10 @@ def test_a_worker_reports_what_it_did_and_what_waits(shared_first: str, tmp_path
             found = samples((await ask(worker, "/metrics"))[1])
             assert get(found, "forge_approvals_open") == 0
             assert get(found, "forge_steps_total", kind="turn") == 2
+            assert get(found, "forge_turn_seconds_count") == get(found, "forge_turn_seconds_bucket", le="+Inf") == 2
+            assert get(found, "forge_call_seconds_count") == 1  # not the one that waited for the approval
+            assert get(found, "forge_queue_seconds_count", queue="default") == 2  # one for each segment
+            assert 0 <= get(found, "forge_queue_seconds_sum", queue="default") < 120
             assert get(found, "forge_segments_total", outcome="finished") == 1
             who = {"agent": "cashier", "tenant": 'ac"me\\'}
             assert get(found, "forge_tokens_total", kind="input", **who) == run.spent["usage"]["input"] > 1_000
@@ -99,6 +103,24 @@ def test_a_worker_reports_what_it_did_and_what_waits(shared_first: str, tmp_path
             assert '"r"' not in (await ask(worker, "/metrics"))[1]  # no id is a label
 
     asyncio.run(main())
+
+
+async def test_failures_are_counted_by_agent_and_times_by_their_bounds(sqlite: str, tmp_path: Path) -> None:
+    async with working(sqlite, Agent(script(), name="cashier"), tmp_path, health="127.0.0.1:0") as worker:
+        await begun(worker, agent="cashier")
+        assert (await rested(worker)).status == "failed"
+        found = samples((await ask(worker, "/metrics"))[1])
+        assert get(found, "forge_runs_failed_total", agent="cashier") == 1
+    counters = Counters()
+    for seconds in (0.2, 0.5, 0.6, 299.0, 1_000.0):
+        counters.turn_seconds.add(seconds)
+    for number in range(MOST_LABELS + 5):
+        counters.add_failure(f"agent{number}")
+    found = samples(render_metrics(worker.describe(0.0), counters, None))
+    bounds = {"0.5": 2, "1": 3, "120": 3, "300": 4, "+Inf": 5}
+    assert {bound: get(found, "forge_turn_seconds_bucket", le=bound) for bound in bounds} == bounds
+    assert get(found, "forge_turn_seconds_sum") == pytest.approx(1_300.3)
+    assert get(found, "forge_runs_failed_total", agent="other") == 5
 
 
 def test_it_is_not_ready_while_it_drains_and_alive_until_it_ends(sqlite: str, tmp_path: Path) -> None:
@@ -250,7 +272,12 @@ def test_an_unknown_call_says_so() -> None:
 
 def test_the_page_lists_every_metric() -> None:
     page = (Path(__file__).parents[2] / "docs" / "operate.md").read_text(encoding="utf-8")
-    table = {name for line in page.splitlines() if "| gauge |" in line or "| counter |" in line for name in NAMES(line)}
+    table = {
+        name
+        for line in page.splitlines()
+        if re.search(r"\| (gauge|counter|histogram) \|", line)
+        for name in NAMES(line)
+    }
     assert table == {name.removesuffix("_total") + ("_total" if kind == "counter" else "") for name, kind in exposed()}
 
 

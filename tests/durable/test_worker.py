@@ -9,14 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.pool import Pool
 
 from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.engine.engine import Engine, running_engine
+from forge.durable.engine.engine import BUSY_FOR, Engine, running_engine
 from forge.durable.engine.workflow import MOST_TRIES
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
@@ -127,6 +129,45 @@ def _look_now(store: RunStore, *children: str) -> None:
     with store.engine.begin() as connection:
         connection.execute(sa.update(runs).where(runs.c.id.in_(children)).values(look=1.0))
         connection.execute(sa.update(runs).where(runs.c.id.not_in(children)).values(look=None))
+
+
+async def test_an_idle_worker_sends_few_statements(postgres: str, tmp_path: Path) -> None:
+    """With its heartbeat, its housekeeping and the engine's own threads, as docs/scale.md says."""
+    sent: list[float] = []
+    rounds: list[float] = []
+    done = asyncio.Event()
+
+    def count(connection: sa.Connection, *_: object) -> None:
+        sent.append(time.monotonic())
+
+    def count_in_transaction(connection: sa.Connection, *_: object) -> None:
+        if not getattr(connection.connection.dbapi_connection, "autocommit", False):  # else nothing is sent
+            sent.append(time.monotonic())
+
+    def count_ping(_: object, __: object, proxy: Any) -> None:
+        sent.extend([time.monotonic()] * proxy._pool._pre_ping)
+
+    async def look(_: Engine) -> None:
+        rounds.append(time.monotonic())
+        if rounds[-1] - rounds[0] > BUSY_FOR + 12:
+            done.set()
+
+    listeners: list[tuple[Any, str, Any]] = [
+        (sa.Engine, "before_cursor_execute", count),
+        (Pool, "checkout", count_ping),
+    ]
+    listeners += [(sa.Engine, name, count_in_transaction) for name in ("begin", "commit", "rollback")]
+    for target, name, listener in listeners:
+        sa.event.listen(target, name, listener)
+    try:
+        async with working(postgres, Agent(script("done")), tmp_path, chores=[look]):
+            await asyncio.wait_for(done.wait(), 120)
+    finally:
+        for target, name, listener in listeners:
+            sa.event.remove(target, name, listener)
+    began = rounds[0] + BUSY_FOR + 2
+    per_second = sum(began < moment < rounds[-1] for moment in sent) / (rounds[-1] - began)
+    assert 5 < per_second < 25
 
 
 def test_runs_that_wait_cost_a_round_nothing(sqlite: str) -> None:

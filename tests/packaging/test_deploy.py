@@ -56,6 +56,17 @@ def test_the_image_needs_no_root_and_ends_in_good_order() -> None:
     assert all(re.match(r"python:\$\{PYTHON\}-slim\b", image) for image in rest_of("FROM"))  # no registry's name
 
 
+def test_the_image_has_scripts_in_code_and_exports_telemetry() -> None:
+    """Both stages name the same packages: what is built is what is installed."""
+    stages = [rest for rest in rest_of("RUN") if "pip wheel" in rest or "pip install" in rest]
+    wanted = [re.findall(r'"[^"]*\[([a-z,]+)\]"(.*)', rest)[0] for rest in stages]
+    assert len(wanted) == 2
+    assert wanted[0] == wanted[1]
+    extras, more = wanted[0]
+    assert {"code", "console", "durable", "mcp", "otel"} <= set(extras.split(","))
+    assert set(more.split()) == {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
+
+
 def test_all_that_is_copied_is_there_and_not_ignored() -> None:
     kept = (ROOT / "deploy" / "Containerfile.dockerignore").read_text(encoding="utf-8").split()
     for copied in rest_of("COPY"):

@@ -17,6 +17,7 @@ from forge.core.plain_values import text_of
 from forge.durable.store.database import Database
 
 LOST = 30.0  # seconds after which a claimed run that never began frees its slot
+OWN_POLL = 10.0  # seconds between two polls of DBOS's own queue
 MANY = 1_000_000_000  # runs of a queue without a total limit
 
 log = logging.getLogger("forge.durable")
@@ -40,6 +41,7 @@ class Claims:
         self._coming: dict[str, float] = {}  # claimed runs that do not run yet
         self._per_tenant: dict[str, int] = {}  # by queue
         self._thread = 0  # the thread that claims from a queue with limits
+        self._own_next = 0.0  # when to look into DBOS's own queue
 
     def install(self, dbos: DBOS) -> None:
         """Must be called before DBOS's threads poll the queues: what they claim before it has no limit."""
@@ -62,7 +64,10 @@ class Claims:
     def _claim_runs(
         self, queue: Any, worker: str, version: str, partition: str | None, *counts: int, owner_xid: str | None = None
     ) -> tuple[list[str], Any]:
-        if queue.name not in self._queues:  # DBOS's own
+        if queue.name not in self._queues:  # DBOS's own, which Forge puts nothing into
+            if time.monotonic() < self._own_next:
+                return [], None
+            self._own_next = time.monotonic() + OWN_POLL
             return self._claim(queue, worker, version, partition, *counts, owner_xid=owner_xid)
         if partition is not None:  # its row was read before the installation: the next poll uses ours
             return [], "concurrency"
@@ -150,7 +155,7 @@ def find_next(
     if limit is not None:
         values |= {"limit": limit, "most": min(limit, room)}
     query = _query(database.is_sqlite, by_tenant=limit is not None)
-    rows = database.read_once(lambda connection: connection.execute(query, values).all())
+    rows = database.read(lambda connection: connection.execute(query, values).all())
     return Counter((row[0], row[1]) for row in rows)
 
 

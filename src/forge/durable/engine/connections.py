@@ -8,12 +8,15 @@ from functools import partial
 from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DisconnectionError
 
 from forge.durable.store import RunStore
 from forge.durable.store.database import set_up_connection
 
 HOLDS = 60.0  # seconds that a client may be idle in a transaction
 PATIENCE = 30.0  # seconds to retry while the server is unreachable
+PING_AFTER = 5.0  # seconds without use after which a connection is tried first
+_USED = "forge_used"  # in a connection's record: when it was used last
 
 _CONNECTING = {
     "application_name": "forge-engine",
@@ -38,12 +41,13 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
         pool_size=size,
         max_overflow=0,
         pool_timeout=120,  # longer than a database is likely to be unreachable
-        pool_pre_ping=True,
         hide_parameters=True,
         connect_args=_CONNECTING,
     )
     sa.event.listen(engine, "connect", partial(set_up_connection, idle=HOLDS))
     sa.event.listen(engine, "handle_error", _mark_disconnect)
+    sa.event.listen(engine, "checkin", _note_use)
+    sa.event.listen(engine, "checkout", partial(_ping_idle, engine.dialect))
 
     def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
         until = time.monotonic() + PATIENCE
@@ -56,6 +60,22 @@ def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engi
 
     sa.event.listen(engine, "do_connect", connect)
     return engine
+
+
+def _note_use(_: object, record: Any) -> None:
+    record.info[_USED] = time.monotonic()
+
+
+def _ping_idle(dialect: sa.Dialect, connection: Any, record: Any, _: object) -> None:
+    """Tries a connection that was idle for long: its server may have ended. DBOS polls every second, so this is rare: a
+    ping before each use would be a fifth of an idle worker's statements.
+    """
+    if time.monotonic() - record.info.get(_USED, time.monotonic()) < PING_AFTER:
+        return
+    try:
+        dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError from error  # the pool makes another one
 
 
 def _mark_disconnect(context: sa.ExceptionContext) -> None:

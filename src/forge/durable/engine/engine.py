@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import os
 import random
 import secrets
@@ -39,6 +40,7 @@ from forge.durable.store.steps import APPLICATION
 LOOK = 0.002  # seconds between two polls of DBOS, besides our own pauses
 POLL = 0.1  # seconds between two polls of a queue while there is work
 IDLE_POLL = 1.0  # … and when idle, to save queries
+QUEUE_READ = 5.0  # seconds after which the row of a queue is read again: its limits change rarely
 HEARING = 5  # workers that poll at once when something is queued
 CONNECTIONS = 2  # of DBOS, with Postgres
 BUSY_FOR = 10.0  # seconds after the last work during which a worker polls often
@@ -214,13 +216,18 @@ class Engine:
         claims.install(dbos)
         ask = database.get_queue
 
+        known: dict[str, tuple[float, Any]] = {}  # queues by name, and when their rows were read
+
         def get_queue(name: str) -> Any:
             self._wait_for_poll(name)
-            queue = ask(name)
-            if queue is not None:
-                queue._polling_interval_sec = LOOK
-                claims.note_queue(queue)
-            return queue
+            read_at, queue = known.get(name, (0.0, None))
+            if queue is None or time.monotonic() - read_at >= QUEUE_READ:
+                queue = ask(name)
+                if queue is not None:
+                    queue._polling_interval_sec = LOOK
+                    claims.note_queue(queue)
+                    known[name] = (time.monotonic(), queue)
+            return copy.copy(queue)
 
         # private: DBOS's threads read the queue's row before each poll of the queue, and find there when to poll
         # again, the same for all workers. Ours wait here, and an idle one polls rarely

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import Context, ContextVar, copy_context
 from pathlib import Path
@@ -184,7 +185,10 @@ class RecordedExecutor(ToolExecutor):
                 settled = await self._settle(call, scope)
                 if settled is not None:
                     return await self._encode_result(settled, scope)
+            began = time.monotonic()
             performed = await self._perform_in_task(call, scope)
+            if "waiting" not in performed:  # it has not run yet
+                self.attempt.context.counters.call_seconds.add(time.monotonic() - began)
             if self.attempt.broken is not None:  # its intent could not be stored, so it did not run
                 raise self.attempt.broken
             return performed

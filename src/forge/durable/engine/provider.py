@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
@@ -56,7 +57,9 @@ class RecordedProvider:
 
     async def _ask_traced(self, request: ModelRequest, parts: asyncio.Queue[StreamPart | None]) -> Mapping[str, Any]:
         with chat_span(self._provider) as operation:
+            began = time.monotonic()
             answer = await self._ask(request, parts)
+            self._attempt.context.counters.turn_seconds.add(time.monotonic() - began)
             if "error" in answer:
                 operation.fail(answer["error"]["kind"])
             elif operation.is_traced:

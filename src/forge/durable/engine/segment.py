@@ -65,6 +65,8 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     begun: Begun | None = await in_thread(lambda: store.begin_attempt(run_id, number, context.worker, token))
     if begun is None:
         return "over"  # the run or the segment is over
+    if begun.queued_seconds is not None:
+        context.counters.add_wait(begun.run.queue, begun.queued_seconds)
     steps = {} if begun.is_first else await in_thread(lambda: store.list_steps(workflow_id(run_id, number)))
     attempt = Attempt(begun.run, context, token, steps, begun.intents, begun.is_first, has_messages=begun.has_messages)
     ATTEMPTS[run_id] = attempt

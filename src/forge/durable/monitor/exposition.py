@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
-from forge.durable.monitor.counters import LONGEST_LABEL, MOST_LABELS, OTHER, Counters
+from forge.durable.monitor.counters import LONGEST_LABEL, MOST_LABELS, OTHER, Counters, Histogram
 from forge.durable.monitor.load import Load, QueueLoad
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -70,6 +71,12 @@ def _counter_metrics(counters: Counters) -> Iterable[str]:
     yield _metric("forge_tokens_total", "counter", "Tokens, by agent and tenant.", tokens)
     cost = [({"agent": agent, "tenant": tenant}, value) for (agent, tenant), value in sorted(counters.cost.items())]
     yield _metric("forge_cost_total", "counter", "Cost, in the currency of the price.", cost)
+    failed = [({"agent": agent}, count) for agent, count in sorted(counters.failed.items())]
+    yield _metric("forge_runs_failed_total", "counter", "Runs that failed, by agent.", failed)
+    yield _histogram("forge_turn_seconds", "Time of a turn of a model.", [({}, counters.turn_seconds)])
+    yield _histogram("forge_call_seconds", "Time of a call.", [({}, counters.call_seconds)])
+    waits = [({"queue": queue}, one) for queue, one in sorted(counters.queue_seconds.items())]
+    yield _histogram("forge_queue_seconds", "Time that a segment was queued.", waits)
 
 
 def _load_metrics(state: WorkerState, load: Load | None) -> Iterable[str]:
@@ -104,10 +111,25 @@ def _bound(queues: Mapping[str, QueueLoad]) -> dict[str, QueueLoad]:
 
 def _metric(name: str, kind: Literal["gauge", "counter"], text: str, samples: Samples) -> str:
     lines = [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-    for labels, value in samples:
-        said = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
-        lines.append(f"{name}{{{said}}} {_number(value)}" if said else f"{name} {_number(value)}")
+    return "\n".join([*lines, *(_sample(name, labels, value) for labels, value in samples), ""])
+
+
+def _histogram(name: str, text: str, found: Iterable[tuple[Labels, Histogram]]) -> str:
+    lines = [f"# HELP {name} {text}", f"# TYPE {name} histogram"]
+    for labels, one in found:
+        counts = list(accumulate(one.counts))
+        bounds = [*(f"{bound:g}" for bound in one.bounds), "+Inf"]
+        lines += [
+            _sample(f"{name}_bucket", {**labels, "le": bound}, count)
+            for bound, count in zip(bounds, counts, strict=True)
+        ]
+        lines += [_sample(f"{name}_sum", labels, one.sum), _sample(f"{name}_count", labels, counts[-1])]
     return "\n".join([*lines, ""])
+
+
+def _sample(name: str, labels: Labels, value: float) -> str:
+    said = ",".join(f'{key}="{_escape(text)}"' for key, text in labels.items())
+    return f"{name}{{{said}}} {_number(value)}" if said else f"{name} {_number(value)}"
 
 
 def _escape(text: str) -> str:

@@ -271,6 +271,8 @@ class RunStore:
         Each is given to one caller, and again after `older` seconds, later ever more rarely: asking often is cheap, and
         a long queue is not scanned by every worker all the time.
         """
+        if not self.database.read(lambda connection: run_rows.has_stranded(connection, older)):
+            return []  # mostly: one statement, and no transaction
         return self.database.write(lambda connection: run_rows.claim_stranded(connection, older, limit), lasting=False)
 
     def delete(self, run_id: str) -> None:

@@ -77,8 +77,10 @@ class Database:
             return self._engine
 
     def read(self, work: Callable[[sa.Connection], T]) -> T:
-        """Returns the result of `work`, run in one consistent snapshot."""
-        return self._run_with_retry(work, "DEFERRED")
+        """Returns the result of `work`. With SQLite it sees one snapshot. With Postgres each of its statements sees its
+        own, as in a transaction of the default level, so it needs no BEGIN and no COMMIT.
+        """
+        return self._run_with_retry(work, "DEFERRED" if self.is_sqlite else "LOOK")
 
     def write(self, work: Callable[[sa.Connection], T], *, lasting: bool = True) -> T:
         """Runs `work` and stores all of its changes, or none. It may run more than once, so it must be idempotent.
@@ -87,13 +89,9 @@ class Database:
         """
         return self._run_with_retry(work, "IMMEDIATE" if lasting else "QUICK")
 
-    def write_once(self, work: Callable[[sa.Connection], T]) -> T:
+    def write_once(self, work: Callable[[sa.Connection], T], *, lasting: bool = True) -> T:
         """Does the same for `work` that changes something with one statement: Postgres needs no BEGIN and no COMMIT."""
-        return self._run_with_retry(work, "IMMEDIATE" if self.is_sqlite else "ONCE")
-
-    def read_once(self, work: Callable[[sa.Connection], T]) -> T:
-        """Returns the result of `work` that reads with one statement: Postgres needs no BEGIN and no COMMIT."""
-        return self._run_with_retry(work, "DEFERRED" if self.is_sqlite else "LOOK")
+        return self._run_with_retry(work, "ONCE") if not self.is_sqlite else self.write(work, lasting=lasting)
 
     def on_write(self, listener: Callable[[], object]) -> None:
         """Calls this one listener after every write, in the thread that wrote. Others can read the change by then."""

@@ -264,11 +264,12 @@ class Heartbeat:
     def mark_handed(self, worker: str) -> None:
         self._write(sa.update(workers).where(workers.c.id == worker).values(handed=True))
 
-    def count_sharing(self) -> int:
-        """Counts the workers that share the housekeeping, this one included."""
+    def look_around(self) -> tuple[float, int]:
+        """Returns the database's time, and the number of workers that share the housekeeping, this one included."""
         c = workers.c
-        alive = sa.select(sa.func.count().label("n")).where(c.gone.is_(None), c.beat > self._clock() - self._silent)
-        return max(1, int(self._read(alive)[0].n))
+        alive = sa.select(self._clock().label("now"), sa.func.count().label("n"))
+        row = self._read(alive.where(c.gone.is_(None), c.beat > self._clock() - self._silent))[0]
+        return float(row.now), max(1, int(row.n))
 
     def leave(self, *, handed: bool) -> None:
         """Ends the heartbeat: nothing runs here any more. Blocking; if the database is unreachable, others notice the
@@ -308,4 +309,4 @@ class Heartbeat:
 
     def _write(self, change: sa.Update) -> bool:
         """Returns True if it changed a row. Losing a heartbeat in a power failure is harmless."""
-        return self._database.write(lambda connection: connection.execute(change).rowcount > 0, lasting=False)
+        return self._database.write_once(lambda connection: connection.execute(change).rowcount > 0, lasting=False)

@@ -49,19 +49,26 @@ class Begun(NamedTuple):
     is_first: bool  # there was no earlier attempt
     intents: Mapping[str, StoredIntent]  # calls that earlier attempts were about to run
     has_messages: bool  # a person has sent messages since the last segment
+    queued_seconds: float | None = None  # how long the segment was queued; None: an earlier attempt began it
 
 
 def begin_segment(connection: sa.Connection, run_id: str, segment: int, worker: str, attempt: str) -> Begun | None:
     """Marks the segment as running in this attempt. None: the run is over, waits, or has another segment."""
     change = sa.update(runs).where(runs.c.id == run_id, runs.c.segment == segment)
-    begins = change.values(status="running", worker=worker, attempt=attempt, updated=now(connection))
+    # `look` is not used while it runs: it keeps when the segment was queued
+    begins = change.values(
+        status="running", worker=worker, attempt=attempt, updated=now(connection), look=runs.c.updated
+    )
     for status in ("queued", "running"):  # a queued one has no earlier attempt, which saves a query
-        found = begins.where(runs.c.status == status).returning(*COLUMNS, has_messages(run_id).label("told"))
+        found = begins.where(runs.c.status == status).returning(
+            *COLUMNS, runs.c.look.label("queued_at"), has_messages(run_id).label("told")
+        )
         row = connection.execute(found).one_or_none()
         if row is not None:
             is_first = status == "queued"
             earlier = {} if is_first else _list_intents(connection, run_id, segment)
-            return Begun(run_info(row), is_first, earlier, bool(row.told))
+            queued = max(0.0, row.updated - row.queued_at) if is_first else None
+            return Begun(run_info(row), is_first, earlier, bool(row.told), queued)
     return None
 
 

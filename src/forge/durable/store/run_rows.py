@@ -216,6 +216,12 @@ def wake_soon(connection: sa.Connection, run_id: str) -> None:
     connection.execute(sa.update(runs).where(runs.c.id == run_id, runs.c.status == "waiting").values(look=look))
 
 
+def has_stranded(connection: sa.Connection, older: float) -> bool:
+    """Returns whether `claim_stranded` would find a run."""
+    query = sa.select(runs.c.id).where(runs.c.status == "queued", runs.c.look <= now(connection) - older).limit(1)
+    return connection.execute(query).first() is not None
+
+
 def claim_stranded(connection: sa.Connection, older: float, limit: int) -> list[RunInfo]:
     """Claims queued runs that are due for a check; the longer one waits, the rarer. Each is given to one caller."""
     moment = now(connection)

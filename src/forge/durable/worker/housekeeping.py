@@ -47,7 +47,7 @@ class Housekeeping:
 
     async def round(self) -> int:
         """Runs a round; returns the number of workers that share it."""
-        now = await in_thread(self._store.now)
+        now, sharing = await in_thread(self._beats.look_around)
         for run in await in_thread(lambda: self._store.due(now, MOST)):
             await resume_run(self._engine, run)
         await self._follow_up_children(now)
@@ -60,7 +60,6 @@ class Housekeeping:
         await report_lost(self._engine)
         if random.random() < RARELY:  # noqa: S311
             await self.hand_back_late_ones()
-        sharing: int = await in_thread(self._beats.count_sharing)
         return sharing
 
     async def take_over(self) -> None:
@@ -162,6 +161,7 @@ class Housekeeping:
         said = tuple(lost_messages(history)) if run.status == "running" else ()
         outcome = Outcome(status="failed", messages=said, spent=run.spent, result={**result, **_spent_of(run)})
         closed = await in_thread(lambda: self._store.close_segment(run.id, run.segment, outcome))
+        self._engine.counters.add_failure(run.agent)
         await follow_up(self._engine, closed)
 
     def _find_runs(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST) -> list[RunInfo]:
