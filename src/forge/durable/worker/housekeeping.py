@@ -47,7 +47,8 @@ class Housekeeping:
 
     async def round(self) -> int:
         """Runs a round; returns the number of workers that share it."""
-        now, sharing = await in_thread(self._beats.look_around)
+        around: tuple[float, int] = await in_thread(self._beats.look_around)
+        now, sharing = around
         for run in await in_thread(lambda: self._store.due(now, MOST)):
             await resume_run(self._engine, run)
         await self._follow_up_children(now)
