@@ -267,7 +267,7 @@ class Heartbeat:
     def look_around(self) -> tuple[float, int]:
         """Returns the database's time, and the number of workers that share the housekeeping, this one included."""
         c = workers.c
-        alive: sa.Select[Any] = sa.select(self._clock().label("now"), sa.func.count().label("n"))
+        alive = sa.select(self._clock().label("now"), sa.func.count().label("n"))
         row = self._read(alive.where(c.gone.is_(None), c.beat > self._clock() - self._silent))[0]
         return float(row.now), max(1, int(row.n))
 
@@ -304,7 +304,7 @@ class Heartbeat:
     def _clock(self) -> sa.ColumnElement[float]:
         return now(self._database)
 
-    def _read(self, query: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+    def _read(self, query: sa.Select[*tuple[Any, ...]]) -> Sequence[sa.Row[Any]]:
         return self._database.read(lambda connection: connection.execute(query).all())
 
     def _write(self, change: sa.Update) -> bool:
