@@ -1049,3 +1049,26 @@ async def test_an_answer_without_a_call_is_corrected_with_the_format_and_an_exam
     assert example.strip().startswith(
         '<tool>\n{"server_name": "local", "tool_name": "task_completion", "arguments": {"result": '
     )
+
+
+@pytest.mark.parametrize("call", [JSON_CALL, XML_CALL, HERMES])
+@pytest.mark.parametrize(
+    "before",
+    [
+        "Let me read example.py:\n",
+        "Reading the example file now: ",
+        "The tag <prefix> and <codec> are fine.\n",
+        "A --> B, so:\n",
+        "It is 5' long; I'll look.\n\n",
+        "1. Look:\n   ",
+        'He said "stop". Then:\n',
+        "`a` and `b` are there.\n",
+        "> They asked for it.\n\n",
+        "```\ncode\n```\n",
+        "The tag </think> ends thoughts.\n",
+    ],
+)
+async def test_words_before_a_call_do_not_quote_it(call, before):
+    message = await of_model("qwen3", before + call)
+    assert [one.name for one in message.tool_calls] == ["file_write"], message
+    assert "refused" not in message.extra

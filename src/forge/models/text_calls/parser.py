@@ -41,12 +41,17 @@ _GOES_ON = re.compile(
     r"[ \t]*[,;)\]\"'”\u2019»]|[ \t]*\||[ \t]+[a-zà-öø-ÿ]"
 )  # a sentence, behind what looks like a call
 _INDENTED = ("    ", "\t")
-_EXAMPLE = re.compile(r"\b(?:example|e\.g\.|for instance|looks? like)", re.IGNORECASE)
-_INTRODUCES = re.compile(
-    r"\b(?:example|e\.g\.|for instance|such as|syntax|looks? like|written as|would (?:write|call|send)|instead of"
-    r"|(?:don't|do not|never) (?:write|call|send|use))\b[^.!?]*\Z",
+_EXAMPLE = re.compile(  # the end of a line above a call that is no call
+    r"\b(?:example(?: call| answer)?|for instance|e\.g\.|looks? like(?: this)?|would be)[\s*_]{0,9}:[\s*_]{0,9}\Z",
     re.IGNORECASE,
 )
+_INTRODUCES = re.compile(  # a sentence about a call that is no call
+    r"\b(?:for example|an example|e\.g\.|for instance|such as|the syntax|looks? like|written as|would (?:write|send)"
+    r"|instead of|(?:don't|do not|never) (?:write|call|send|use))\b[^.!?]*\Z",
+    re.IGNORECASE,
+)
+_OPENS_CODE = re.compile(r"<code(?=[\s>])")
+_OPENS_BLOCK = re.compile(r"<pre(?=[\s>])")
 _LONGEST_END = 16  # characters
 _LONGEST_LINE = 300  # characters of a line that are looked at
 _MOST_MISSES = 20  # openings of forms without a call; then no more are looked for
@@ -93,14 +98,14 @@ class _Line:
     def __init__(self) -> None:
         self.is_first = True  # nothing but space so far, in the whole text
         self._may_be_code = True  # the line before is blank, or indented code
-        self._open_marks = 0  # <pre>, <code> and comments that are not closed
+        self._open_blocks = self._open_comments = 0  # <pre> and comments that are not closed
         self._above = ""  # the last line with words in it
         self._end = ""  # of all text so far, without space behind it
         self.is_after_quoted = False  # a quoted form, and nothing but space since
         self._begin()
 
     def _begin(self) -> None:
-        self.ticks = self.quotes = self.open_quotes = 0
+        self.ticks = self.quotes = self.open_quotes = self.open_code = 0
         self.head = self.last = self.solid = self.words = ""
         self.has_text = False
 
@@ -122,8 +127,9 @@ class _Line:
                 self.head, self.has_text = "", False
             self.is_first = self.is_first and not self.has_text and not before.strip()
             self._begin()
-        self._open_marks += sum(text.count(one) for one in ("<pre", "<code", "<!--"))
-        self._open_marks -= sum(text.count(one) for one in ("</pre>", "</code>", "-->"))
+        self._open_blocks = max(0, self._open_blocks + len(_OPENS_BLOCK.findall(text)) - text.count("</pre>"))
+        self._open_comments = max(0, self._open_comments + text.count("<!--") - text.count("-->"))
+        self.open_code += len(_OPENS_CODE.findall(rest)) - rest.count("</code>")
         self.words = (self.words + rest)[-_LONGEST_LINE:]
         self.ticks += rest.count("`")
         escaped = rest.count('\\"') + (self.last == "\\" and rest.startswith('"'))
@@ -140,11 +146,13 @@ class _Line:
     def quotes_next(self) -> bool:
         if (self.last and self.last in _QUOTES) or self.is_after_quoted or self._end.endswith("</tool>"):
             return True
-        if self.ticks % 2 or self.quotes % 2 or self.open_quotes > 0 or self._open_marks > 0:
+        if self.ticks % 2 or self.quotes % 2 or max(self.open_quotes, self.open_code) > 0:
+            return True
+        if self._open_blocks or self._open_comments:
             return True
         if self.head.lstrip(" ").startswith((">", "|")) or _INTRODUCES.search(self.words):
             return True
-        if not self.has_text and self._above.rstrip().endswith(":") and _EXAMPLE.search(self._above):
+        if not self.has_text and _EXAMPLE.search(self._above):
             return True
         return self._may_be_code and self.head.startswith(_INDENTED)
 
@@ -247,7 +255,10 @@ class CallScanner:
 
     def _at_thought(self, found: re.Match[str]) -> bool:
         is_end, is_first = found[0] == "</think>", self._line.is_first
-        if is_end and not self._line.quotes_next:
+        follows = self._text[found.end() : found.end() + 1]
+        if is_end and not follows and not self._is_last:
+            return False
+        if is_end and follows in ("", "\n", "\r", "<") and not self._line.quotes_next:  # not in a sentence
             self._out.append(ThoughtEnded())
         self._show(found.end())
         if is_first and not is_end:
