@@ -11,6 +11,7 @@ import json
 import subprocess
 import sys
 from http.client import HTTPConnection
+from typing import Literal
 from urllib.parse import urlsplit
 
 import pytest
@@ -217,39 +218,24 @@ def test_cases_run_against_a_real_model():
 
 
 def test_a_real_model_gives_a_structured_answer():
-    """Its server holds it to the schema: the shape is certain, the content is not."""
+    """llama.cpp holds it to the schema: the shape is certain, the content is not."""
 
     class City(BaseModel):
-        name: str
+        name: Literal["Paris", "Rome"]
         is_large: bool
 
-    agent = Agent(local(), output=City, options=options(60), limits=Limits(turns=3))
+    agent = Agent(local(), output=City, options=options(40), limits=Limits(turns=1))
     result = asyncio.run(agent.run("Which city is the capital of France?"))
-    assert result.turns >= 1
-    if result.error is None:
-        assert isinstance(result.output, City)
-    else:
-        assert result.output is None
-        assert "fix its answer" in result.error.message or result.reason == "error"
+    assert isinstance(result.output, City), result
 
 
 def test_a_real_model_is_given_tools_through_its_text():
-    """It is too small to call one. What it says is read, and it is corrected with the format until the limit."""
-    looked: list[str] = []
-
-    @tool
-    def look(at: str) -> str:
-        """Look at something."""
-        looked.append(at)
-        return f"It is {at}."
-
+    """It is too small to call one reliably: what it says is read without losing a word, as a call or as text."""
     provider = text_calls(local())
     assert provider.dialect == "hermes", "SmolLM's"
-    agent = Agent(provider, tools=[look], options=options(60), limits=Limits(turns=3), policy=rules("allow *"))
-    result = asyncio.run(agent.run("Look at the sky."))
-    assert 1 <= result.turns <= 3
-    asked = [message for message in result.messages if message.role == "tool"]
-    assert len(asked) == sum(len(message.tool_calls) for message in result.messages)
-    corrections = [one.text for one in result.messages if one.role == "user" and "held no tool call" in one.text]
-    assert all("<tool>" in text and "for example:" in text for text in corrections)
-    assert looked or corrections or result.error is not None
+    asked = ModelRequest(messages=[Message("user", "Look at the sky.")], tools=[look.spec], options=options(24))
+    shown, message = asyncio.run(heard(provider, asked))
+    assert "".join(shown) == message.text
+    assert message.text or message.tool_calls
+    assert message.finish in ("stop", "length", "calls")
+    assert "<tool>" in provider.explain_calls([look.spec])

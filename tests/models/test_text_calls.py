@@ -933,7 +933,14 @@ class TestDialects:
 
     @pytest.mark.parametrize(
         "text",
-        [BARE, f"```json\n{BARE}\n```", "file_write(path='a')", "[file_write('a')]", f"<think>Hm</think>\n{HERMES}"],
+        [
+            BARE,
+            f"```json\n{BARE}\n```",
+            "file_write(path='a')",
+            "[file_write('a')]",
+            f"<think>Hm</think>\n{HERMES}",
+            f"```xml\n{HERMES}\n```",
+        ],
     )
     async def test_a_whole_answer_is_a_call_of_a_known_tool(self, text):
         message = await of_model("qwen3", text)
@@ -942,7 +949,7 @@ class TestDialects:
         ]
         assert message.finish == "calls"
         unknown = text.replace("file_write", "no_such_tool")
-        expected = ["no_such_tool"] if "<tool_call>" in text else []
+        expected = ["no_such_tool"] if text.endswith("</tool_call>") else []
         assert [call.name for call in (await of_model("qwen3", unknown)).tool_calls] == expected
 
     @pytest.mark.parametrize("text", [BARE, f"```json\n{BARE}\n```", "file_write(path='a')"])

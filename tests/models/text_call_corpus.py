@@ -273,7 +273,7 @@ WHOLE = frozenset({"fenced JSON", "bare JSON", "Python"})  # they count only as 
 def quote(text: str, random: Random) -> str:
     """Quotes a call, so that it must not run: in code, in prose, in thoughts."""
     line = " ".join(text.split("\n"))
-    match random.randrange(14):
+    match random.randrange(15):
         case 0:
             return f"A call looks like `{line.replace('`', ' ')}` in this format."
         case 1:
@@ -300,6 +300,8 @@ def quote(text: str, random: Random) -> str:
             return f"1. First, a call:\n     ```text\n{inside}\n     and more\n     ```\n2. Then wait."
         case 11:
             return f"| form | meaning |\n|---|---|\n| {line} | a call |"
+        case 13:
+            return f"The program:\n// {line}\nThat is a comment."
         case 12:
             return f"Do not write {line}\nIt is wrong."
         case _:

@@ -6,7 +6,7 @@ import atexit
 import json
 import os
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from http.client import HTTPConnection, HTTPException
 from importlib import import_module
@@ -61,6 +61,10 @@ class Local:
 
     def __repr__(self) -> str:
         return f"<Local {self.model}>"
+
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Says whether an answer is held to a schema: llama.cpp does so without tools."""
+        return not with_tools
 
     def explain_calls(self, tools: Sequence[ToolSpec]) -> str:
         return explain_format(tools) if self.expects_calls else ""

@@ -27,7 +27,7 @@ SCHEMA_REFUSED = r"response_format|json_schema|text\.format|structured outputs?"
 
 # servers that hold an answer to a schema, also beside tools; and those that do so only without tools
 _SCHEMA_WITH_TOOLS = ("azure", "azure-responses", "xai")
-_SCHEMA_ALONE = ("mistral", "fireworks", "together", "cerebras", "ollama", "lmstudio", "llamacpp", "vllm")
+_SCHEMA_ALONE = ("mistral", "fireworks", "together", "cerebras", "ollama", "lmstudio", "llamacpp", "local", "vllm")
 _WITHOUT_SCHEMA = re.compile(
     r"gpt-(?:3|4(?![o.\d])|4o-2024-05-13|.*audio)|o1-(?:mini|preview)|chatgpt-4o|.*deep-research|computer-use"
 )

@@ -87,7 +87,8 @@ def may_be_whole(text: str, names: Sequence[str]) -> bool | None:
         return None
     if (fence := _FENCE_LINE.match(text)) is not None:
         info = fence[2].strip().lower()
-        return _may_begin_calls(text[fence.end() :].lstrip(), names) if info in _INFOS else False
+        inside = text[fence.end() :].lstrip()
+        return info in _INFOS and (inside.startswith("<") or _may_begin_calls(inside, names))
     return None if _HALF_FENCE.fullmatch(text) else _may_begin_calls(text, names)
 
 

@@ -40,6 +40,7 @@ _QUOTES = frozenset("`\"'“„«\u2018([")
 _GOES_ON = re.compile(
     r"[ \t]*[,;)\]\"'”\u2019»]|[ \t]*\||[ \t]+[a-zà-öø-ÿ]"
 )  # a sentence, behind what looks like a call
+_QUOTED_LINES = (">", "|", "#", "//", "/*", "--")  # quotations, tables, comments of a program
 _INDENTED = ("    ", "\t")
 _EXAMPLE = re.compile(  # the end of a line above a call that is no call
     r"\b(?:example(?: call| answer)?|for instance|e\.g\.|looks? like(?: this)?|would be)[\s*_]{0,9}:[\s*_]{0,9}\Z",
@@ -150,7 +151,7 @@ class _Line:
             return True
         if self._open_blocks or self._open_comments:
             return True
-        if self.head.lstrip(" ").startswith((">", "|")) or _INTRODUCES.search(self.words):
+        if self.head.lstrip(" ").startswith(_QUOTED_LINES) or _INTRODUCES.search(self.words):
             return True
         if not self.has_text and _EXAMPLE.search(self._above):
             return True
