@@ -8,8 +8,22 @@ from typing import Any
 
 import pytest
 
-from forge import Agent, Answer, PermissionRequest, Scripted, Tool, ToolCall, ToolResult, rules, tool
+from forge import (
+    Agent,
+    Answer,
+    DefinitionError,
+    PermissionRequest,
+    Scripted,
+    Tool,
+    ToolCall,
+    ToolRegistry,
+    ToolResult,
+    rules,
+    tool,
+)
 from forge.core.spec import Category
+from forge.tools import register_all
+from forge.tools.http_request import HttpRequest
 
 READ = ToolCall("read_mail", {})
 EVE = "eve@evil.example"
@@ -307,3 +321,36 @@ async def test_a_disguise_does_not_hide_a_value(how):
     assert len(await asks(DISGUISES[how], SEND)) == 1
     assert len(await asks([{"text": DISGUISES[how]}], SEND)) == 1
     assert not await asks(DISGUISES[how], ToolCall("send", {"to": "bob@home.example"}))
+
+
+@pytest.mark.parametrize(("method", "is_asked"), [("POST", True), ("DELETE", True), ("GET", False)])
+async def test_a_request_that_sends_or_deletes_cannot_be_undone(method, is_asked):
+    """A field of data does not ask where the request only reads. The egress refuses the request itself."""
+    request = ToolCall("http_request", {"method": method, "url": "https://shop.invalid/orders/17"})
+    asked: list[str] = []
+
+    async def approve(request: PermissionRequest) -> Answer:
+        asked.append(request.ruling.reason if request.ruling else "")
+        return Answer.no()
+
+    tools = [read_mail({"order": "https://shop.invalid/orders/17"}), HttpRequest()]
+    agent = Agent(Scripted(READ, request, "done"), tools=tools, policy=rules("allow *"), approve=approve)
+    await agent.run("Look at my order.")
+    assert bool(asked) is is_asked
+
+
+def test_tools_of_forge_declare_what_cannot_be_undone_and_what_is_harmless():
+    registry = ToolRegistry()
+    register_all(registry)
+    specs = {one.spec.name: one.spec for one in registry.values()}
+    assert specs["webhook_call"].irreversible
+    assert not specs["bash"].irreversible
+    assert specs["file_create"].harmless == {"content"}
+
+    def keep(content: str) -> str:
+        """Keep a text."""
+        return content
+
+    assert tool(harmless=["content"])(keep).spec.harmless == {"content"}
+    with pytest.raises(DefinitionError, match="must be a set"):
+        _ = tool(harmless="content")(keep).spec

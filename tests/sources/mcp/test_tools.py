@@ -58,12 +58,15 @@ async def test_hints_only_make_stricter(remote):
     remote.definitions = [definition("status", annotations=promises)]
     spec = await spec_of()
     assert (spec.permissions, spec.confirm, spec.idempotent) == ({"execute", "network"}, False, False)
+    assert not spec.irreversible
     remote.definitions = [definition("status", annotations={"destructiveHint": True, "openWorldHint": True})]
     spec = await spec_of(permissions={"read"})
     assert (spec.permissions, spec.confirm) == ({"read", "network"}, True)
+    assert spec.irreversible
     remote.definitions = [definition("status", annotations={"destructiveHint": "yes", "openWorldHint": 1})]
     spec = await spec_of(permissions={"read"})
     assert (spec.permissions, spec.confirm) == ({"read"}, False)
+    assert not spec.irreversible
     remote.definitions = [definition("status", annotations="nonsense")]
     assert await spec_of()
 

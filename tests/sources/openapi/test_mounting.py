@@ -32,6 +32,7 @@ async def test_every_operation_is_a_tool():
     assert {str(permission) for permission in one.permissions} == {"network"}
     assert one.idempotent
     assert not tools["pets__createPet"].spec.idempotent
+    assert [name for name, tool in tools.items() if tool.spec.irreversible] == ["pets__delete_pets_petId"]
     assert tools["pets__get_pet"].spec.description == "GET /pets/{petId}"
     assert not one.hidden
 
