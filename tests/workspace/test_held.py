@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.context import Root, Scope
+from forge.core.context import ProgramLimits, Root, Scope
 from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.held_directories import check_held, find_held, hold
@@ -113,6 +113,11 @@ async def test_a_replaced_root_beside_the_workspace_is_refused_too(project, tmp_
     last = scope.in_turn("3")
     assert "inside" in (await executor.execute(read, last)).for_llm
     assert (await executor.execute(line, last)).for_llm == "inside"
+
+
+def test_the_scope_of_a_turn_has_every_field(project):
+    scope = Scope(workspace=project, user="ann", writes=False, skills=("a",), programs=ProgramLimits(memory=8192))
+    assert scope.in_turn("2") == replace(scope, message_id="2")
 
 
 def test_a_place_that_was_resolved_before_the_swap_still_leads_inside(project):

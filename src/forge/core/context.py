@@ -147,7 +147,7 @@ class Scope(_HeldDirectories):
         copy.session_id, copy.message_id, copy.agent = self.session_id, message_id, self.agent
         copy.channel, copy.chat_id, copy.user = self.channel, self.chat_id, self.user
         copy.workspace, copy.roots, copy.writes = self.workspace, self.roots, self.writes
-        copy.skills, copy.deps = self.skills, self.deps
+        copy.skills, copy.programs, copy.deps = self.skills, self.programs, self.deps
         copy.__class__ = Scope
         return copy  # type: ignore[no-any-return]
 
