@@ -31,6 +31,19 @@ def test_what_asks_whatever_is_allowed_is_told_as_the_call_would_be_judged(here,
         assert [one["decision"] for one in found] == [decision]
 
 
+def test_it_says_which_command_of_a_pipeline_decides(here, workspace):
+    (workspace / "rm.rules").write_text("allow execute *\ndeny execute rm *\n")
+
+    def explain(line: str) -> str:
+        arguments = json.dumps({"command": line})
+        explained = here("policy", "explain", "bash", arguments, "--json", "--policy", "rm.rules").json
+        return next(one["reason"] for one in explained["rulings"] if one["permission"] == "execute")
+
+    assert explain("ls | sort | rm x").endswith("it decides about `rm x`")
+    assert explain("make | python3 -c 1").endswith("it decides about `python3 -c 1`")
+    assert "it decides about" not in explain("rm x")
+
+
 def test_without_rules_the_defaults_decide(here):
     explained = here("policy", "explain", "math_calculate", "--json").json
     assert explained["decision"] == "allow"

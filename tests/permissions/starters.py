@@ -7,6 +7,23 @@ terminal (`top`, `ncdu`, `telnet`, `journalctl`), and those that run what a file
 from __future__ import annotations
 
 STARTS = r"""
+for PATH in d; do ls victim; done
+for BASH_ENV in x; do export BASH_ENV; bash -c :; done
+: ${BASH_ENV:=x}; export BASH_ENV; bash -c :
+python3 -im this < x
+coproc C { sh; }; cat x >&${C[1]}
+read x < y; ((x))
+x=$(cat y); echo $((x))
+x=$(cat y); [[ x -eq 1 ]]
+x=$(cat y); test -v "$x"
+x=$(cat y); echo ${a[x]}
+x=$(cat y); echo ${!x}
+f() { echo $(($1)); }; f "$(cat y)"
+/bin/b?sh -c 'r""m victim'
+/lib*/ld-*.so* /bin/rm victim
+git -c protocol.ext.allow=always ls-remote 'ext::sh -c rm% victim'
+node --import 'data:text/javascript,x' x.js
+printf '[alias]\nx=!rm victim\n' >> .git/config; git x
 echo rm victim > >(sh)
 echo rm victim | tee >(sh)
 coproc sh; echo "rm victim" >&"${COPROC[1]}"
@@ -438,6 +455,13 @@ rustup run stable rm x
 """
 
 STILL_RUN = r"""
+n=$(wc -l < f); echo $((n+1))
+for i in $(seq 3); do echo $((i*2)); done
+x=abc; echo ${x:0:1}
+x=$(cat f); echo "$x"
+"$DIR"/tool.sh a
+coproc cat; echo x
+git ls-remote https://example.com/x
 cat data | python3 x.py
 cat data | python3 x.py -
 cat data | bash x.sh

@@ -282,6 +282,9 @@ def test_the_effects_of_such_lines_are_seen_where_they_may_be_executed(tier: Tie
         ('git show "$(git rev-parse HEAD)"', False),
         ("for f in a; do git log -p; done", False),
         ("cat secrets/key*", True),
+        ("ls; git status --short | grep -c x; cat secrets/*", False),
+        ("git status --short; zcat secrets/*; cat secrets/*", False),
+        ("printf '\\x1f\\x8b\\x08\\x00\\x00\\x00\\x00\\x00' | cat - .gi?/objects/*/* | gzip -cd; cat secrets/*", True),
     ],
 )
 def test_what_may_not_be_read_stays_hidden_behind_wildcards_and_variables(place: Path, line: str, runs: bool):

@@ -13,6 +13,8 @@ from forge.permissions.shell.word_patterns import fits, is_known, may_fit
 from forge.permissions.targets import paths
 from forge.permissions.targets.form import TargetForm, UnreadTarget
 
+LONGEST_SHOWN = 80  # characters of a command in a reason
+
 
 def read_command_forms(
     target: str, scope: Scope, arguments: Mapping[str, Any] = MappingProxyType({})
@@ -34,11 +36,19 @@ def read_command_forms(
     own = {part.words for part in literal}
     shorter = {(os.path.basename(words[0]), *words[1:]) for words in own if words}
     for words in found.unseen:
-        yield _StarterTarget(words, simple=bool(literal))
+        yield _StarterTarget(words, bool(literal), target)
     for words in found.words:
         if words not in own:
             is_repeated = words in shorter or words in found.linked
-            yield (_RepeatedTarget if is_repeated else _CommandTarget)(words, simple=bool(literal))
+            yield (_RepeatedTarget if is_repeated else _CommandTarget)(words, bool(literal), target)
+
+
+def _show(command: str, line: str) -> str:
+    """Returns a command of a line for people; empty if it is the whole line."""
+    shown = "".join(char if char.isprintable() else "…" for char in command)
+    if not line or shown == commands.collapse_spaces(line):
+        return ""
+    return shown if len(shown) <= LONGEST_SHOWN else f"{shown[:LONGEST_SHOWN]}…"
 
 
 class _LineTarget(TargetForm):
@@ -61,19 +71,20 @@ class _LiteralTarget(TargetForm):
     def __init__(self, part: commands.LiteralCommand, line: _LineTarget) -> None:
         self.text = part.text
         self.line = line
-        self.command = _CommandTarget(part.words, simple=True)
+        self.command = _show(part.text, line.line)
+        self.words = _CommandTarget(part.words, simple=True)
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
         if not generous:
             return fits(self.text, pattern) or self.line.matches(pattern, generous=False)
-        return self.surely_matches(pattern) or self.command.matches(pattern, generous=True)
+        return self.surely_matches(pattern) or self.words.matches(pattern, generous=True)
 
     def surely_matches(self, pattern: str) -> bool:
         folded = paths.fold(pattern)
         return (
             fits(paths.fold(self.text), folded)
             or self.line.surely_matches(pattern)
-            or self.command.surely_matches(pattern)
+            or self.words.surely_matches(pattern)
         )
 
 
@@ -82,9 +93,10 @@ class _CommandTarget(TargetForm):
 
     by_default = False
 
-    def __init__(self, words: tuple[str, ...], simple: bool) -> None:
+    def __init__(self, words: tuple[str, ...], simple: bool, line: str = "") -> None:
         self.words = " ".join(words)
         self.simple = simple
+        self.command = _show(self.words, line)
         self.folded = [paths.fold(word) for word in words]
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
@@ -102,8 +114,8 @@ class _StarterTarget(_CommandTarget):
     A rule that denies something asks here, and a rule that allows the command itself allows what it starts.
     """
 
-    def __init__(self, words: tuple[str, ...], simple: bool) -> None:
-        super().__init__(words, simple)
+    def __init__(self, words: tuple[str, ...], simple: bool, line: str = "") -> None:
+        super().__init__(words, simple, line)
         self.starter = self.words.partition(" ")[0] or "the line"
 
     def matches(self, pattern: str, *, generous: bool) -> bool:

@@ -227,8 +227,11 @@ def _make_rules(entries: Iterable[RuleEntry], otherwise: Decision | None = None)
 def _final_ruling(ruling: Ruling | None, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
     if ruling is not None and form is not None and form.starter and ruling.decision is Decision.DENY:
         words = f"{form.starter} may start a program that {ruling.reason} denies"
-        return Ruling(Decision.ASK, words, ruling.rule, ruling.layer)
-    return ruling or _ruling_without_match(form, permission)
+        ruling = Ruling(Decision.ASK, words, ruling.rule, ruling.layer)
+    found = ruling or _ruling_without_match(form, permission)
+    if found is None or form is None or not form.command or found.decision is Decision.ALLOW:
+        return found
+    return replace(found, reason=f"{found.reason}; it decides about `{form.command}`")
 
 
 def _ruling_without_match(form: TargetForm | None, permission: Permission | None) -> Ruling | None:

@@ -23,7 +23,6 @@ from forge.permissions.shell.parsed_line import Redirection, ShellCommand, Shell
 from forge.permissions.shell.programs import (
     FETCHERS,
     FETCHING_COMMANDS,
-    PROGRAM_VARIABLE,
     READS_COMMANDS,
     SHELLS,
     SOMETIMES_FETCHERS,
@@ -64,6 +63,15 @@ _GIVES_INPUT = re.compile(r"\(\)|\bfunction\b|>\(|\bcoproc\b|\bexec\b|[{(;]\s*$|
 _MANY_PROGRAMS = ("busybox", "toybox", "coreutils", "snap")  # they are what their own name says
 _WRITES_OPERANDS = frozenset("tee cp mv ln install dd curl wget base64 split".split())
 _TAKES_TEXT = frozenset("cat tee wc grep sort head tail".split())
+_SETTINGS = {"git": ("config", ".gitconfig"), "make": ("Makefile", "makefile", "GNUmakefile"), "ssh": ("config",)}
+_COUNTERS = frozenset("wc seq date nproc expr id stat pgrep".split())
+_ARITHMETIC = re.compile(
+    r"\(\((.*?)\)\)|\$\[(.*?)\]|\blet\s+([^;&|\n]*)|\[\[(.*?-(?:eq|ne|lt|le|gt|ge|v).*?)\]\]"
+    r"|\b(?:declare|typeset|local)\s+-\w*i\w*\s+([^;&|\n]*)|\$\{#?\w+\[([^\]]*)\]|\$\{\w+:(\s*[\w(][^}]*)\}|\$\{!(\w+)"
+    r"|(?:\btest\s+-v|\[\s+-v|\bprintf\s+-v|\bread|\bunset)\s+([^;&|\n]*\$[^;&|\n]*)|\b\w+\[([^\]]*)\]\+?=",
+    re.DOTALL,
+)
+_NAME = re.compile(r"(?<!\w)(?:[A-Za-z_]\w*|(?<=\$)[0-9])")
 _EXPANDS = re.compile(r"[$`\\]")
 _DOCUMENT = re.compile(  # one here-document behind words that need no quotes
     r"[\w \t./>=-]*(?P<mark><<-?[ \t]*(?P<quote>['\"]?)(?P<end>\w+)(?P=quote))(?P<more>[\w \t./>|-]*)\n"
@@ -272,6 +280,7 @@ class _Reader:
 
     def _read_segment(self, words: Sequence[str], depth: int) -> Iterator[Sequence[str]]:
         is_fed = isinstance(words, FedCommand)
+        is_run = is_fed and runs_input(words)  # then its input was read as a line
         while words and words[0] in _KEYWORDS:
             words = words[1:]
         for spelling in _spellings(words, self.links):
@@ -281,7 +290,10 @@ class _Reader:
                     continue
                 for one in _spellings(started, self.links):
                     yield list(one)
-                    if not is_fed and not isinstance(started, Value) and may_run_input(one, has_input=self.has_input):
+                    is_read = is_run or (is_fed and one is started and spelling is words)
+                    if is_read or isinstance(started, Value):
+                        continue
+                    if may_run_input(one, has_input=self.has_input):
                         yield AnyCommand(one)
 
 
@@ -314,6 +326,8 @@ def _split_segments(line: str, depth: int) -> Iterator[Started]:
         yield from split_loosely(line)  # perhaps no line at all, but a text in an argument
         return
     yield from _words_of(found)
+    if _evaluates_unknown(line, found):
+        yield AnyCommand(("((",))
     if "&>" in line:  # one redirection to bash, the end of a command to others
         yield from _words_of(shell.read_inner(line.replace("&>", "& >")))
     if _MISLEADING.search(line):
@@ -340,7 +354,8 @@ def _words_of(found: ShellLine) -> Iterator[Started]:
                 inside = found.commands[command.inside.start : command.inside.end]
                 yield from (one for inner in inside for one in _read_from_pipe(inner.words))  # bash < <(echo rm x)
     for name, values in found.loops:
-        if PROGRAM_VARIABLE.fullmatch(name):
+        if hidden_programs.names_program(name):
+            yield AnyCommand((name,))
             yield from ([f"{name}={value}"] for value in values)
     for stages in found.pipes:
         for before, stage in pairwise(stages):
@@ -388,6 +403,38 @@ def _find_fed(found: ShellLine) -> set[int]:
     return fed
 
 
+def _evaluates_unknown(line: str, found: ShellLine) -> bool:
+    """Says whether arithmetic or a subscript evaluates a variable with data: `read x; ((x))` runs `a[$(rm y)]`."""
+    contexts = [text for match in _ARITHMETIC.finditer(line) for text in match.groups() if text]
+    if not contexts:
+        return False
+    named = {name for text in contexts for name in _NAME.findall(text)}
+    if found.functions and "1" in named:
+        return True
+    return bool(named & set(_find_unknown_variables(found)))
+
+
+def _find_unknown_variables(found: ShellLine) -> Iterator[str]:
+    """Yields the variables that hold data when the line runs, other than numbers that programs count."""
+    for command in found.commands:
+        inside = found.commands[command.inside.start : command.inside.end]
+        is_number = bool(inside) and bool(inside[-1].words) and _counts(inside[-1].words)
+        for name, value in command.assignments:
+            if inside and not is_known(value) and not is_number:
+                yield name
+        if command.words[:1] and command.words[0] in ("read", "mapfile", "readarray", "getopts"):
+            yield from (word for word in command.words[1:] if not word.startswith("-"))
+    for name, values in found.loops:
+        if any(value in (ANY, SOME) for value in values) and not any(
+            command.words[:1] == ("seq",) for command in found.commands
+        ):
+            yield name
+
+
+def _counts(words: Sequence[str]) -> bool:
+    return words[0] in _COUNTERS or (words[0] == "grep" and any(word.startswith("-") and "c" in word for word in words))
+
+
 def _find_run_files(found: ShellLine) -> Iterator[Started]:
     """Returns what a shell runs from a file that the line itself writes: its text, or anything."""
     texts: dict[str, list[str | None]] = {}
@@ -403,6 +450,7 @@ def _find_run_files(found: ShellLine) -> Iterator[Started]:
             is_shell = base_name(os.path.basename(started[0])) in (*SHELLS, ".", "source")
             candidates = [one.target for one in command.redirections if one.operator == "<"] if is_shell else []
             candidates += started[1:] if is_shell else started[:1]
+            candidates += _SETTINGS.get(os.path.basename(started[0]), ())
             for name in dict.fromkeys(map(os.path.basename, candidates)):
                 for text in texts.get(name, ()):
                     yield from [AnyCommand(started)] if text is None else _read_input(text)

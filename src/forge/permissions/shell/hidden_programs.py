@@ -26,9 +26,10 @@ from forge.permissions.shell.programs import (
     SHELLS,
     TAKES_DATA,
     UNSEEN,
+    WRAPPERS,
     base_name,
 )
-from forge.permissions.shell.word_patterns import ANY, SOME, is_known
+from forge.permissions.shell.word_patterns import ANY, SOME, is_known, may_fit
 from forge.permissions.shell.wrappers import option_values
 
 _ASSIGNED = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
@@ -39,6 +40,7 @@ _DESCRIPTOR = re.compile(r"(?:.*/)?(?:-|stdin|[0-9]+|fd(?:/.*)?)", re.DOTALL)
 _SYSTEM_PATH = re.compile(
     r"(?:/(?:usr|bin|sbin|opt|snap|nix|home|root|Users)[^$`*?]*|\$\{?(?:PATH|HOME)\}?[^$`*?]*|~[^$`*?]*)"
 )
+_SETS_DEFAULT = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?=")
 _SETS_PATH = re.compile(r"(?<![\w$])PATH\+?=(\"[^\"]*\"|'[^']*'|[^\s;&|<>()]*)")
 _SHELL_OPTION = re.compile(r"-[A-Za-z]*[si]")  # of sudo
 _TAKE_COMMAND = frozenset({"su", "script", "sg", "runuser", "nix-shell", "runscript"})
@@ -74,7 +76,7 @@ def hides(words: Sequence[str]) -> bool:
     """Says whether a command may start a program that its words do not show."""
     name = base_name(os.path.basename(words[0])) if words else ""
     more = words[1:]
-    if _sets_program(name, words):
+    if _sets_program(name, words) or (more and _may_start_others(words[0])):
         return True
     if len(more) == 1 and more[0] in _ONLY_ASKS:
         return False
@@ -98,6 +100,15 @@ def hides(words: Sequence[str]) -> bool:
         return True
     takes_programs = name in LINE_OPTIONS or name in CODE_OPTIONS or name in ANYWHERE
     return takes_programs and name not in TAKES_DATA and _may_be_option(more)
+
+
+def _may_start_others(word: str) -> bool:
+    """Recognises `/bin/b?sh -c 'rm x'`: the name may be that of a shell or a wrapper."""
+    name = os.path.basename(word)
+    if is_known(name) or not is_known(word[:1]):  # a name that begins with anything counts as any command already
+        return False
+    others = (*SHELLS, *WRAPPERS, *INTERPRETERS, "ld.so", "ld-linux.so.2", "ld-linux-x86-64.so.2", "ld-musl.so.1")
+    return any(may_fit((name,), other) for other in others)
 
 
 def runs_input(words: Sequence[str]) -> bool:
@@ -171,8 +182,15 @@ def _has_no_command(name: str, words: Sequence[str]) -> bool:
     return len(operands) <= POSITIONALS.get(name, 0)
 
 
+def names_program(name: str) -> bool:
+    """Says whether a variable makes programs run or load something."""
+    return name == "PATH" or bool(PROGRAM_VARIABLE.fullmatch(name) or CODE_VARIABLE.fullmatch(name))
+
+
 def sets_path(line: str) -> bool:
-    """Says whether a line looks for programs where a tool may write: PATH=. ls."""
+    """Says whether a line looks for programs where a tool may write: PATH=. ls; or sets such a variable by default."""
+    if any(names_program(found[1]) for found in _SETS_DEFAULT.finditer(line)):
+        return True
     return any(
         not _SYSTEM_PATH.fullmatch(folder)
         for found in _SETS_PATH.finditer(line)
@@ -191,9 +209,7 @@ def _sets_program(name: str, words: Sequence[str]) -> bool:
         return _may_be_option(words[1:]) or (name != "export" and any("n" in option for option in options))
     if name in _FILLS:
         filled = words[1:] if name != "printf" else [more for word, more in pairwise(words) if word == "-v"]
-        return any(
-            CODE_VARIABLE.fullmatch(word) or PROGRAM_VARIABLE.fullmatch(word) or word == "PATH" for word in filled
-        )
+        return any(map(names_program, filled))
     return False
 
 
@@ -253,18 +269,18 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
     code, valued = INTERPRETERS[name]
     rest = iter(words)
     for word in rest:
-        if is_descriptor(word) or not is_known(word[:1]):
+        if is_descriptor(word) or not is_known(word[:1]) or "data:" in word:
             return True
         if not word.startswith("-"):
             return word in code or (word == "run" and is_descriptor(next(rest, "")))
         if name in ("python", "pypy") and (module := _MODULE.fullmatch(word)):
-            return _module_hides(module[1] or next(rest, ""), [*rest])
+            return "i" in word[: module.start(1)] or _module_hides(module[1] or next(rest, ""), [*rest])
         if word[:2] in valued and len(word) > 2:
             continue
         if _is_code(word, code):
             return True
-        if word in valued:
-            next(rest, None)
+        if word in valued and ("data:" in (value := next(rest, "")) or is_descriptor(value)):
+            return True
     return not words or not set(words) & _ONLY_ASKS  # it reads its program
 
 
@@ -288,6 +304,8 @@ def _runs_unknown_file(words: Sequence[str]) -> bool:
 
 
 def _git_hides(words: Sequence[str]) -> bool:
+    if any(word.startswith("ext::") for word in words):
+        return True
     for number, word in enumerate(words):
         if word.startswith((ANY, SOME, "--exec-path=")):
             return True

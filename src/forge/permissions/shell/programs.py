@@ -21,7 +21,7 @@ POSITIONALS: Mapping[str, int] = {
     **dict.fromkeys("gosu mosh mosh-server perf screen su-exec tmux tmate s6-setuidgid setlock logsave".split(), 1),
     **dict.fromkeys("bundle conda hatch mise pdm pipenv pipx poetry rye uv micromamba mamba pixi".split(), 1),
     **dict.fromkeys("rbenv pyenv asdf opam cabal stack nix guix gdbserver faketime foreman".split(), 1),
-    **dict.fromkeys("direnv rustup tcpserver".split(), 2),
+    **dict.fromkeys("coproc direnv rustup tcpserver".split(), 2),
     **dict.fromkeys("autossh clush pdsh pssh dsh xinit startx debconf".split(), 1),
     **dict.fromkeys("bwrap concurrently".split(), 40),  # options with two values; every word a line
     **dict.fromkeys("sshpass lxc-attach lxc-execute lxc-start machinectl systemd-nspawn csvtool socket".split(), 1),

@@ -8,6 +8,7 @@ class TargetForm:
 
     by_default = True  # whether the default applies where no rule matches; a reading that only denies look at has none
     is_repeated = False  # whether rulings on every command include it already
+    command = ""  # one command of a line that has several, for people
     starter = ""  # a program that may start others, which the line does not show
 
     def matches(self, pattern: str, *, generous: bool) -> bool:

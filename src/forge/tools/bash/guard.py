@@ -121,7 +121,12 @@ def _hide_withheld(
         return ()
     if may_show_withheld(line, str(scope.workspace), arguments["working_dir"]):
         return None
+    if "git" in line and only_reads(line, scope, arguments["working_dir"]) is None:
+        return None  # it could unpack the repository's objects
     hidden = find_hidden_paths(spec, scope, judge) if tier == "bubblewrap" else None  # nothing else can hide a path
+    if hidden and "git" not in line:
+        folders = [scope.workspace, *(root.path for root in scope.roots)]
+        return (*hidden, *(folder / ".git/objects" for folder in folders))
     if hidden is None and _reads_named_files(line, scope, found):
         hidden = ()  # each was judged by itself
     return hidden

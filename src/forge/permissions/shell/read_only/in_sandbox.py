@@ -41,7 +41,7 @@ _TELLS_VERSION = frozenset("go npm yarn pnpm git openssl terraform helm hugo den
 _SHELLS = frozenset({"sh", "bash", "dash"})
 _EVALUATE = frozenset("[ [[ test printf declare typeset local export readonly read unset let".split())
 _SUBSTITUTES = re.compile(r"\$\(|`")
-_REFUSED_LETTERS = {"history": "warncsd", "mapfile": "C", "readarray": "C", "hash": "p", "printf": "v"}
+_REFUSED_LETTERS = {"history": "warncsd", "jobs": "x", "mapfile": "C", "readarray": "C", "hash": "p", "printf": "v"}
 _DURATION = re.compile(r"[0-9.]+[smhd]?")
 _REDIRECTS_IN_AWK = re.compile(r"\bprintf?\b[^;}\n]*>|>>|\bsystem\s*\(|(?<!\|)\|(?!\|)|@\w|\binplace\b")
 _TEXT_OF_AWK = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?<![\w)\]])\s*/(?:[^/\\\n]|\\.)*/')
@@ -52,7 +52,7 @@ _DECLARES_IN_GIT = re.compile(
     r"color\.|core\.(?:quotepath|abbrev|pager=cat$)|log\.|diff\.(?:renames|algorithm|noprefix)|grep\."
 )
 _GIT_WRITES = re.compile(
-    r"--output(?:=|$)|--ext-diff|-O|--open-files-in-pager|--exec|--upload-pack|--edit|--global|--system|--file|-f$"
+    r"--o(?:u|ut|utp|utpu|utput)(?:=|$)|--ext-diff|--lost-found|--write-tree|-O|--open-files-in-pager|--exec|--upload-pack|--edit|--global|--system|--file|-f$"
 )
 
 
@@ -82,13 +82,14 @@ _READERS: dict[str, _Reader] = {
         "cat tac rev nl head tail wc od hexdump hd strings cut paste join comm cmp diff diff3 colordiff fold fmt expand"
         " unexpand column pr tsort ls dir vdir du df stat realpath readlink cksum md5sum sha1sum sha224sum sha256sum"
         " sha384sum sha512sum b2sum sum base64 base32 zcat bzcat xzcat zstdcat lz4cat zless zmore zipinfo nm objdump"
-        " readelf size ldd cloc tokei scc more bat batcat most csvlook csvcut csvstat csvgrep csvsort namei"
+        " readelf size ldd cloc tokei scc more most csvlook csvcut csvstat csvgrep csvsort namei"
         " lsattr getfacl pdfinfo ffprobe mediainfo zdiff zcmp look"
     ),
     **_readers("file", writes="C", long="--compile"),
     **_readers("sort", writes="o", long="--output --compress-program"),
     **_readers("shuf iconv sdiff tree", writes="o", long="--output"),
-    **_readers("less", writes="oO", long="--log-file --LOG-FILE"),
+    **_readers("less", writes="oOk", long="--log-file --LOG-FILE --lesskey-src --lesskey-content"),
+    **_readers("bat batcat", long="--pager"),
     **_readers("uniq xxd", most=1),
     **_readers("grep egrep fgrep zgrep zegrep zfgrep bzgrep xzgrep ag ack", texts=1),
     **_readers("rg", texts=1, long="--pre --hostname-bin"),
@@ -130,14 +131,20 @@ _NEEDS: dict[str, re.Pattern[str]] = {
     "go": re.compile(r"version|env|doc"),
     "mount": re.compile(r"-l"),
 }
+_CHANGES_ANYWAY = re.compile(
+    r"--(?:log|script-shell|userconfig|globalconfig|outdated|index|decompress|compress|force)|-[a-zA-Z]*[xo]"
+)
 _TAR = re.compile(r"-?[a-zA-Z]*t[a-zA-Z]*")
+_TAR_REFUSED = re.compile(
+    r"-[IFTxg]|--(?:use|to|check|rsh|rmt|in|new|del|ex|ge|listed|append|update|create|conc|files)"
+)
 _TAR_TO_OUTPUT = re.compile(r"-?[vzjJ]*c[vzjJ]*")  # without `f`, what it makes is its output
 _TAR_CHANGES = re.compile(r"-?[a-zA-Z]*[xcruA][a-zA-Z]*")
 _GIT_READS = frozenset(
     "annotate blame cat-file check-attr check-ignore check-mailmap check-ref-format cherry count-objects describe diff"
     " diff-files diff-index diff-tree for-each-ref fsck grep help log ls-files ls-tree merge-base merge-tree name-rev"
-    " patch-id range-diff rev-list rev-parse shortlog show show-branch show-index show-ref status var verify-commit"
-    " verify-pack verify-tag version whatchanged".split()
+    " patch-id range-diff rev-list rev-parse shortlog show show-branch show-index show-ref status var verify-pack"
+    " version whatchanged".split()
 )
 _GIT_LISTS: dict[str, re.Pattern[str]] = {  # with words that make them list
     "branch": re.compile(
@@ -156,7 +163,7 @@ _GIT_LISTS: dict[str, re.Pattern[str]] = {  # with words that make them list
     "sparse-checkout": re.compile(r"list"),
     "config": re.compile(
         r"-l|--list|--get|--get-all|--get-regexp|--get-urlmatch|get|list|--show-origin|--show-scope|--local|--name-only"
-        r"|-z|--null|--includes|--type=\w+|--bool|--int|--path|[\w.^$*-]+"
+        r"|-z|--null|--includes|--type=\w+|--bool|--int|--path|[\w.^$*][\w.^$*-]*"
     ),
 }
 _NEEDS_FIRST = {"stash": ("list", "show"), "worktree": ("list",), "submodule": ("status", "summary"),
@@ -248,12 +255,13 @@ def _judge_words(words: Sequence[str], flow: _Flow, depth: int) -> list[str] | N
         return _SPECIAL[name](more, flow, depth)
     if name in _NEEDS:
         is_meant = any(_NEEDS[name].fullmatch(word) for word in more[:3]) or (name == "mount" and not more)
+        is_meant = is_meant and not any(map(_CHANGES_ANYWAY.match, more))
         return _find_paths(_operands(more), flow) if is_meant else None
     reader = _READERS.get(name)
     if reader is None or _writes(more, reader):
         return None
     operands = _operands(more)
-    if len(operands) > reader.most:
+    if len(operands) > reader.most or (name in ("less", "more") and any(word.startswith("+") for word in more)):
         return None
     if reader.texts < 0:
         return _judge_text(name, more, flow)
@@ -470,19 +478,15 @@ def _judge_sed(words: Sequence[str], flow: _Flow, depth: int) -> list[str] | Non
 
 
 def _judge_tar(words: Sequence[str], flow: _Flow, depth: int) -> list[str] | None:
-    lists = [word for word in words[:2] if _TAR.fullmatch(word) or _TAR_TO_OUTPUT.fullmatch(word)] or [
-        word for word in words if word == "--list"
+    lists = [word for word in words if word == "--list"] or [
+        word for word in words[:2] if _TAR.fullmatch(word) or _TAR_TO_OUTPUT.fullmatch(word)
     ]
-    if (
-        not lists
-        or (_TAR_CHANGES.fullmatch(lists[0]) and not _TAR_TO_OUTPUT.fullmatch(lists[0]))
-        or any(
-            word.startswith(
-                ("-I", "-F", "--use", "--to", "--check", "--rsh", "--rmt", "--info", "--new", "--del", "-T", "--in")
-            )
-            for word in words
-        )
-    ):
+    if not lists:
+        return None
+    makes = bool(_TAR_TO_OUTPUT.fullmatch(lists[0]))
+    if _TAR_CHANGES.fullmatch(lists[0]) and not makes:
+        return None
+    if any(_TAR_REFUSED.match(word) or (makes and word.startswith(("-f", "--fi"))) for word in words):
         return None
     return _find_paths((word for word in words if word not in lists and not word.startswith("-")), flow)
 
