@@ -316,8 +316,7 @@ def test_a_fifo_in_the_workspace_cannot_be_written_to(place: Path, tier: Tier, w
     os.close(reader)
 
 
-def test_a_line_about_the_system_says_that_a_sandbox_shows_little(place: Path):
-    tier = needs(Tier.BUBBLEWRAP)
+def test_a_line_about_the_system_says_that_a_sandbox_shows_little(place: Path, tier: Tier):
     assert "not those outside" in call(place, tier, "ps aux | head").for_llm
     assert "not those outside" not in call(place, tier, "cat open | head").for_llm
 

@@ -19,7 +19,7 @@ from forge.permissions.shell import LONGEST
 from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.read_only import is_plain, only_reads
 from forge.permissions.shell.read_only.git_history import may_show_withheld
-from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox, shows_little
+from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox
 from forge.permissions.targets import CallJudge
 from forge.process.running.run import find_tier
 from forge.tools.bash.withheld_paths import ReadOnlyRun, find_hidden_paths, find_special_files, withholds
@@ -53,9 +53,7 @@ def find_read_paths(arguments: Mapping[str, Any], scope: Scope, sandbox: str | b
     if found is not None and is_plain(line):
         return found
     loose = find_read_in_sandbox(line, scope, directory) if found is None else found
-    if loose is None or (tier := find_tier(sandbox)) == "none":
-        return None
-    return None if found is None and tier == "landlock" and shows_little(line) else loose  # it cannot open /proc
+    return None if loose is None or find_tier(sandbox) == "none" else loose
 
 
 def may_only_read(

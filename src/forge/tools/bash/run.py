@@ -230,7 +230,7 @@ def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
         found += explain_hidden(finished.output, finished.sandbox, work.confinement, work.env, work.cwd)
     if work.confinement.read_only and finished.exit_code != 0 and _REFUSED.search(finished.output):
         found.append(_ONLY_READING)
-    if work.confinement.read_only and finished.sandbox == "bubblewrap" and shows_little(work.line):
+    if work.confinement.read_only and finished.sandbox != "none" and shows_little(work.line):
         found.append(_SHOWS_LITTLE)
     if finished.sandbox == "bubblewrap" and not finished.timed_out and _leaves_processes(work.line):
         found.append(
