@@ -66,11 +66,11 @@ def run() -> Score:
         rows.append(
             Row(f"own everyday lines, run unasked, {tier}", len(everyday) - len(asked), len(everyday), "", asked)
         )
-    rows.append(_judge_others(tiers[0]))
+    rows.append(judge_others(tiers[0]))
     return Score("shell", SOURCE, MEASURES, rows, notes=NOTES)
 
 
-def _judge_others(tier: str) -> Row:
+def judge_others(tier: str) -> Row:
     """Runs the lines of NL2Bash that were marked as reading; without the data set, returns the row of the last run."""
     lines = _draw_lines()
     marks = json.loads(MARKS.read_text(encoding="utf-8"))
