@@ -481,6 +481,8 @@ def _without_documents(line: str, found: ShellLine) -> str:
     if head is None or len(documents) != 1 or not _is_only_data(*documents[0], found):
         return line
     body = documents[0][1].target
+    if any(one.lstrip("\t") == head["end"] for one in body.split("\n")):
+        return line  # to a shell it ends there
     rest = line[head.end() :]
     if not rest.startswith(body) or rest[len(body) :].lstrip("\n").split("\n")[0] != head["end"]:
         return line
