@@ -74,6 +74,17 @@ def write_private(path: Path, content: str | bytes | Iterable[str | bytes]) -> N
         raise
 
 
+def write_first(path: Path, content: str | bytes) -> None:
+    """Writes a new private file, whole or not at all. Of several processes that make one, the first wins."""
+    beside = path.with_name(f"{STRAY}{os.urandom(8).hex()}")
+    write_private(beside, content)
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        beside.unlink()
+
+
 def append_whole(file: int, line: bytes) -> None:
     """Appends a whole line, in one write if possible, or nothing: a partial write on a full disk is undone."""
     written = os.write(file, line)

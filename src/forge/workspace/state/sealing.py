@@ -16,7 +16,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
-from forge.workspace.state import NAME, write_private
+from forge.workspace.state import NAME, write_first
 from forge.workspace.user_files import config_file
 
 KEY = "state.key"
@@ -72,13 +72,7 @@ def _read_key() -> bytes:
         with contextlib.suppress(FileNotFoundError):
             return _check_key(path, read_regular(path, 1024, os.O_NOFOLLOW))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        beside = path.with_name(f".forge-tmp-{secrets.token_hex(8)}")
-        write_private(beside, secrets.token_hex(SIZE))
-        try:
-            with contextlib.suppress(FileExistsError):
-                os.link(beside, path)  # whole, or not at all
-        finally:
-            beside.unlink()
+        write_first(path, secrets.token_hex(SIZE))
         return _check_key(path, read_regular(path, 1024, os.O_NOFOLLOW))
     except OSError as error:
         raise _unusable_key(path, error.strerror or str(error)) from None
