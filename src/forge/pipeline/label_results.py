@@ -56,5 +56,5 @@ def _add_labels(ctx: ToolContext, result: ToolResult, labels: tuple[Label, ...])
     if provenance is not None and type(ctx.call) is InnerCall:
         from forge.permissions.labels.texts import find_fields  # a run has loaded it
 
-        provenance.note_inner(ctx.call.parent, result.for_llm, labels, find_fields(result))
+        provenance.note_inner(ctx.call.parent, result.for_llm, labels, find_fields(result, ctx.spec))
     return result.with_labels(labels)

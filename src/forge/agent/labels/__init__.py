@@ -15,7 +15,6 @@ from forge.core.spec import ToolSpec
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
 from forge.permissions.labels.texts import ReadText, find_fields
-from forge.permissions.labels.values import DELEGATING
 
 LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
 FROM_FORGE = "from_forge"  # in `Message.extra`: Forge wrote it in the person's place, and may repeat a model's words
@@ -125,10 +124,7 @@ def quote_text(text: str, origin: str, said: str) -> Message:
 
 
 def label_extra(result: ToolResult, spec: ToolSpec | None) -> dict[str, Any]:
-    """Returns the part of a message that stores the labels of a result, and the values of the data that it shows.
-
-    A script or a sub-agent returns what a model wrote: that is no data, however it is arranged.
-    """
+    """Returns the part of a message that stores the labels of a result, and the values of the data that it shows."""
     extra: dict[str, Any] = {LABELS: [list(label) for label in result.labels]}
-    fields = find_fields(result) if spec is not None and spec.name not in DELEGATING else ()
+    fields = find_fields(result, spec)
     return {**extra, FIELDS: fields} if fields else extra

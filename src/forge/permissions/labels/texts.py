@@ -11,8 +11,10 @@ from typing import Any, Literal, NamedTuple
 from forge.core.label import Label
 from forge.core.lazy import lazy_pattern
 from forge.core.result import RESULT, ToolResult
+from forge.core.spec import ToolSpec
 from forge.permissions.labels.folding import decode_parts, fold, keep_letters, squeeze
 from forge.permissions.labels.values import (
+    DELEGATING,
     Address,
     find_addresses,
     is_short_number,
@@ -23,6 +25,8 @@ from forge.permissions.labels.values import (
 AROUND = 40  # characters shown on either side of a found value
 LONGEST_SHOWN = 120  # characters of a found value that are shown
 DEEPEST = 50
+MAKES_DATA_OF_TEXT = DELEGATING | {"json_parse", "csv_parse"}
+TEXTS = frozenset({"answer", "body", "content", "output", "stderr", "stdout", "text"})  # data that is the text itself
 MOST_FIELDS = 5_000  # values of a structured result that are kept beside its text
 MOST_IN_FIELDS = 200_000  # characters of them
 SHORTEST_SQUEEZED = 6  # characters of an address or an id that is looked for without blanks and boundaries
@@ -36,11 +40,14 @@ Fields = Sequence[str] | Literal[True]
 """The values of the data that a tool's code returned; True: the text is this data as JSON. Empty: it is only a text."""
 
 
-def find_fields(result: ToolResult) -> Fields:
+def find_fields(result: ToolResult, spec: ToolSpec | None) -> Fields:
     """Returns the values of the data that a tool's code returned beside the text, or as the text.
 
-    A text that looks like data is a text: whoever wrote it chose how it looks.
+    A text that looks like data is a text: whoever wrote it chose how it looks. A script, a sub-agent or a tool that
+    reads a text as data changes nothing about that.
     """
+    if spec is None or spec.name in MAKES_DATA_OF_TEXT:
+        return ()
     data = {key: value for key, value in result.data.items() if key != "repaired"} if result.data else {}
     value = data[RESULT] if [*data] == [RESULT] else data
     if not data or isinstance(value, str):
@@ -53,6 +60,8 @@ def find_fields(result: ToolResult) -> Fields:
             return ()
     found: list[str] = []
     left = MOST_IN_FIELDS
+    if isinstance(value, Mapping):
+        value = {key: one for key, one in value.items() if not (key in TEXTS and isinstance(one, str))}
     for leaf in _find_strings(value):
         left -= len(leaf)
         if len(found) >= MOST_FIELDS or left < 0:
