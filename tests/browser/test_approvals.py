@@ -6,9 +6,14 @@ import asyncio
 import re
 
 import pytest
+import sqlalchemy as sa
 from playwright.async_api import Route, expect
 
+from forge.durable.store import RunStore
+from forge.durable.store.tables import runs
+from forge.workspace.state import state_directory
 from tests.browser.conftest import call
+from tests.console.test_runs import let_wait
 
 pytestmark = pytest.mark.browser
 
@@ -187,3 +192,20 @@ async def test_a_question_shows_which_words_of_which_result_a_value_comes_from(c
     await page.get_by_role("button", name=re.compile("Deny")).last.click()
     console.run_is(run, "finished")
     assert not (console.workspace / "stolen-plans.txt").exists()
+
+
+async def test_all_open_questions_can_be_reached(console, tabs):
+    """A page has 100 of each kind; more come on request."""
+    with RunStore(f"sqlite:///{state_directory(console.workspace) / 'durable.db'}") as store:
+        let_wait(store, approvals=0, words=150)
+        try:
+            page = await tabs.open("#/approvals")
+            rows = page.get_by_role("list", name="Open questions").get_by_role("button").filter(has_text="Which one")
+            await expect(rows).to_have_count(100)
+            await expect(page).to_have_title(re.compile(r"^\(150\) "))
+            await page.get_by_role("button", name="Show more").click()
+            await expect(rows).to_have_count(150)
+            await expect(page.get_by_role("button", name="Show more")).to_have_count(0)
+        finally:
+            with store.engine.begin() as connection:
+                connection.execute(sa.delete(runs).where(runs.c.id.like("w0%")))

@@ -14,7 +14,9 @@ from playwright.async_api import expect
 from forge.core.messages import Message
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome
+from forge.workspace.state import state_directory
 from tests.browser.conftest import call
+from tests.console.test_trends import store_runs
 
 pytestmark = pytest.mark.browser
 
@@ -208,3 +210,27 @@ async def test_a_call_of_a_lost_worker_says_what_its_tool_found_out(console, tab
         if await head.get_attribute("aria-expanded") == "false":
             await head.click()
         await expect(page.get_by_text(words)).to_be_visible()
+
+
+async def test_the_time_of_a_stored_run_is_the_same_in_the_list_and_on_its_page(console, tabs):
+    """The time in which it worked: it was stored an hour after it began, which is not its time."""
+    with RunStore(f"sqlite:///{state_directory(console.workspace) / 'durable.db'}") as store:
+        store_runs(store, "timed", seconds=7.5)
+        started = {"event": "run_started", "ts": 1.0, "seq": 1, "session": "timed", "agent": "main", "prompt": "go"}
+        ended = {
+            **started,
+            "event": "run_finished",
+            "ts": 3_601.0,
+            "seq": 2,
+            "text": "",
+            "reason": "answer",
+            "turns": 1,
+        }
+        store.add_events("timed", [("1", started), ("2", ended)])
+        try:
+            page = await tabs.open("#/runs/timed")
+            await expect(page.get_by_text(re.compile(r"\b7\.5 s"))).to_be_visible()
+            page = await tabs.open("#/runs")
+            await expect(page.get_by_text(re.compile(r"\b7\.5 s"))).to_be_visible()
+        finally:
+            store.delete("timed")

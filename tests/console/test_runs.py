@@ -352,4 +352,5 @@ def let_wait(store, *, approvals, words):
         rows.append({**common, **when, "id": f"w{number:05}", "prompt": "Ask", "waits": waits})
     with store.engine.begin() as connection:
         connection.execute(sa.insert(runs), rows)
-        connection.execute(sa.insert(questions), asked)
+        if asked:
+            connection.execute(sa.insert(questions), asked)
