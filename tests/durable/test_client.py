@@ -241,7 +241,7 @@ SCHEMA = {
 def test_arguments_that_do_not_fit_are_refused_when_they_are_given(runs):
     takes = {"parameters": SCHEMA, "aliases": {"file_path": "path"}, "strict": False}
     run, (question,) = asking(runs, runs.submit("go"), "q1", takes=takes)
-    for arguments in ({"path": 5}, {"lines": 3}, {"path": "b", "other": 1}, {}):
+    for arguments in ({"path": {"a": 5}}, {"lines": 3}, {"path": "b", "other": 1}, {}):
         edit = Answer.edit(arguments)
         refused(lambda: runs.answer(run.id, edit), "the arguments are not valid for write")  # noqa: B023
         refused(lambda: runs.give(question, edit), "the arguments are not valid for write")  # noqa: B023
