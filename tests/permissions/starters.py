@@ -455,6 +455,11 @@ rustup run stable rm x
 """
 
 STILL_RUN = r"""
+date --date @120024000
+screen -list | grep -q x
+find . -print0 | tar --null -T - -cf a.tar
+find . -print0 | while read -d $'\0' file; do cp "$file" b; done
+read -r -p "Delete $x?" answer
 n=$(wc -l < f); echo $((n+1))
 for i in $(seq 3); do echo $((i*2)); done
 x=abc; echo ${x:0:1}

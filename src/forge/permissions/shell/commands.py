@@ -17,7 +17,7 @@ from typing import NamedTuple
 from forge.core.context import Scope
 from forge.permissions import shell
 from forge.permissions.shell import hidden_programs
-from forge.permissions.shell.hidden_programs import hides, is_descriptor, may_run_input, sets_path
+from forge.permissions.shell.hidden_programs import hides, is_descriptor, may_run_input, may_start_others, sets_path
 from forge.permissions.shell.literal_line import LiteralCommand, split_literal
 from forge.permissions.shell.parsed_line import Redirection, ShellCommand, ShellLine
 from forge.permissions.shell.programs import (
@@ -68,9 +68,11 @@ _COUNTERS = frozenset("wc seq date nproc expr id stat pgrep".split())
 _ARITHMETIC = re.compile(
     r"\(\((.*?)\)\)|\$\[(.*?)\]|\blet\s+([^;&|\n]*)|\[\[(.*?-(?:eq|ne|lt|le|gt|ge|v).*?)\]\]"
     r"|\b(?:declare|typeset|local)\s+-\w*i\w*\s+([^;&|\n]*)|\$\{#?\w+\[([^\]]*)\]|\$\{\w+:(\s*[\w(][^}]*)\}|\$\{!(\w+)"
-    r"|(?:\btest\s+-v|\[\s+-v|\bprintf\s+-v|\bread|\bunset)\s+([^;&|\n]*\$[^;&|\n]*)|\b\w+\[([^\]]*)\]\+?=",
+    r"|\b\w+\[([^\]]*)\]\+?=",
     re.DOTALL,
 )
+_EVALUATES_NAME = re.compile(r"(?:\btest\s+-v|\[\s+-v|\bprintf\s+-v|\bread|\bunset)\s+([^;&|\n]*)")
+_EXPANDED = re.compile(r"\$\{?(\w+)")
 _NAME = re.compile(r"(?<!\w)(?:[A-Za-z_]\w*|(?<=\$)[0-9])")
 _EXPANDS = re.compile(r"[$`\\]")
 _DOCUMENT = re.compile(  # one here-document behind words that need no quotes
@@ -147,6 +149,13 @@ def find_commands(line: str, setting: RunSetting) -> ReachedCommands:
     if found is None:
         raise UnreadableLine
     links = _find_links(found.words, setting.folder) if setting.folder else ()
+    system = [(name, path) for name, path in links if "/" not in name and not is_descriptor(path)]
+    if system:  # their own names are in the tables, so the line need not be read again
+        added = tuple(
+            (os.path.basename(path), *words[1:]) for words in found.words for name, path in system if words[0] == name
+        )
+        found = ReachedCommands((*found.words, *added), found.unseen, frozenset(added) - frozenset(found.words))
+    links = tuple(link for link in links if link not in system)
     if not links:
         return found
     more = read(line, setting.has_input, links)
@@ -154,7 +163,9 @@ def find_commands(line: str, setting: RunSetting) -> ReachedCommands:
         raise UnreadableLine
     known = {words[1:] for words in found.unseen}
     unseen = (*found.unseen, *(words for words in more.unseen if words[1:] not in known))
-    return ReachedCommands(more.words, unseen, frozenset(more.words) - frozenset(found.words))
+    every = dict.fromkeys((*found.words, *more.words))
+    linked = (frozenset(every) - frozenset(found.words)) | found.linked
+    return ReachedCommands(tuple(every), unseen, linked)
 
 
 def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
@@ -188,6 +199,12 @@ Links = tuple[tuple[str, str], ...]
 
 class FedCommand(tuple[str, ...]):
     """The words of a command whose input was read as a line, or is a file that the line names."""
+
+    __slots__ = ()
+
+
+class LooseCommand(FedCommand):
+    """Words that stand in the line, perhaps in quotes, and may be no command at all."""
 
     __slots__ = ()
 
@@ -279,7 +296,7 @@ class _Reader:
                 yield from self._read_segment(words, depth)
 
     def _read_segment(self, words: Sequence[str], depth: int) -> Iterator[Sequence[str]]:
-        is_fed = isinstance(words, FedCommand)
+        is_fed, is_loose = isinstance(words, FedCommand), isinstance(words, LooseCommand)
         is_run = is_fed and runs_input(words)  # then its input was read as a line
         while words and words[0] in _KEYWORDS:
             words = words[1:]
@@ -290,6 +307,8 @@ class _Reader:
                     continue
                 for one in _spellings(started, self.links):
                     yield list(one)
+                    if not is_loose and len(one) > 1 and may_start_others(one[0].replace(GLOB, ANY)):
+                        yield AnyCommand(one)
                     is_read = is_run or (is_fed and one is started and spelling is words)
                     if is_read or isinstance(started, Value):
                         continue
@@ -331,7 +350,7 @@ def _split_segments(line: str, depth: int) -> Iterator[Started]:
     if "&>" in line:  # one redirection to bash, the end of a command to others
         yield from _words_of(shell.read_inner(line.replace("&>", "& >")))
     if _MISLEADING.search(line):
-        yield from map(FedCommand, split_loosely(_without_documents(line, found)))
+        yield from map(LooseCommand, split_loosely(_without_documents(line, found)))
 
 
 def _words_of(found: ShellLine) -> Iterator[Started]:
@@ -347,7 +366,7 @@ def _words_of(found: ShellLine) -> Iterator[Started]:
                 yield from _add_unknown_input(command.words)
             if redirection.operator in ("<<", "<<<"):
                 if redirection.operator == "<<<" or not _is_only_data(command, redirection, found):
-                    yield from map(FedCommand, split_loosely(redirection.target))
+                    yield from map(LooseCommand, split_loosely(redirection.target))
                 if runs_input(command.words):
                     yield from _read_input(redirection.target)
             elif redirection.operator == "<" and not is_known(redirection.target) and runs_input(command.words):
@@ -406,9 +425,11 @@ def _find_fed(found: ShellLine) -> set[int]:
 def _evaluates_unknown(line: str, found: ShellLine) -> bool:
     """Says whether arithmetic or a subscript evaluates a variable with data: `read x; ((x))` runs `a[$(rm y)]`."""
     contexts = [text for match in _ARITHMETIC.finditer(line) for text in match.groups() if text]
-    if not contexts:
+    builtins = [match[1] for match in _EVALUATES_NAME.finditer(line)]
+    if not contexts and not builtins:
         return False
     named = {name for text in contexts for name in _NAME.findall(text)}
+    named |= {name for text in builtins for name in _EXPANDED.findall(text)}
     if found.functions and "1" in named:
         return True
     return bool(named & set(_find_unknown_variables(found)))

@@ -76,7 +76,7 @@ def hides(words: Sequence[str]) -> bool:
     """Says whether a command may start a program that its words do not show."""
     name = base_name(os.path.basename(words[0])) if words else ""
     more = words[1:]
-    if _sets_program(name, words) or (more and _may_start_others(words[0])):
+    if _sets_program(name, words):
         return True
     if len(more) == 1 and more[0] in _ONLY_ASKS:
         return False
@@ -102,7 +102,7 @@ def hides(words: Sequence[str]) -> bool:
     return takes_programs and name not in TAKES_DATA and _may_be_option(more)
 
 
-def _may_start_others(word: str) -> bool:
+def may_start_others(word: str) -> bool:
     """Recognises `/bin/b?sh -c 'rm x'`: the name may be that of a shell or a wrapper."""
     name = os.path.basename(word)
     if is_known(name) or not is_known(word[:1]):  # a name that begins with anything counts as any command already
@@ -139,6 +139,8 @@ def may_run_input(words: Sequence[str], *, has_input: bool) -> bool:
     `has_input`: there may be some. A shell counts in any case.
     """
     name = base_name(os.path.basename(words[0])) if words else ""
+    if name == "screen":  # it needs a terminal
+        return False
     if name not in READS_COMMANDS:
         return runs_input(words)
     if not has_input:
@@ -217,8 +219,10 @@ def _names_descriptor(name: str, words: Sequence[str]) -> bool:
     """Recognises `awk -f -`, `make -f/dev/stdin`, `m4 -`, `gcc @/dev/stdin`: the program is the input."""
     if name in RUNS_OPERANDS:
         return not any(not word.startswith("-") for word in words) or bool(_descriptors(words))
-    if any(word.startswith("@") and is_descriptor(word[1:]) for word in words):
+    if any(word.startswith("@") and is_descriptor(word[1:]) and not word[1:].isdecimal() for word in words):
         return True
+    if name in ("tar", "bsdtar") and any(word in ("--null", "--verbatim-files-from") for word in words):
+        return False  # then no line of the list is an option
     return any(
         is_descriptor(value) or not is_known(value[:1])
         for value in option_values(name, words, FILE_OPTIONS)
