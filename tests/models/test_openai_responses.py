@@ -628,7 +628,7 @@ async def test_a_schema_that_the_api_cannot_hold_goes_through_a_tool():
 
 
 async def test_an_answer_that_does_not_fit_is_asked_for_again():
-    wrong = {**SPOKEN, "content": [{"type": "output_text", "text": '{"name": 5}', "annotations": []}]}
+    wrong = {**SPOKEN, "content": [{"type": "output_text", "text": '{"name": 5.5}', "annotations": []}]}
     right = {**SPOKEN, "content": [{"type": "output_text", "text": '{"name": "Bern"}', "annotations": []}]}
     async with serving(stream(body(events(wrong))), stream(body(events(right)))) as server:
         result = await Agent(at(server), output=City).run("Which?")
