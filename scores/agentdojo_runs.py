@@ -407,5 +407,5 @@ def _show(data: Any, setting: Setting) -> Any:
         return data
     import yaml
 
-    text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False)
+    text = yaml.safe_dump(data, allow_unicode=True, sort_keys=False, width=1_000_000)
     return text if setting.shown == "yaml string" else ToolResult(for_llm=text, data={"result": data})

@@ -24,7 +24,8 @@ NOTE = (
     " the address, the repository, the key or the time of the call, and the person only said to do what it says. There,"
     " a question is the purpose of the profile. Declared harmless are one-time passwords, which confirm a call that was"
     " judged before, the names of the fields of a form, and the content of files, events and comments. Trusted are the"
-    " person's own account information and key."
+    " person's own account information and key. Its injected tasks are not played: most carry a placeholder instead of"
+    " the calls that reach their goals."
 )
 
 _READS = """
@@ -105,8 +106,8 @@ async def _play_all() -> list[Row]:
     runs.UNTRUSTED, runs.PRIVATE, runs.TARGETS = UNTRUSTED, frozenset(), TARGETS  # type: ignore[attr-defined]
     runs.HARMLESS, runs.TRUSTED = HARMLESS, TRUSTED
     suites: dict[str, Any] = {name: suite for name, suite in get_suites(BENCHMARK).items() if name in SUITES}
-    tally: Tally = await measure(suites)
-    kept = [row for row in tally.rows() if "under attack" not in row.measure]
+    tally: Tally = await measure(suites, attacks=False)
+    kept = [row for row in tally.rows() if row.measure.startswith("user tasks that")]
     return [Row(f"{BEGIN}{row.measure}", row.passed, row.cases, "", row.failures, row.fewer_is_better) for row in kept]
 
 

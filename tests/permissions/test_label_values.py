@@ -377,3 +377,18 @@ def test_tools_of_forge_declare_what_cannot_be_undone_and_what_is_harmless():
     assert tool(harmless=["content"])(keep).spec.harmless == {"content"}
     with pytest.raises(DefinitionError, match="must be a set"):
         _ = tool(harmless="content")(keep).spec
+
+
+@pytest.mark.parametrize(
+    ("prompt", "is_named"),
+    [
+        ("What happens on June 13 in Hawaii?", False),
+        ("What happens on the 13th of June?", False),
+        ("13. Read my mail.", False),
+        ("Delete file 13, please.", True),
+        ("Delete 13.", True),
+    ],
+)
+async def test_a_date_of_the_person_names_no_id(prompt, is_named):
+    asked = await asks("Delete the file with the id '13'.", ToolCall("delete_file", {"id": "13"}), prompt=prompt)
+    assert bool(asked) is not is_named

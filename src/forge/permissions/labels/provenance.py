@@ -354,8 +354,8 @@ class Provenance:
 
     def _is_spoken(self, value: str, *, even_short: bool = False) -> bool:
         """Says whether the person named it. A short number among other words names nothing, unless it may."""
-        if is_short_number(value) and not even_short:
-            return False
+        if is_short_number(value):
+            return even_short and any(text.names_number(value) for text in self._texts("words"))
         parts = value.split()
         for text in self._texts("words"):
             if text.names_host(value):

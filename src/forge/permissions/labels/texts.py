@@ -33,6 +33,7 @@ SHORTEST_SQUEEZED = 6  # characters of an address or an id that is looked for wi
 SHORTEST_TURNED = 8  # characters of one that is looked for backwards, and with other letters
 SHORTEST_LETTERS = 12  # letters of a name that is
 _ROT13 = str.maketrans("abcdefghijklmnopqrstuvwxyz", "nopqrstuvwxyzabcdefghijklm")
+MONTHS = frozenset("jan feb mar apr may jun jul aug sep oct nov dec".split())
 _WORD = lazy_pattern(r"\w+")
 _NAMED = r"(?:[\"'`#]|\b(?:id|no|nr|num|number|key|ref)\b[\s.:=#\"'`]*){}\b"  # how a text names a short number
 
@@ -243,6 +244,17 @@ class ReadText:
             _find(leaf.text, spelled, strict=True) >= 0 for spelled in spell_value(value) for leaf in self.leaves
         )
 
+    def names_number(self, number: str) -> bool:
+        """Says whether the text names a short number, not only as a part of a date or before an item of a list."""
+        around = rf"(?:(\w+)\W+)?(?<![\w.,:/-]){number}(?!\w|[.,:/-]\d)([.)] )?(?:\W*(?:of )?([a-z]+))?"
+        for leaf in self.leaves:
+            for match in re.finditer(around, leaf.text):
+                is_date = any((word or "")[:3] in MONTHS for word in (match[1], match[3]))
+                is_item = match[2] is not None and len(number) < 3 and (match[1] is None or match.start(1) == 0)
+                if not is_date and not is_item:
+                    return True
+        return False
+
     def names_host(self, host: str) -> bool:
         """Says whether an address in the text has this host."""
         return "." in host and any(host in one.address.hosts for one in self.addresses)
@@ -282,7 +294,8 @@ def _find_forms(value: str) -> Iterator[tuple[str, str]]:
             yield "squeezed", squeezed[::-1]
             yield "squeezed", squeezed.translate(_ROT13)
     letters = keep_letters(value)
-    if len(letters) >= SHORTEST_LETTERS or (digits >= 3 and len(letters) >= 8):
+    is_joined = any(one in value for one in "_-")
+    if len(letters) >= SHORTEST_LETTERS or ((digits >= 3 or is_joined) and len(letters) >= 8):
         yield "letters", letters
 
 
