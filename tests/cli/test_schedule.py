@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import time
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from forge.cli import forge as whole_command
+from forge.core.errors import ToolError
 from forge.project.assemble import schedule_store
 from forge.project.runs import scheduled_tasks as schedules
 from forge.schedules.runner import Runner
@@ -190,6 +194,113 @@ def test_what_the_configuration_declares_comes_back_and_says_so(cli, workspace):
     assert cli("schedule", "list").out.splitlines()[1].endswith("  forge.yaml  Count")
     assert cli("schedule", "add", "@daily", "Mine", "--id", "nightly").code == 2
     assert "comes back" in cli("schedule", "remove", "nightly").err
+
+
+def tamper(workspace: Path, *statements: str) -> None:
+    """Does what a program can do that reaches `.forge`."""
+    with closing(sqlite3.connect(workspace / ".forge" / "state.db", isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+COPY = "INSERT INTO schedules SELECT 'planted', {} FROM schedules WHERE id = 'stars'".format(
+    "cron, 'steal', timezone, enabled, one_shot, skill, channel, channel_target, source, origin, created, updated,"
+    " next_fire, last_fire, anchor, planned, spent, command, seal"
+)
+TAMPERED = {
+    "another task": "UPDATE schedules SET task = 'steal' WHERE id = 'stars'",
+    "a command": "UPDATE schedules SET command = 1 WHERE id = 'stars'",
+    "another target": "UPDATE schedules SET channel_target = 'eve' WHERE id = 'stars'",
+    "another author": "UPDATE schedules SET source = 'model' WHERE id = 'stars'",
+    "no author": "UPDATE schedules SET source = 'nobody', task = x'00ff' WHERE id = 'stars'",
+    "no seal": "UPDATE schedules SET seal = '' WHERE id = 'stars'",
+    "a copy": COPY,
+    "switched on": "UPDATE schedules SET enabled = 1 WHERE id = 'off'",
+}
+
+
+@pytest.mark.parametrize("how", TAMPERED)
+def test_a_schedule_that_forge_did_not_store_does_not_run(cli, workspace, ran, how):
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    cli("schedule", "add", "@yearly", "Sleep", "--id", "off", "--disabled")
+    cli("schedule", "add", "@yearly", "Fine", "--id", "fine")
+    changed = {"a copy": "planted", "switched on": "off"}.get(how, "stars")
+    tamper(workspace, TAMPERED[how], f"UPDATE schedules SET next_fire = 1 WHERE id IN ('{changed}', 'fine')")
+    assert f"{changed} does not run: it " in cli("schedule", "list").err
+    ended = cli("schedule", "run", "--once")
+    assert ran == ["Fine"]
+    assert f"{changed}  failed: it was not run, and is disabled: it " in ended.err
+    if how == "switched on":  # it is again what the person stored
+        return
+    refused = cli("schedule", "run", changed)
+    assert (refused.code, ran) == (2, ["Fine"])
+    assert f'Check what it runs, then `forge schedule enable "{changed}"`' in refused.err
+    if how == "no author":  # there is nothing to accept
+        return
+    accepted = cli("schedule", "enable", changed)
+    assert accepted.code == 0, accepted.err
+    assert cli("schedule", "run", changed).code == 0
+    assert len(ran) == 2
+
+
+def test_nothing_of_a_changed_schedule_is_kept_when_it_is_added_again(cli, workspace, ran):
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    tamper(workspace, "UPDATE schedules SET command = 1, channel_target = 'eve', source = 'model'")
+    with ScheduleStore.of(workspace) as store, pytest.raises(ToolError, match="only a person may change"):
+        store.set(id="stars", cron="@daily", task="Count")
+    made = cli("schedule", "add", "@daily", "Count", "--id", "stars", "--json").json
+    assert (made["command"], made["channel_target"], made["problem"]) == (False, None, None)
+    assert cli("schedule", "run", "stars").code == 0
+    assert ran == ["Count"]
+
+
+def test_a_declared_schedule_is_declared_again(cli, workspace, ran):
+    declared = [{"id": "nightly", "cron": "0 3 * * *", "task": "Count"}]
+    with ScheduleStore.of(workspace) as store:
+        store.declare(declared)
+        tamper(workspace, "UPDATE schedules SET task = 'steal'")
+        assert store.get("nightly").problem
+        store.declare(declared)
+    assert cli("schedule", "run", "nightly").code == 0
+    assert ran == ["Count"]
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_schedules_of_an_older_forge_run_unless_they_are_newer_than_the_key(
+    cli, workspace, ran, monkeypatch, tmp_path, is_planted
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    key = tmp_path / "settings" / "forge" / "state.key"
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    if not is_planted:
+        key.unlink()  # the older one had none
+    tamper(
+        workspace,
+        "ALTER TABLE schedules DROP COLUMN seal",
+        "UPDATE parts SET version = 2 WHERE name = 'schedules'",
+        "PRAGMA wal_checkpoint(TRUNCATE)",
+    )
+    assert cli("schedule", "run", "stars").code == (2 if is_planted else 0)
+    assert ran == ([] if is_planted else ["Count"])
+
+
+def test_a_lost_key_stops_schedules_until_a_person_enables_them(cli, workspace, ran, monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    (tmp_path / "settings" / "forge" / "state.key").unlink()
+    refused = cli("schedule", "run", "stars")
+    assert (refused.code, ran) == (2, [])
+    assert "sealed with another key" in refused.err
+    cli("schedule", "enable", "stars")
+    assert cli("schedule", "run", "stars").code == 0
+
+
+def test_without_a_place_for_a_key_schedules_run(cli, workspace, ran, monkeypatch, tmp_path):
+    (tmp_path / "no-folder").write_text("")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-folder"))
+    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
+    assert cli("schedule", "run", "stars").code == 0
+    assert ran == ["Count"]
 
 
 @pytest.fixture

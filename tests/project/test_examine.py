@@ -14,6 +14,7 @@ from forge.project.doctor import examine
 from forge.project.trust import accept
 from forge.schedules.schedule import Source
 from forge.schedules.store import ScheduleStore
+from forge.sources.pins import reseal_pins
 from forge.workspace.state import state_directory
 
 SCRIPT = '''"""
@@ -203,8 +204,11 @@ def test_a_servers_program_is_looked_for_and_not_started(looked, tmp_path):
 def test_approved_tools_are_counted(looked, tmp_path):
     pins = kept(tmp_path) / "pins.json"
     pins.write_text('{"version": 1, "servers": {"far": {"target": "t", "tools": {"a": {}, "b": {}}}}}')
+    reseal_pins(pins)
     text = "mcpServers: {far: {url: 'https://far.example/'}}\n"
     assert "2 approved tools" in looked(text)["mcp far"].detail
+    pins.write_text(pins.read_text().replace('"b"', '"c"'))
+    assert "it was changed outside Forge" in looked(text)["approved tools"].detail
     pins.write_text("broken")
     assert looked(text)["approved tools"].status == "warning"
     assert pins.read_text() == "broken"
@@ -270,6 +274,19 @@ def test_what_is_planned_is_told_and_what_is_late_is_a_warning(looked, tmp_path)
     found = looked()
     assert found["schedules"].status == "warning"
     assert "late has been due since" in found["schedules"].detail
+
+
+def test_a_schedule_that_something_else_changed_is_broken_until_a_person_enables_it(looked, tmp_path):
+    with ScheduleStore.of(tmp_path) as store:
+        store.set(id="nightly", cron="0 3 * * *", task="Count", by=Source.PERSON)
+        assert "schedule nightly" not in looked()
+        with store._store.write_transaction() as connection:
+            connection.execute("UPDATE schedules SET task = 'steal'")
+        found = looked()["schedule nightly"]
+        assert (found.status, "changed outside Forge" in found.detail) == ("broken", True)
+        assert "forge schedule enable nightly" in found.fix
+        store.enable("nightly")
+    assert "schedule nightly" not in looked()
 
 
 def test_a_schedule_that_cannot_be_planned_is_broken(looked):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
+from forge.project.foreign_state import accept_state
 from forge.schedules.store import ScheduleStore
 from forge.workspace.state import explain_unusable, ownership, state_directory
 from forge.workspace.state.ownership import MARK, is_foreign, mark_own
@@ -52,6 +53,14 @@ def test_what_was_copied_is_not_used_until_it_is_accepted(copied: Path) -> None:
     assert state_directory(copied) == copied / ".forge"
     with ScheduleStore.of(copied) as store:
         assert [one.id for one in store.list()] == ["nightly"]
+
+
+def test_schedules_of_a_copy_run_once_a_person_has_accepted_them(copied: Path) -> None:
+    mark_own(copied / ".forge")  # a program can write the mark, too
+    with ScheduleStore.of(copied) as store:
+        assert (store.get("nightly").enabled, bool(store.get("nightly").problem)) == (False, True)
+        accept_state(copied)
+        assert (store.get("nightly").enabled, store.get("nightly").problem) == (True, "")
 
 
 @pytest.mark.parametrize("mark", [None, "", "0" * 64, "link", "folder"])

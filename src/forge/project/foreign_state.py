@@ -34,6 +34,11 @@ def accept_state(workspace: Path) -> Path:
         mark_own(folder)
         with suppress(FileNotFoundError, ValueError):  # a damaged file is set aside when it is read
             reseal_pins(folder / "pins.json")
+        if next(_schedules(folder), None) is not None:
+            from forge.schedules.store import FILE, ScheduleStore  # SQLite
+
+            with ScheduleStore(folder / FILE) as store:
+                store.reseal()
     except OSError as error:
         problem = f"cannot trust {folder}: {error.strerror or error}"
         raise ToolError(problem, ErrorKind.CONFIG, "Make it writable, or move it away.") from None

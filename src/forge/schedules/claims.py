@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from forge.core.errors import ToolError
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import clip_bytes, sendable
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Status
-from forge.schedules.schedule_rows import Row, add_run, require_row, rows, runs
+from forge.schedules.schedule_rows import Row, add_run, require_row, rows, runs, seal_of
 
 LEASE = 60.0  # seconds without a heartbeat after which a run is lost
 SMALL_STEP = 300.0  # seconds: a clock set back by less is as good as right
 LARGE_STEP = 3 * 3_600.0  # seconds: a clock set back by more was wrong before
 GONE = "the process that ran it is gone; it is unknown if the task was done"
 STILL_ACTIVE = "the previous run was still active"
+
+log = logging.getLogger(__name__)
 
 _ACTIVE = "(SELECT schedule FROM schedule_runs WHERE status = 'running')"
 
@@ -72,6 +76,8 @@ def tick(connection: sqlite3.Connection, at: Moment, owner: str, free: int, upto
 def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> Claim:
     """Claims a schedule now, due or not. Its plan stays as it is."""
     schedule = require_row(connection, name).schedule
+    if schedule.problem:
+        raise ToolError(f"{schedule.id} cannot be run", ErrorKind.PERMISSION, f"{schedule.problem}.")
     _mark_lost(connection, at, owner)
     if connection.execute(f"SELECT 1 WHERE ? IN {_ACTIVE}", (schedule.id,)).fetchone():
         raise ToolError(
@@ -142,6 +148,8 @@ def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
     schedule's own interval and less than three hours.
     """
     for row in rows(connection, "WHERE next_fire IS NOT NULL AND planned > ?", (at.wall + SMALL_STEP,)):
+        if row.schedule.problem:
+            continue
         interval = (row.schedule.next_fire or 0.0) - row.planned
         if row.planned - at.wall > min(max(interval, SMALL_STEP), LARGE_STEP):
             _advance(connection, row, at.wall)
@@ -149,6 +157,8 @@ def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
 
 def _claim_due(connection: sqlite3.Connection, row: Row, at: Moment, owner: str) -> Claim | Run:
     schedule = row.schedule
+    if schedule.problem:
+        return _disable(connection, row, at.wall)
     due = schedule.next_fire if schedule.next_fire is not None else at.wall
     problem = _advance(connection, row, at.wall, spent=schedule.one_shot)
     if problem:
@@ -158,7 +168,17 @@ def _claim_due(connection: sqlite3.Connection, row: Row, at: Moment, owner: str)
     return Claim(schedule, run)
 
 
+def _disable(connection: sqlite3.Connection, row: Row, now: float) -> Run:
+    """Disables a schedule that something else than Forge stored or changed."""
+    name, problem = row.schedule.id, f"it was not run, and is disabled: {row.schedule.problem}"
+    log.warning("schedule %s: %s", name, problem)
+    connection.execute("UPDATE schedules SET next_fire = NULL, enabled = 0 WHERE id = ?", (name,))
+    return add_run(connection, name, Status.FAILED, now, now, error=problem)
+
+
 def _skip_due(connection: sqlite3.Connection, row: Row, now: float) -> Run:
+    if row.schedule.problem:
+        return _disable(connection, row, now)
     due = row.schedule.next_fire if row.schedule.next_fire is not None else now
     problem = _advance(connection, row, now)
     status = Status.FAILED if problem else Status.SKIPPED
@@ -172,8 +192,9 @@ def _advance(connection: sqlite3.Connection, row: Row, now: float, *, spent: boo
         following = None if spent else row.next_after(now)
     except ToolError as error:  # its zone is gone from this machine, say
         following, problem = None, f"its next time cannot be computed: {error.message}"
+    after = replace(row.schedule, enabled=row.schedule.enabled and not (spent or problem))
     connection.execute(
-        "UPDATE schedules SET next_fire = ?, planned = ?, spent = ?, enabled = enabled AND NOT ? WHERE id = ?",
-        (following, now, spent, spent or bool(problem), row.schedule.id),
+        "UPDATE schedules SET next_fire = ?, planned = ?, spent = ?, enabled = ?, seal = ? WHERE id = ?",
+        (following, now, spent, after.enabled, seal_of(connection, after), row.schedule.id),
     )
     return problem

@@ -60,6 +60,7 @@ class Schedule:
     updated: float = 0.0
     next_fire: float | None = None  # None: not enabled, or a one-shot that has fired
     last_fire: float | None = None
+    problem: str = ""  # why it does not run: something else than Forge stored or changed it
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the schedule for programs: times as RFC 3339, in the zone of the schedule."""
@@ -77,6 +78,7 @@ class Schedule:
             "skill": self.skill or None,
             "channel": self.channel or None,
             "channel_target": self.channel_target or None,
+            "problem": self.problem or None,
         }
 
     def format_time(self, moment: float | None) -> str | None:

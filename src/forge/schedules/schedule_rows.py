@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from forge.core.arguments.checks import near
@@ -12,6 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, sendable
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import Run, Schedule, Source, Status
+from forge.workspace.state.sealing import find_problem, is_older_than_key, is_sealed_place, seal_part
 from forge.workspace.state.store import Migration
 
 MOST_RUNS = 100  # finished runs of one schedule, and as many skipped ones
@@ -43,12 +46,27 @@ def _add_command(connection: sqlite3.Connection) -> None:
     connection.execute("ALTER TABLE schedules ADD COLUMN command INTEGER NOT NULL DEFAULT 0")
 
 
-MIGRATIONS: list[Migration] = [_first_tables, _add_command]  # the version of the tables is how many of these have run
+def _add_seal(connection: sqlite3.Connection) -> None:
+    path = _file_of(connection)
+    log_file = Path(f"{path}-wal")
+    changed = [] if path is None else [path, *([log_file] if log_file.exists() and log_file.stat().st_size else [])]
+    connection.execute("ALTER TABLE schedules ADD COLUMN seal TEXT NOT NULL DEFAULT ''")
+    if path is not None and is_sealed_place(path) and is_older_than_key(*changed):
+        reseal(connection)
+
+
+MIGRATIONS: list[Migration] = [
+    _first_tables,
+    _add_command,
+    _add_seal,
+]  # the version of the tables is how many of these have run
 
 _SCHEDULE = (
     "id, cron, task, timezone, enabled, one_shot, skill, channel, channel_target, source, origin, created, updated,"
-    " next_fire, last_fire, command, anchor, planned, spent"
+    " next_fire, last_fire, command, anchor, planned, spent, seal"
 )
+_SEALED = "id, cron, task, timezone, enabled, one_shot, skill, channel, channel_target, source, origin, command"
+_TEXTS = "id, cron, task, timezone, skill, channel, channel_target, origin"
 _RUN = "id, schedule, status, due, started, duration, error, result, session"
 
 
@@ -67,7 +85,7 @@ class Row:
 
 def row_of(connection: sqlite3.Connection, name: str) -> Row | None:
     found = connection.execute(f"SELECT {_SCHEDULE} FROM schedules WHERE id = ?", (sendable(name),)).fetchone()  # noqa: S608
-    return None if found is None else _row(found)
+    return None if found is None else _row(found, _file_of(connection))
 
 
 def require_row(connection: sqlite3.Connection, name: str) -> Row:
@@ -86,7 +104,9 @@ def missing_schedule_error(name: str, names: list[str]) -> ToolError:
 
 def rows(connection: sqlite3.Connection, condition: str = "", values: Iterable[object] = ()) -> list[Row]:
     """Returns the rows that meet the condition. The condition is never built from user input."""
-    return [_row(one) for one in connection.execute(f"SELECT {_SCHEDULE} FROM schedules {condition}", tuple(values))]  # noqa: S608
+    path = _file_of(connection)
+    found = connection.execute(f"SELECT {_SCHEDULE} FROM schedules {condition}", tuple(values))  # noqa: S608
+    return [_row(one, path) for one in found]
 
 
 def write_row(connection: sqlite3.Connection, row: Row) -> None:
@@ -94,9 +114,24 @@ def write_row(connection: sqlite3.Connection, row: Row) -> None:
     values = (
         *(one.id, one.cron, one.task, one.timezone, one.enabled, one.one_shot, one.skill, one.channel),
         *(one.channel_target, str(one.source), one.origin, one.created, one.updated, one.next_fire, one.last_fire),
-        *(one.command, row.anchor, row.planned, row.spent),
+        *(one.command, row.anchor, row.planned, row.spent, seal_of(connection, one)),
     )
-    connection.execute(f"INSERT OR REPLACE INTO schedules ({_SCHEDULE}) VALUES ({', '.join('?' * 19)})", values)  # noqa: S608
+    connection.execute(f"INSERT OR REPLACE INTO schedules ({_SCHEDULE}) VALUES ({', '.join('?' * 20)})", values)  # noqa: S608
+
+
+def seal_of(connection: sqlite3.Connection, schedule: Schedule) -> str:
+    """Returns the seal of what a schedule runs. Raises `ToolError` without a usable key."""
+    path = _file_of(connection)
+    return "" if path is None else seal_part(path, _content(schedule))
+
+
+def _content(schedule: Schedule) -> bytes:
+    return json.dumps(["schedule", *(getattr(schedule, name) for name in _SEALED.split(", "))]).encode()
+
+
+def _file_of(connection: sqlite3.Connection) -> Path | None:
+    file = next((path for _, name, path in connection.execute("PRAGMA database_list") if name == "main"), "")
+    return Path(file) if file else None
 
 
 def count(connection: sqlite3.Connection) -> int:
@@ -148,16 +183,35 @@ def _delete_old_runs(connection: sqlite3.Connection, schedule: str, newest: int)
     )
 
 
-def _row(found: tuple[Any, ...]) -> Row:
+def reseal(connection: sqlite3.Connection) -> None:
+    """Seals all schedules as they are: a person has seen and accepts them."""
+    for found in connection.execute(f"SELECT {_SCHEDULE} FROM schedules").fetchall():  # noqa: S608
+        row = _row(found, None)
+        if not row.schedule.problem:
+            seal = seal_of(connection, row.schedule)
+            connection.execute("UPDATE schedules SET seal = ? WHERE id = ?", (seal, row.schedule.id))
+
+
+def _row(found: tuple[Any, ...], path: Path | None) -> Row:
     fields = dict(zip(_SCHEDULE.replace(" ", "").split(","), found, strict=True))
-    anchor, planned, spent = (fields.pop(name) for name in ("anchor", "planned", "spent"))
-    fields |= {
-        "enabled": bool(fields["enabled"]),
-        "one_shot": bool(fields["one_shot"]),
-        "command": bool(fields["command"]),
-        "source": Source(fields["source"]),
-    }
-    return Row(Schedule(**fields), anchor, planned, bool(spent))
+    anchor, planned, spent, seal = (fields.pop(name) for name in ("anchor", "planned", "spent", "seal"))
+    fields |= {name: bool(fields[name]) for name in ("enabled", "one_shot", "command")}
+    try:
+        schedule = Schedule(**{**fields, "source": Source(fields["source"])})
+        content = _content(schedule)
+        problem = find_problem(path, content, str(seal)) if path is not None else ""
+    except (ValueError, TypeError):
+        problem = "it has values that no schedule can have"
+    return _unusable_row(fields, problem) if problem else Row(schedule, anchor, planned, bool(spent))
+
+
+def _unusable_row(fields: dict[str, Any], problem: str) -> Row:
+    """Returns a row that does not run, and that only a person may change, whatever it says about itself."""
+    texts: dict[str, Any] = {name: sendable(str(fields[name])) for name in _TEXTS.split(", ")}
+    flags = {name: fields[name] for name in ("one_shot", "command")}
+    last = fields["last_fire"] if isinstance(fields["last_fire"], float) else None
+    told = f"{problem}. Check what it runs, then `forge schedule enable {brief(texts['id'])}`, or remove it"
+    return Row(Schedule(**texts, **flags, enabled=False, source=Source.PERSON, last_fire=last, problem=told))
 
 
 def _run(found: tuple[Any, ...]) -> Run:

@@ -115,7 +115,23 @@ class ScheduleStore:
         """Returns all schedules in the order of their ids."""
         condition = "WHERE enabled ORDER BY id" if enabled_only else "ORDER BY id"
         with self._store.read_transaction() as connection:
-            return [row.schedule for row in schedule_rows.rows(connection, condition)]
+            found = [row.schedule for row in schedule_rows.rows(connection, condition)]
+        return [one for one in found if one.enabled] if enabled_only else found
+
+    def enable(self, id: str) -> Schedule:
+        """Enables a schedule for a person, who has seen what it runs. Raises `ToolError` for a configured one."""
+        with self._store.write_transaction() as connection:
+            row = schedule_rows.require_row(connection, id)
+            check_may_change(row.schedule, Source.PERSON)
+            wanted = replace(row.schedule, enabled=True, source=Source.PERSON, origin="", problem="")
+            made = revise_row(row, wanted, self.clock(), arm=True)
+            schedule_rows.write_row(connection, made)
+        return made.schedule
+
+    def reseal(self) -> None:
+        """Accepts all schedules as they are, for a person who has seen them."""
+        with self._store.write_transaction() as connection:
+            schedule_rows.reseal(connection)
 
     def delete(self, id: str, by: Source = Source.MODEL) -> Schedule:
         """Removes a schedule; its history stays. A model may remove only what a model has set."""
@@ -221,6 +237,9 @@ class ScheduleStore:
     ) -> tuple[schedule_rows.Row | None, schedule_rows.Row]:
         """Returns the stored row and the one to store."""
         old = schedule_rows.row_of(connection, id_of(definition))
+        if old is not None and old.schedule.problem:
+            check_may_change(old.schedule, by)
+            old = None  # nothing of it is kept
         if old is None:
             wanted = build_schedule(source=by, **complete_new(definition, here))
             _check_room(schedule_rows.count(connection))

@@ -147,7 +147,7 @@ class Pins:
         if self.path is None:
             return self._memory
         try:
-            return self._check_version(_load(self.path))
+            return self._check_version(load_document(self.path))
         except FileNotFoundError:
             return _empty_document()
         except OSError as error:
@@ -173,7 +173,7 @@ class Pins:
     def _load_or_set_aside(self, path: Path) -> dict[str, Any]:
         """Loads the file, or sets an unreadable file aside for a person; then nothing counts as approved."""
         try:
-            return self._check_version(_load(path))
+            return self._check_version(load_document(path))
         except FileNotFoundError:
             return _empty_document()
         except (ValueError, RecursionError) as error:
@@ -266,7 +266,7 @@ def _empty_document() -> dict[str, Any]:
     return {"version": VERSION, "servers": {}}
 
 
-def _load(path: Path) -> dict[str, Any]:
+def load_document(path: Path) -> dict[str, Any]:
     """Reads the file. Raises `ValueError` if it is not a valid document of pins."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -51,6 +51,31 @@ def list_(options: Options, enabled: bool) -> None:
         return
     rows = [("ID", "CRON", "NEXT", "FROM", "TASK"), *map(_row, found)]
     _print_table(rows)
+    for one in found:
+        if one.problem:
+            _warn(f"{one.id} does not run: {one.problem}.")
+
+
+@command.command()
+@click.argument("id")
+@with_options()
+def enable(options: Options, id: str) -> None:
+    """Enable a schedule, and accept what it runs. Needed if something else than Forge stored or changed it.
+
+    \b
+    forge schedule enable nightly
+
+    With --json: the schedule, as `list` shows it.
+    """
+    with _store(options) as store:
+        schedule = store.enable(id)
+    if options.json:
+        _print_json(schedule.to_dict())
+        return
+    following = schedule.format_time(schedule.next_fire)
+    kind = "command" if schedule.command else "task"
+    click.echo(f"{schedule.id}: {_explain_rule(schedule)}; next at {following}", err=True)
+    click.echo(f"{kind}: {_on_one_line(schedule.task)}", err=True)
 
 
 @command.command()
@@ -309,7 +334,7 @@ def _report_run(run: Run) -> None:
 
 def _row(one: Schedule) -> tuple[str, ...]:
     following = one.format_time(one.next_fire)
-    source = one.origin or str(one.source)
+    source = "unknown" if one.problem else one.origin or str(one.source)
     return one.id, f"{one.cron} ({one.timezone})", following or "off", harmless(source), _on_one_line(one.task)
 
 

@@ -159,6 +159,7 @@ def _switch(console: ConsoleState, name: str, *, on: bool) -> dict[str, Any]:
             skill=found.skill,
             channel=found.channel,
             channel_target=found.channel_target,
+            command=found.command,
             enabled=on,
             by=Source.PERSON,
         )

@@ -105,6 +105,9 @@ def _fire(context: WorkerContext, schedules: Schedules, now: float | None) -> li
     moment = context.store.now() if now is None else now
     store = StoredOccurrences(context.store.database, lambda due: _new_run(context, schedules, due))
     wanted = {schedule.id: schedule for schedule in schedules.all}
+    for schedule in wanted.values():
+        if schedule.problem:  # it is not enabled, either
+            schedules.leave_out(schedule, ToolError(schedule.problem))
     fired = claim_due(store, wanted, moment, leave_out=schedules.leave_out)
     schedules.rest(REST if fired.following is None else fired.following - moment)
     return fired.claims

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.extras import install_command, is_installed
-from forge.core.regular_files import read_regular
 from forge.project.assemble.choose import choose_tools
 from forge.project.assemble.skills import catalog_of
 from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
@@ -20,7 +18,7 @@ from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.sources.mcp.programs.installed import is_installed_here
-from forge.sources.pins import LARGEST
+from forge.sources.pins import load_document
 from forge.workspace.state import NAME as STATE
 
 
@@ -94,15 +92,18 @@ def _count_approved(workspace: Path) -> dict[str, int] | Finding:
     """Counts the approved tools of each server. The usual reader is not used, because it sets a broken file aside."""
     path = workspace / STATE / PINS
     try:
-        servers = json.loads(read_regular(path, LARGEST))["servers"]
+        servers = load_document(path)["servers"]
         return {name: len(one["tools"]) for name, one in servers.items()}
     except FileNotFoundError:
         return {}
     except OSError as error:
         return Finding("approved tools", "warning", f"{path} cannot be read: {error.strerror}", "Make it readable.")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+    except ToolError as error:  # the key of its seal
+        return finding_of_error("approved tools", error)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         fix = "Nothing in it counts. `forge mcp approve` writes a new one; the old one is set aside."
-        return Finding("approved tools", "warning", f"{path} is damaged", fix)
+        why = f" ({error})" if str(error).startswith("it ") else ""
+        return Finding("approved tools", "warning", f"{path} is damaged{why}", fix)
 
 
 def _broken_approvals(workspace: Path) -> Iterator[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -75,10 +76,15 @@ def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Findin
         return
     try:
         with ScheduleStore(path) as schedule_store:
-            found, runs = schedule_store.list(enabled_only=True), schedule_store.history(limit=20)
+            all_schedules, runs = schedule_store.list(), schedule_store.history(limit=20)
     except ToolError as error:
         yield finding_of_error("schedules", error)
         return
+    found = [one for one in all_schedules if one.enabled]
+    for one in all_schedules:
+        if one.problem:
+            fix = f"forge schedule list shows it; then: forge schedule enable {shlex.quote(one.id)}"
+            yield Finding(f"schedule {one.id}", "broken", f"it does not run: {one.problem.split('. ')[0]}", fix)
     yield from (
         Finding(f"schedule {one.id}", "warning", f"there is no channel {one.channel!r}", "Add it under channels:.")
         for one in found

@@ -12,8 +12,10 @@ from forge.core.errors import ToolError
 from forge.core.held_directories import check_held
 from forge.core.plain_values import sendable
 from forge.workspace.state.ownership import is_foreign, is_own
+from forge.workspace.user_files import config_file
 
 NAME = ".forge"
+KEY = "state.key"  # of the seals, in the user's configuration directory
 STRAY = ".forge-tmp-"  # prefix of temporary files beside their targets
 
 
@@ -124,6 +126,15 @@ def _position(file: int) -> int:
         return -1
 
 
+def _make_key(root: Path) -> None:
+    """Makes the key of the seals before a program could run: what was stored before it counts as an older Forge's."""
+    key_file = config_file(KEY)
+    if key_file is not None and not os.path.lexists(key_file):
+        from forge.workspace.state.sealing import is_sealed_place  # once for each user
+
+        is_sealed_place(root / KEY)
+
+
 def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False) -> Path:
     root.mkdir(mode=0o700, exist_ok=True)
     status = root.lstat()
@@ -131,6 +142,8 @@ def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False)
         raise OSError(f"{root} is not a directory of this user")
     if marked and not is_own(root):
         raise OSError(f"{root} was not made here")
+    if marked:
+        _make_key(root)
     if status.st_mode & 0o077:
         root.chmod(0o700)
     ignore = root / ".gitignore"

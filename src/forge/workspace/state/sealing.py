@@ -8,6 +8,7 @@ which no sandbox shows. An older version of the same content has a valid seal, t
 from __future__ import annotations
 
 import contextlib
+import errno
 import hmac
 import os
 import secrets
@@ -16,17 +17,29 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
-from forge.workspace.state import NAME, write_first
+from forge.workspace.state import KEY, NAME, write_first
 from forge.workspace.user_files import config_file
 
-KEY = "state.key"
 SIZE = 32  # bytes of a key
+_NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)  # no key can be made there
 _SHOWN = 8  # characters of a key's own digest in a seal: they say which key it was
 
 
+_keys: dict[Path, tuple[tuple[int, int, int], bytes]] = {}  # by file: what it was when it was read, and the key
+
+
 def is_sealed_place(path: Path) -> bool:
-    """Returns True for a file in a state directory of a user who has a configuration directory."""
-    return path.parent.name == NAME and config_file(KEY) is not None
+    """Returns True for a file in a state directory of a user who has a key, or can have one."""
+    key_file = config_file(KEY)
+    if path.parent.name != NAME or key_file is None:
+        return False
+    if os.path.lexists(key_file):
+        return True
+    try:
+        _make_key(key_file)
+    except OSError as error:
+        return error.errno not in _NO_PLACE  # a full disk is no reason to do without
+    return True
 
 
 def seal(path: Path, content: bytes) -> str:
@@ -43,15 +56,40 @@ def find_change(path: Path, content: bytes, found: object) -> str:
     """
     key = _read_key()
     if found is None:
-        key_file = config_file(KEY)
-        is_older = key_file is not None and os.stat(path).st_ctime_ns <= os.stat(key_file).st_mtime_ns
-        return "" if is_older else "it has no seal, so it was changed outside Forge"
+        return "" if is_older_than_key(path) else "it has no seal, so it was changed outside Forge"
     name, _, digest = str(found).partition(":")
     if hmac.compare_digest(digest.encode(), _digest(key, path, content).encode()):
         return ""
     if name != _name_key(key):
         return f"it was sealed with another key than {config_file(KEY)}: restore that file, or decide again"
     return "it was changed outside Forge, or copied from another place"
+
+
+def is_older_than_key(*paths: Path) -> bool:
+    """Returns True if these files were last changed before the key was made, so by an older Forge."""
+    key_file = config_file(KEY)
+    if key_file is None or not os.path.lexists(key_file):
+        return False
+    made = os.lstat(key_file).st_mtime_ns
+    return all(os.stat(path).st_ctime_ns <= made for path in paths)
+
+
+def seal_part(path: Path, content: bytes) -> str:
+    """Returns the seal of a part of a store in a state directory; "" elsewhere. Raises `ToolError` without a key."""
+    return seal(path, content) if is_sealed_place(path) else ""
+
+
+def find_problem(path: Path, content: bytes, found: str) -> str:
+    """Returns why a part of a store does not count; "" if it does. In a state directory it needs a seal."""
+    if not is_sealed_place(path):
+        is_readable = not found or path.parent.name != NAME
+        return "" if is_readable else f"it is sealed, and there is no {KEY} here: set HOME or XDG_CONFIG_HOME"
+    if not found:
+        return "it has no seal: an older Forge stored it, or something else than Forge"
+    try:
+        return find_change(path, content, found)
+    except ToolError as error:
+        return f"{error.message}. {error.suggestion}"
 
 
 def _digest(key: bytes, path: Path, content: bytes) -> str:
@@ -70,12 +108,25 @@ def _read_key() -> bytes:
         raise ToolError("there is no home directory for the key of Forge's state", ErrorKind.CONFIG, "Set HOME.")
     try:
         with contextlib.suppress(FileNotFoundError):
-            return _check_key(path, read_regular(path, 1024, os.O_NOFOLLOW))
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_first(path, secrets.token_hex(SIZE))
-        return _check_key(path, read_regular(path, 1024, os.O_NOFOLLOW))
+            return _read_key_file(path)
+        _make_key(path)
+        return _read_key_file(path)
     except OSError as error:
         raise _unusable_key(path, error.strerror or str(error)) from None
+
+
+def _make_key(path: Path) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_first(path, secrets.token_hex(SIZE))
+
+
+def _read_key_file(path: Path) -> bytes:
+    status = os.lstat(path)
+    stamp = status.st_ino, status.st_ctime_ns, status.st_size
+    known = _keys.get(path)
+    if known is None or known[0] != stamp:
+        known = _keys[path] = stamp, _check_key(path, read_regular(path, 1024, os.O_NOFOLLOW))
+    return known[1]
 
 
 def _check_key(path: Path, content: bytes) -> bytes:
