@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from forge.core.errors import DefinitionError
 from forge.core.tool import Tool, tool
 
 
@@ -95,6 +96,24 @@ def test_a_file_alone_is_enough_of_a_description(tmp_path):
         return ""
 
     assert tool(description_file=str(tmp_path / "text.txt"))(bare).spec.description == "From the file."
+
+
+@pytest.mark.parametrize("words", [{}, {"description": "Embedded."}])
+def test_a_definition_and_a_schema_take_a_description_file_too(tmp_path, words):
+    (tmp_path / "text.txt").write_text("From the file.", encoding="utf-8")
+    file, schema = str(tmp_path / "text.txt"), {"type": "object", "properties": {"name": {"type": "string"}}}
+    whole = {**words, "parameters": schema, "execute": greet, "description_file": file}
+    assert Tool.define("greet", whole).spec.description == "From the file."
+    assert Tool.define("greet", {**whole, "description_file": "nowhere.txt"}).spec.description == "".join(
+        words.values()
+    )
+    made = Tool.from_schema("greet", "Embedded.", schema, greet, description_file=file)
+    assert made.spec.description == "From the file."
+
+
+def test_a_definition_with_a_schema_and_no_words_is_refused():
+    with pytest.raises(DefinitionError, match="needs a `description`"):
+        Tool.define("greet", {"parameters": {"type": "object"}, "execute": greet})
 
 
 def test_the_file_is_read_when_the_description_is_and_not_before(tmp_path):

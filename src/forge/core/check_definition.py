@@ -95,8 +95,8 @@ def check_definition(name: str, definition: Mapping[str, Any]) -> None:
         raise DefinitionError(f"tool {name!r}: its definition needs `execute`, the function that does the work")
     if definition.get("name", name) != name:
         raise DefinitionError(f"tool {name!r}: its definition has another name, {definition['name']!r}; keep one")
-    if "parameters" not in definition:
-        return  # they are those of `execute`
+    if "parameters" not in definition or definition.get("description_file"):
+        return  # they are those of `execute`, or the description is in a file
     description = definition.get("description")
     if not isinstance(description, str) or not description.strip():
         raise DefinitionError(f"tool {name!r}: its definition needs a `description`, which the model reads")

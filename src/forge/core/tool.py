@@ -134,7 +134,9 @@ class Tool:
         if isinstance(function, FunctionTool):  # whose options count, too
             traits = merge_options(f"tool {name!r}", _plain(function.options), traits)
             function = function.run
-        spec = ToolSpec(name=name, description=description, parameters=cast(Any, schema), **_plain(traits))
+        file = cast(ToolOptions, traits).get("description_file")
+        text = (lambda: description_from(file, description, function)) if file else description
+        spec = ToolSpec(name=name, description=text, parameters=cast(Any, schema), **_plain(traits))
         return SchemaTool(spec, function, model)
 
     @classmethod
@@ -652,17 +654,17 @@ def _words(options: Mapping[str, Any]) -> dict[str, Any]:
 def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits) -> Tool:
     """Builds a tool of a dictionary."""
     check_definition(name, definition)
-    execute, words = definition["execute"], {"name", "description", "description_file"}
-    own = {key: value for key, value in definition.items() if key in OPTIONS - words}
+    execute = definition["execute"]
+    own = {key: value for key, value in definition.items() if key in OPTIONS - {"name", "description"}}
     if isinstance(execute, FunctionTool):  # whose options count, too
         own = merge_options(f"tool {name!r}", _plain(execute.options), own)
         execute = execute.run
     execute = with_titles(execute)
     merged = merge_options(f"tool {name!r}", own, traits)
     if "parameters" not in definition:
-        merged |= {key: definition[key] for key in ("description", "description_file") if key in definition}
+        merged |= {key: definition[key] for key in ("description",) if key in definition}
         return FunctionTool(execute, cast(ToolOptions, {**merged, "name": name}))
-    return Tool.from_schema(name, definition["description"], definition["parameters"], execute, **merged)
+    return Tool.from_schema(name, definition.get("description", ""), definition["parameters"], execute, **merged)
 
 
 def _check_target(spec: ToolSpec) -> None:
