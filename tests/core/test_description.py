@@ -99,7 +99,7 @@ def test_a_file_alone_is_enough_of_a_description(tmp_path):
 
 
 @pytest.mark.parametrize("words", [{}, {"description": "Embedded."}])
-def test_a_definition_and_a_schema_take_a_description_file_too(tmp_path, words):
+def test_a_definition_with_a_schema_takes_a_description_file_too(tmp_path, words):
     (tmp_path / "text.txt").write_text("From the file.", encoding="utf-8")
     file, schema = str(tmp_path / "text.txt"), {"type": "object", "properties": {"name": {"type": "string"}}}
     whole = {**words, "parameters": schema, "execute": greet, "description_file": file}
@@ -107,8 +107,6 @@ def test_a_definition_and_a_schema_take_a_description_file_too(tmp_path, words):
     assert Tool.define("greet", {**whole, "description_file": "nowhere.txt"}).spec.description == "".join(
         words.values()
     )
-    made = Tool.from_schema("greet", "Embedded.", schema, greet, description_file=file)
-    assert made.spec.description == "From the file."
 
 
 def test_a_definition_with_a_schema_and_no_words_is_refused():
