@@ -15,6 +15,7 @@ from forge.workspace.changes.commit import Change, commit
 from forge.workspace.changes.journal import JournalNote, Move, recover
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.state import state_directory
+from forge.workspace.state.sealing import seal
 
 TEMPORARY, KEPT = ".forge-tmp-00000000000000aa", ".forge-tmp-00000000000000bb"
 
@@ -27,8 +28,13 @@ def workspace(tmp_path: Path) -> Path:
     return root
 
 
-def plant(workspace: Path, *lines: Any, name: str = "0123456789abcdef.note", text: bytes | None = None) -> Path:
+def plant(
+    workspace: Path, *lines: Any, name: str = "0123456789abcdef.note", text: bytes | None = None, sealed: bool = True
+) -> Path:
     path = workspace / ".forge" / "journal" / name
+    if sealed:  # as Forge does
+        place = workspace / ".forge" / name
+        lines = tuple({**line, "seal": seal(place, json.dumps(line).encode())} for line in lines)
     path.write_bytes(text if text is not None else b"".join(json.dumps(line).encode() + b"\n" for line in lines))
     return path
 
@@ -108,6 +114,22 @@ def test_a_deleted_file_comes_back(workspace):
     plant(workspace, {"moves": [move(workspace, "a", deletes=True)], "folders": []})
     recover(workspace)
     assert files(workspace) == {"a": b"old"}
+
+
+@pytest.mark.parametrize("how", ["without a seal", "of another note"])
+def test_a_note_that_forge_did_not_write_reverts_nothing(workspace, how):
+    (workspace / KEPT).write_bytes(b"planted")
+    line = {"moves": [move(workspace, "a", deletes=True)], "folders": []}
+    note = plant(workspace, line, sealed=how == "of another note")
+    if how == "of another note":
+        note = note.rename(note.with_name("1123456789abcdef.note"))
+    [told] = recover(workspace)
+    assert "which is not a note of Forge: it " in told
+    assert files(workspace) == {KEPT: b"planted"}
+    assert not note.exists()
+    plant(workspace, line)
+    recover(workspace)
+    assert files(workspace) == {"a": b"planted"}
 
 
 def test_directories_that_were_made_go_if_they_are_empty(workspace):

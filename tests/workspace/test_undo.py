@@ -7,6 +7,7 @@ import random
 import sqlite3
 import stat
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change, commit
 from forge.workspace.history.undo import UndoLog
 from forge.workspace.paths import Location, PathValidator
+from forge.workspace.paths.digest import digest_of
+from forge.workspace.state import state_directory
 
 
 class Desk:
@@ -388,3 +391,53 @@ def test_a_record_costs_the_same_however_much_is_kept_already(tmp_path):
     with log._store.read_transaction() as connection:
         size = connection.execute("SELECT total(length(data)) FROM undo_images").fetchone()[0]
     assert 200_000 - 2 * 200_000 / 16 < size <= 200_000
+
+
+def _image(content: bytes) -> tuple[str, bytes]:
+    return digest_of(content), zlib.compress(content)
+
+
+@pytest.mark.parametrize(
+    "how", ["another content", "another file", "another mode", "a new entry", "no seal", "another id"]
+)
+def test_an_undo_writes_only_what_forge_itself_stored(tmp_path, how):
+    state = state_directory(tmp_path) / "state.db"
+    desk = Desk(tmp_path, state)
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(b"old")
+        desk.write(name, b"new", call=name)
+    (tmp_path / "hook").write_bytes(b"new")
+    digest, data = _image(b"steal")
+    with sqlite3.connect(state) as connection:
+        connection.execute("INSERT INTO undo_images VALUES (?, '', 0, 0, ?)", (digest, data))
+        if how == "another content":
+            connection.execute("UPDATE undo_files SET before = ? WHERE path = 'a'", (digest,))
+        elif how == "another file":
+            connection.execute("UPDATE undo_files SET path = 'hook' WHERE path = 'a'")
+        elif how == "another mode":
+            connection.execute("UPDATE undo_files SET mode = 2541 WHERE path = 'a'")
+        elif how == "no seal":
+            connection.execute("UPDATE undo_entries SET seal = '' WHERE call_id = 'a'")
+        elif how == "another id":
+            connection.execute("UPDATE undo_entries SET id = 77 WHERE call_id = 'a'")
+            connection.execute("UPDATE undo_files SET entry = 77 WHERE path = 'a'")
+        else:
+            connection.execute("UPDATE undo_files SET entry = 2 WHERE path = 'a'")
+            connection.execute("DELETE FROM undo_entries WHERE call_id = 'a'")
+            connection.execute(
+                "INSERT INTO undo_entries SELECT 3, session, turn, 'a', tool, time, bytes, undone_by, seal"
+                " FROM undo_entries"
+            )
+            connection.execute(
+                "INSERT INTO undo_files SELECT 3, root, 'hook', shown, ?, after, mode, base, dropped FROM"
+                " undo_files WHERE path = 'a'",
+                (digest,),
+            )
+            connection.execute("DELETE FROM undo_files WHERE path = 'a'")
+    desk = Desk(tmp_path, state)
+    with pytest.raises(ToolError, match="call a cannot be undone, since its record does not count: it ") as caught:
+        desk.undo(call_id="a")
+    assert caught.value.kind is ErrorKind.PERMISSION
+    assert [desk.read(name) for name in ("a", "b", "hook")] == [b"new"] * 3
+    desk.undo(call_id="b")
+    assert desk.read("b") == b"old"

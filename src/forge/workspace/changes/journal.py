@@ -2,7 +2,8 @@
 
 A note is made before anything else, and its owner holds a lock on it: a note that can be locked has a dead owner. Its
 first line lists the possible temporary files. Where several files change together, the second line identifies the new
-files before the first one is moved into place, and the third line says that all of them are in place.
+files before the first one is moved into place, and the third line says that all of them are in place. Each line is
+sealed: a note that something else than Forge wrote reverts nothing.
 """
 
 from __future__ import annotations
@@ -28,10 +29,12 @@ from forge.workspace.paths.digest import LARGE
 from forge.workspace.paths.locks import lock_directories
 from forge.workspace.paths.open import open_directory
 from forge.workspace.state import NAME, STRAY, append_whole, find_state, state_directory
+from forge.workspace.state.sealing import find_problem, seal_part
 
 log = logging.getLogger(__name__)
 
 FOLDER = "journal"
+SEAL = "seal"
 LONGEST = 16 * 1024 * 1024  # bytes of a note
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})  # a file system without hard links
 
@@ -194,7 +197,15 @@ class JournalNote:
             os.close(self._file)
 
     def _add(self, line: dict[str, Any]) -> None:
-        append_whole(self._file, json.dumps(line).encode() + b"\n")
+        seal = ""
+        with contextlib.suppress(ToolError):  # without a usable key, a person has to tidy up after a killed process
+            seal = seal_part(_sealed_name(self._path), json.dumps(line).encode())
+        append_whole(self._file, json.dumps({**line, SEAL: seal}).encode() + b"\n")
+
+
+def _sealed_name(path: Path) -> Path:
+    """Returns the name under which a note is sealed: that of a file in the state directory."""
+    return path.parent.parent / path.name
 
 
 def _new_note(folder: Path) -> tuple[Path, int]:
@@ -282,8 +293,8 @@ def _lock_orphan(path: Path) -> Iterator[int | None]:
 
 def _recover_note(path: Path, file: int, allowed: set[str], workspace: str) -> list[str]:
     try:
-        moves, folders, is_done = _decode_note(os.pread(file, LONGEST, 0), workspace)
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        moves, folders, is_done = _decode_note(os.pread(file, LONGEST, 0), workspace, _sealed_name(path))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         os.unlink(path)
         return [f"removed {path.name}, which is not a note of Forge: {error}"]
     if not {str(one.root) for one in [*folders, *(move.location for move in moves)]} <= allowed:
@@ -343,11 +354,15 @@ def _encode_location(location: Location) -> list[str]:
     return [str(location.root), location.relative]
 
 
-def _decode_note(content: bytes, workspace: str) -> tuple[list[Move], list[Location], bool]:
+def _decode_note(content: bytes, workspace: str, place: Path) -> tuple[list[Move], list[Location], bool]:
     """Parses a note. Raises `ValueError` for content that no commit has written."""
     lines = [json.loads(line) for line in content.split(b"\n")[:-1]]  # what follows the last line end was cut off
     if not lines:
         return [], [], False
+    for line in lines:
+        seal = str(line.pop(SEAL, ""))
+        if problem := find_problem(place, json.dumps(line).encode(), seal):
+            raise ValueError(problem)
     moves = [
         Move(
             _decode_location(root, relative, workspace),

@@ -2,10 +2,13 @@
 
 An image is stored once, under the hash of its content. For a large file with a small change, only the difference to
 the new content is stored: a change is undone only if the file still has that new content.
+
+An entry is sealed with the hashes of its contents: only what Forge itself stored is written back.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import time
@@ -16,14 +19,18 @@ from pathlib import Path
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change
 from forge.workspace.history.old_contents import CAP, Images
-from forge.workspace.history.undo_tables import COUNT, ENTRIES, FILES, LOST, create_undo_tables
+from forge.workspace.history.undo_tables import COUNT, ENTRIES, FILES, LOST, add_seal, create_undo_tables
 from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_directory, open_file, status_of
+from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Store
 
 _PAGE = 50  # entries read at once
 NOTHING, SPECIAL, LINK = "", "special", "link:"  # instead of a hash: there is nothing, or no regular file
+
+
+_Sealed = tuple[str, str, str, str, str, int | None, str]  # root, relative, shown, before, after, mode, base
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +63,7 @@ class UndoEntry:
     undone: bool
     is_undo: bool
     files: tuple[UndoFile, ...]
+    problem: str = ""  # why it is not undone: something else than Forge stored or changed it
 
 
 @dataclass(slots=True)
@@ -75,7 +83,7 @@ class UndoLog:
     """Keyed by session, in the project's store or in memory. `cap`: bytes of images that a session may keep."""
 
     def __init__(self, path: Path | None = None, cap: int = CAP) -> None:
-        self._store = Store(path, "undo", [create_undo_tables])
+        self._store = Store(path, "undo", [create_undo_tables, add_seal])
         self._images = Images(cap)
 
     def record(self, session: str, turn: str, call_id: str, tool: str, changes: Sequence[Change]) -> int:
@@ -94,13 +102,17 @@ class UndoLog:
                 (session, turn, call_id, tool, time.time(), size),
             ).lastrowid
             assert entry is not None
+            rows: list[_Sealed] = []
             for (change, before, after), image in zip(digests, images, strict=True):
                 where = (str(change.location.root), change.location.relative, change.location.shown)
                 base = image.base if image is not None else ""
                 row = (entry, *map(_storable, where), _storable(before), _storable(after), _mode(change), base)
                 connection.execute("INSERT INTO undo_files VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0)", row)
+                rows.append((*where, before, after, _mode(change), base))
                 if image is not None:
                     self._images.add(connection, image)
+            seal = self._seal(_content(entry, session, turn, call_id, tool, rows))
+            connection.execute("UPDATE undo_entries SET seal = ? WHERE id = ?", (seal, entry))
             self._images.shrink(connection, session, size)
         return entry
 
@@ -150,10 +162,13 @@ class UndoLog:
                 file = UndoFile(*where, _readable(old), _readable(new), mode, base, bool(dropped))
                 files.setdefault(entry, []).append(file)
             rows = connection.execute(ENTRIES, which).fetchall()
-        return [
-            UndoEntry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), tuple(files.get(id_, ())))
-            for id_, turn, call_id, tool, at, undone, is_undo in rows
-        ]
+        found = []
+        for id_, turn, call_id, tool, at, undone, is_undo, seal in rows:
+            there = tuple(files.get(id_, ()))
+            sealed = [(one.root, one.relative, one.shown, one.before, one.after, one.mode, one.base) for one in there]
+            problem = find_problem(self._store.path, _content(id_, session, turn, call_id, tool, sealed), str(seal))
+            found.append(UndoEntry(id_, turn, call_id, tool, at, bool(undone), bool(is_undo), there, problem))
+        return found
 
     def choose_entries(self, session: str, *, call_id: str = "", turn: str = "") -> list[UndoEntry]:
         """Returns the changes of a call or a turn that can be undone, the latest first; without either, the last
@@ -189,11 +204,24 @@ class UndoLog:
         """Returns the changes that undo these entries, the latest first."""
         found: dict[Path, _FileState] = {}
         for entry in entries:
+            if entry.problem:
+                raise ToolError(
+                    f"call {entry.call_id} cannot be undone, since its record does not count: {entry.problem};"
+                    " nothing was undone",
+                    ErrorKind.PERMISSION,
+                    "Undo other calls one by one with call_id, or restore the files by other means.",
+                )
             for file in reversed(entry.files):
                 now = found.get(file.location.path) or found.setdefault(file.location.path, _read_state(file.location))
                 if now.now != file.before:
                     self._step_back(session, entry, file, now)
         return [_change_of(one) for one in found.values() if one.now != one.was]
+
+    def _seal(self, content: bytes) -> str:
+        try:
+            return seal_part(self._store.path, content)
+        except ToolError:  # there is no usable key: the change is made, and cannot be undone
+            return ""
 
     def _last_entry(self, session: str) -> list[UndoEntry]:
         """Returns the last change that is in effect, neither undone nor itself an undo."""
@@ -240,6 +268,11 @@ class UndoLog:
             ErrorKind.USER,
             f"{hint}.",
         )
+
+
+def _content(entry: int, session: str, turn: str, call_id: str, tool: str, files: Sequence[_Sealed]) -> bytes:
+    """Returns what the seal of an entry covers."""
+    return json.dumps(["undo", entry, session, turn, call_id, tool, files], default=repr).encode()
 
 
 def _without_pairs(left: list[UndoEntry], found: Sequence[UndoEntry]) -> list[UndoEntry]:

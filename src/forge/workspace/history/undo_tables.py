@@ -18,7 +18,7 @@ FILES = (
 ).replace("WHICH", _WHICH)
 ENTRIES = (
     "SELECT id, turn, call_id, tool, time, undone_by IS NOT NULL, tool = 'undo' OR EXISTS"
-    " (SELECT 1 FROM undo_entries o WHERE o.undone_by = e.id) FROM undo_entries e WHERE WHICH ORDER BY id DESC"
+    " (SELECT 1 FROM undo_entries o WHERE o.undone_by = e.id), seal FROM undo_entries e WHERE WHICH ORDER BY id DESC"
     " LIMIT :most"
 ).replace("WHICH", _WHICH)
 
@@ -38,3 +38,8 @@ def create_undo_tables(connection: sqlite3.Connection) -> None:
         " tail INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (hash, base))",
     ):
         connection.execute(statement)
+
+
+def add_seal(connection: sqlite3.Connection) -> None:
+    """Adds the seals of the entries: version 2."""
+    connection.execute("ALTER TABLE undo_entries ADD COLUMN seal TEXT NOT NULL DEFAULT ''")
