@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import Tier, choose_tier
 from forge.project.doctor import examine
 from forge.project.trust import accept
@@ -152,9 +153,12 @@ def test_the_limits_of_programs_are_described(looked, tmp_path):
     (tmp_path / "forge.yaml").write_text("programs: {memory: 3000}\n")
     accept(tmp_path)
     found = looked()["limits"]
-    assert "memory: 3,000 MiB for each process; processes: " in found.detail
+    assert "memory: 3,000 MiB for each process" in found.detail
     for_root = "not limited: the kernel does not apply this limit to root" in found.detail
-    assert for_root is (os.geteuid() == 0)
+    delegated = find_delegated()
+    controllers = delegated.controllers if delegated else ()
+    assert for_root is (os.geteuid() == 0 and "pids" not in controllers)
+    assert found.detail.count("(cgroup)") == len(controllers)
     if for_root:
         assert (found.status, "ordinary user" in found.fix) == ("note", True)
 

@@ -160,7 +160,7 @@ class Job:
             left -= len(piece)
             self.log.add(piece)
         if message[0] == "ended":
-            _, status, running, nanny, _ = message
+            _, status, running, nanny, *_ = message
             self.exit_code = status if status is not None and status >= 0 else None
             self.signal = signal_name(-status) if status is not None else ""
             if nanny:
@@ -182,7 +182,8 @@ class Job:
         if problem := self._confined.problem(self.exit_code, said):
             words.append(f"{problem.message}. {problem.suggestion}")
         self.signal = self.signal or self._confined.signal(self.exit_code)
-        words += self._confined.explain_reached_limits(said, failed=self.exit_code != 0 or bool(self.signal))
+        failed = self.exit_code != 0 or bool(self.signal)
+        words += self._confined.explain_reached_limits(said, failed=failed, counted=self.program.reached)
         self._confined.still_used = bool(self.left)
         self._confined.close()
         for word in words:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
 MOST_FDS = 8  # passed at once
 PIECE = 64 * 1024  # bytes read at once
 
-NEW, END = "new", "end"  # to the supervisor: make a keeper (with its socket); end the keeper of a number
+# To the supervisor: make a keeper (with its socket); end the keeper of a number; keepers make cgroups in a directory.
+NEW, END, CGROUPS = "new", "end", "cgroups"
 
 
 def pack(message: Any) -> bytes:

@@ -12,7 +12,9 @@ import select
 import signal
 import socket
 import time
+from functools import cache
 
+from forge.process.running.cgroups import Cgroup
 from forge.process.running.keeper_messages import PIECE, Messages, pack
 from forge.process.running.process_tree import (
     PATIENCE,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:  # not loaded at run time: this process has to start fast
 
 SETTLE = 0.1  # seconds that descendants have to end after the program, before they count as left running
 MOST_NAMED = 20  # processes left running that are listed
+_ABOVE_FILES = 64  # descriptors of files that programs are started with are below
 IDLE = 10.0  # seconds without work after which a keeper ends
 
 _DEFAULT_SIGNALS = [one for one in signal.valid_signals() if one not in (signal.SIGKILL, signal.SIGSTOP)]
@@ -48,6 +51,7 @@ class Keeper:
         self.pipes: set[int] = set()  # of processes left running: drained, or they would block or die when they write
         self.usable = True  # False: its own limits were lowered, or Forge is gone
         self.supervisor = os.getppid()
+        self.cgroup: Cgroup | None = None  # of the program with all that it starts
         self._begin(0)
 
     def _begin(self, program: int) -> None:
@@ -117,10 +121,15 @@ class Keeper:
             stage = "limits"
             if work["limits"]:
                 self._limit(work["limits"])
+            stage = "cgroup"
+            if work["cgroup"]:
+                folder, values = work["cgroup"]
+                self.cgroup = Cgroup(folder, self.supervisor, dict(values))
             stage = "program"
             self._begin(self._spawn(work, given))
             self.leave = work["leave"]
         except (OSError, ValueError) as error:
+            self._end_cgroup()
             self._send("failed", getattr(error, "errno", None) or 0, stage, self.usable)
         finally:
             os.chdir("/")
@@ -129,10 +138,11 @@ class Keeper:
 
     def _spawn(self, work: dict[str, Any], given: list[int]) -> int:
         if not work["ignores_term"]:
-            return _spawn_program(work, given, _DEFAULT_SIGNALS)
+            return _spawn_program(work, given, _DEFAULT_SIGNALS, self.cgroup)
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a program inherits what is ignored
         try:
-            return _spawn_program(work, given, [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM])
+            defaults = [one for one in _DEFAULT_SIGNALS if one != signal.SIGTERM]
+            return _spawn_program(work, given, defaults, self.cgroup)
         finally:
             signal.signal(signal.SIGTERM, self._stop_and_exit)
             if os.getppid() != self.supervisor:  # it may have ended just now
@@ -155,7 +165,7 @@ class Keeper:
         now = time.monotonic()
         if self.stop_at is not None:
             if not empty and (now >= self.stop_at or self._has_left_the_group()):
-                empty = kill_below(os.getpid(), self._reap, self.program)
+                empty = self._kill_tree()
             if not empty and now >= self.stop_at + PATIENCE:
                 self.usable = False  # some process cannot be killed
                 self._report_end(_name_left())
@@ -173,18 +183,34 @@ class Keeper:
         left = _name_left()
         if self.leave and left:
             self.reported = True
-            self._send("ended", self.status, left[:MOST_NAMED], os.getpid(), False)
+            self._send("ended", self.status, left[:MOST_NAMED], os.getpid(), self._count_events(), False)
         else:
-            kill_below(os.getpid(), self._reap, self.program)
+            self._kill_tree()
             self._report_end(left)
 
+    def _kill_tree(self) -> bool:
+        if self.cgroup is not None:
+            self.cgroup.kill()
+        return kill_below(os.getpid(), self._reap, self.program)
+
+    def _count_events(self) -> dict[str, int]:
+        return self.cgroup.count_events() if self.cgroup is not None else {}
+
+    def _end_cgroup(self) -> None:
+        if self.cgroup is not None:
+            self.cgroup.remove()
+            self.cgroup = None
+
     def _report_end(self, left: list[str]) -> None:
+        events = self._count_events()
+        self._end_cgroup()
         if not self.reported:
             self.reported = True
-            self._send("ended", self.status, left[:MOST_NAMED], 0, self.usable)
+            self._send("ended", self.status, left[:MOST_NAMED], 0, events, self.usable)
         self._finish()
 
     def _finish(self) -> None:
+        self._end_cgroup()
         for pipe in tuple(self.pipes):
             self._forget(pipe)
         self._begin(0)
@@ -277,8 +303,10 @@ def _name_left() -> list[str]:
     return [f"{pid} {describe_process(pid)}" for pid in left if not is_first_of_namespace(pid)]
 
 
-def _spawn_program(work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals]) -> int:
-    """Starts the program in its own session. It does not fork, which would copy this process."""
+def _spawn_program(
+    work: dict[str, Any], given: list[int], defaults: Iterable[signal.Signals], cgroup: Cgroup | None
+) -> int:
+    """Starts the program in its own session. Without a cgroup it does not fork, which would copy this process."""
     streams = list(given)
     nothing = -1
     if not work["reads"]:
@@ -286,6 +314,12 @@ def _spawn_program(work: dict[str, Any], given: list[int], defaults: Iterable[si
         streams.insert(0, nothing)
     if len(streams) == 2:
         streams.append(streams[1])  # both kinds of output in one pipe
+    if cgroup is not None:
+        try:
+            return _fork_program(cgroup, work, streams)
+        finally:
+            if nothing >= 0:
+                os.close(nothing)
     actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_DUP2, source, target) for target, source in enumerate(streams)]
     actions += [(os.POSIX_SPAWN_OPEN, number, path, flags, 0) for number, path, flags in work["files"]]
     try:
@@ -301,6 +335,69 @@ def _spawn_program(work: dict[str, Any], given: list[int], defaults: Iterable[si
     finally:
         if nothing >= 0:
             os.close(nothing)
+
+
+def _fork_program(cgroup: Cgroup, work: dict[str, Any], streams: list[int]) -> int:
+    """Starts the program in its cgroup. Raises `OSError` if it cannot be started.
+
+    The child does little: each page that it writes is copied first. So its signals are reset here.
+    """
+    import fcntl
+
+    problem, low = os.pipe()
+    report = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, _ABOVE_FILES)
+    os.close(low)
+    changed = [one for one in _find_changed_signals() if one != signal.SIGTERM or not work["ignores_term"]]
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, changed)
+        before = [(one, signal.signal(one, signal.SIG_DFL)) for one in changed]
+        try:
+            pid = cgroup.fork()
+            if not pid:
+                try:
+                    cgroup.enter()
+                    _become_program(work, streams)
+                except OSError as error:
+                    os.write(report, b"%d" % (error.errno or 0))
+                finally:
+                    os._exit(127)
+        finally:
+            for one, handler in before:
+                signal.signal(one, handler)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, changed)
+            os.close(report)
+        said = os.read(problem, 16)
+    finally:
+        os.close(problem)
+    if said:
+        os.waitpid(pid, 0)
+        raise OSError(int(said), os.strerror(int(said)))
+    return pid
+
+
+@cache
+def _find_changed_signals() -> list[signal.Signals]:
+    """Returns the signals that a program must not inherit as they are here.
+
+    SIGCHLD has a handler, which no program inherits, and none of these signals must be lost here.
+    """
+    found = [one for one in _DEFAULT_SIGNALS if signal.getsignal(one) is not signal.SIG_DFL]
+    return [one for one in found if one != signal.SIGCHLD]
+
+
+def _become_program(work: dict[str, Any], streams: list[int]) -> None:
+    os.setsid()
+    for target, source in enumerate(streams):
+        os.dup2(source, target)
+    for number, path, flags in work["files"]:
+        opened = os.open(path, flags)
+        if opened == number:
+            os.set_inheritable(opened, True)
+        else:
+            os.dup2(opened, number)
+            os.close(opened)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    os.execve(work["path"], work["argv"], work["env"])  # noqa: S606
 
 
 def _ignore_signal(*_: object) -> None:

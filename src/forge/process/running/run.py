@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.process.running.cgroups import find_delegated
 from forge.process.running.limits import Resources
 from forge.process.running.output import OFTEN, Capture, CapturedOutput, LiveOutput, count_waiting_bytes, read_piece
 from forge.process.running.slots import slots
@@ -52,7 +53,7 @@ class Finished:
     put_back: tuple[str, ...] = ()  # descriptions of protected files that were restored
     sandbox: str = "none"
     limits: Mapping[str, str] = field(default_factory=dict)  # of the sandbox: memory, processes, …
-    reached: tuple[str, ...] = ()  # explanations of the limits that it seems to have reached
+    reached: tuple[str, ...] = ()  # explanations of the limits that it reached, or seems to have reached
 
 
 async def run(
@@ -105,7 +106,8 @@ async def run(
             confined.still_used = bool(finished.left)
             ended_by = finished.signal or confined.signal(finished.exit_code)
             failed = finished.exit_code != 0 or bool(ended_by)
-            reached = confined.explain_reached_limits(f"{finished.output}\n{finished.errors}", failed=failed)
+            said_all = f"{finished.output}\n{finished.errors}"
+            reached = confined.explain_reached_limits(said_all, failed=failed, counted=program.reached)
             return replace(
                 finished, signal=ended_by, put_back=tuple(said), limits=confined.limits, reached=tuple(reached)
             )
@@ -140,9 +142,9 @@ class ConfinedCommand:
         """Describes the limits of the program; empty without a sandbox."""
         return {} if self._boxed is None else self._boxed.limits
 
-    def explain_reached_limits(self, said: str, *, failed: bool) -> list[str]:
-        """Explains the limits that the program seems to have reached."""
-        return [] if self._boxed is None else self._boxed.explain_reached_limits(said, failed=failed)
+    def explain_reached_limits(self, said: str, *, failed: bool, counted: Mapping[str, int]) -> list[str]:
+        """Explains the limits that the program reached, or seems to have reached. `counted`: by its cgroup."""
+        return [] if self._boxed is None else self._boxed.explain_reached_limits(said, failed=failed, counted=counted)
 
     def close(self) -> None:
         if self._boxed is not None:
@@ -189,6 +191,7 @@ def find_tier(sandbox: str | bool) -> Tier:
 
     if sandbox not in _tiers:
         _tiers[sandbox] = choose_tier(sandbox)
+        find_delegated()
     return _tiers[sandbox]
 
 
@@ -266,7 +269,7 @@ class _ProgramWatch:
         match self.message:
             case ("failed", number, stage, _):
                 raise start_error(number, stage, name, cwd)
-            case ("ended", status, left, nanny, _):
+            case ("ended", status, left, nanny, *_):
                 pass
             case _ if self.timed_out:
                 status, left, nanny = None, ["a process that cannot be killed"], 1
@@ -404,5 +407,11 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
         )
     if stage == "limits":
         return ToolError(f"its limits cannot be set: {words}", ErrorKind.CONFIG, "Fix the tool's configuration.")
+    if stage == "cgroup":
+        return ToolError(
+            f"a cgroup that limits its memory and processes cannot be made any more: {words}",
+            ErrorKind.SYSTEM,
+            "Tell the person: Forge has to be started again.",
+        )
     kind = ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER
     return ToolError(f'"{name[:200]}" cannot be started: {words}', kind, "Check that it is an executable program.")

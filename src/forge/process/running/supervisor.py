@@ -16,7 +16,7 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
 from forge.core.held_directories import check_held
-from forge.process.running.keeper_messages import END, NEW, Messages, pack
+from forge.process.running.keeper_messages import CGROUPS, END, NEW, Messages, pack
 from forge.process.running.limits import Resources
 from forge.process.sandbox.command import CommandLine
 
@@ -47,6 +47,7 @@ class Program:
         self.output = output  # -1: none, here and below
         self.errors = errors
         self.given = given  # the write end of its input
+        self.reached: Mapping[str, int] = {}  # how often limits of its cgroup were reached, by controller
         self._messages = Messages()
         self._usable = False
         self._nanny = 0  # the process number of the keeper, if processes were left running
@@ -61,7 +62,7 @@ class Program:
             return None if is_open else ("lost",)
         self._usable = message[-1]
         if message[0] == "ended":
-            self._nanny = message[3]
+            self._nanny, self.reached = message[3:5]
         return message
 
     def stop(self, grace: float = GRACE) -> None:
@@ -120,6 +121,7 @@ def start(
         "ignores_term": command.ignores_term,
         "cwd": os.fsencode(cwd),
         "limits": limits.for_kernel() if limits is not None else [],
+        "cgroup": command.cgroup,
         "reads": reads,
         "leave": leave,
     }
@@ -131,7 +133,8 @@ def start(
                 opened.callback(os.close, one)
             ours.append(writer if outward else reader)
             theirs += [reader if outward else writer] if wanted else []
-        keeper = _send_to_keeper(pack(("start", work)), [*theirs, *([errors] if errors >= 0 else [])])
+        given = [*theirs, *([errors] if errors >= 0 else [])]
+        keeper = _send_to_keeper(pack(("start", work)), given, command.cgroup[0] if command.cgroup else "")
         opened.pop_all()
         for one in theirs:
             os.close(one)
@@ -139,6 +142,11 @@ def start(
         if one >= 0:
             os.set_blocking(one, False)
     return Program(keeper, ours[1], ours[2], ours[0])
+
+
+def find_supervisor() -> int:
+    """Returns the process number of this process's supervisor; 0 without one."""
+    return 0 if _current is None else _current.process
 
 
 def _owners() -> list[str]:
@@ -163,6 +171,7 @@ class _Supervisor:
     def __init__(self) -> None:
         self.idle: list[socket.socket] = []
         self.left: dict[str, list[int]] = {}  # owner -> keepers of what was left running
+        self.cgroups = ""  # the directory of the keepers' cgroups, if it knows it
         self.connection, theirs = socket.socketpair()
         with theirs:
             self.process = _spawn(theirs.fileno())
@@ -171,7 +180,10 @@ class _Supervisor:
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> None:
         socket.send_fds(self.connection, [pack(message)], list(descriptors))
 
-    def get_keeper(self) -> socket.socket:
+    def get_keeper(self, cgroups: str) -> socket.socket:
+        if cgroups and cgroups != self.cgroups:
+            self.send((CGROUPS, cgroups))
+            self.cgroups = cgroups
         while self.idle:
             idle = self.idle.pop()
             if _is_open(idle):
@@ -192,13 +204,13 @@ class _Supervisor:
         self.idle = []
 
 
-def _send_to_keeper(message: bytes, descriptors: list[int]) -> socket.socket:
+def _send_to_keeper(message: bytes, descriptors: list[int], cgroups: str) -> socket.socket:
     """Sends the work to a keeper: an idle one, a new one, or the first of a new supervisor."""
     problem: OSError | None = None
     for _ in range(3):
         try:
             with _lock:
-                keeper = _ensure_supervisor().get_keeper()
+                keeper = _ensure_supervisor().get_keeper(cgroups)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise

@@ -11,7 +11,8 @@ import select
 import signal
 import socket
 
-from forge.process.running.keeper_messages import NEW, Messages
+from forge.process.running.cgroups import remove_all
+from forge.process.running.keeper_messages import CGROUPS, NEW, Messages
 from forge.process.running.keeper_program import Alarm, Keeper
 from forge.process.running.process_tree import adopt_orphans, find_descendants, follow_parent, kill_below
 
@@ -40,6 +41,7 @@ class _Supervisor:
         self.messages = Messages()
         self.alarm = Alarm()
         self.keepers: set[int] = set()
+        self.cgroups = ""  # the directory of the keepers' cgroups
         self.poll = select.poll()
         self.poll.register(forge, select.POLLIN)
         self.poll.register(self.alarm.reader, select.POLLIN)
@@ -59,6 +61,7 @@ class _Supervisor:
                 elif descriptor != self.forge.fileno() or not self._receive():
                     self.keepers.clear()
                     kill_below(os.getpid(), self._reap)
+                    self._remove_cgroups()
                     os._exit(0)
 
     def _receive(self) -> bool:
@@ -67,6 +70,8 @@ class _Supervisor:
         while (message := self.messages.next()) is not None:
             if message[0] == NEW:
                 self._fork(self.messages.descriptors.pop(0))
+            elif message[0] == CGROUPS:
+                self.cgroups = message[1]
             elif message[1] in self.keepers:  # not yet reaped: the process number is still valid
                 os.kill(message[1], signal.SIGTERM)
         return True
@@ -100,7 +105,12 @@ class _Supervisor:
             self.keepers.discard(pid)
         if gone:
             kill_below(os.getpid(), lambda: not find_descendants(os.getpid(), self.keepers), spared=self.keepers)
+            self._remove_cgroups()
         return False
+
+    def _remove_cgroups(self) -> None:
+        if self.cgroups:
+            remove_all(self.cgroups, self.pid, self.keepers)
 
 
 def _become_keeper(supervisor: _Supervisor, descriptor: int) -> NoReturn:

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -17,10 +18,17 @@ from typing import Any
 
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
+from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import bubblewrap, landlock
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.landlock_program import landlock_version
-from forge.process.sandbox.layout import Confinement, describe_limits, explain_reached_limits, find_hidden
+from forge.process.sandbox.layout import (
+    Confinement,
+    cgroup_limits,
+    describe_limits,
+    explain_reached_limits,
+    find_hidden,
+)
 from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
 __all__ = ["Confinement", "SandboxedCommand", "Tier", "choose_tier", "confine_command", "report_tiers"]
@@ -108,7 +116,8 @@ class SandboxedCommand:
             return
         try:
             status = f"/proc/{os.getpid()}/fd/{self._status}"
-            self.command = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
+            command = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
+            self.command = replace(command, cgroup=_find_cgroup(confinement.limits))
         except BaseException:
             self.close()
             raise
@@ -149,9 +158,11 @@ class SandboxedCommand:
         """Describes the limits of the program; empty without a sandbox."""
         return {} if self.tier is Tier.NONE else describe_tier_limits(self.tier, self._confinement.limits)
 
-    def explain_reached_limits(self, said: str, *, failed: bool) -> list[str]:
-        """Explains the limits that the program seems to have reached. `said`: the end of its output."""
-        return explain_reached_limits(self._confinement.limits, self.limits, said, failed=failed)
+    def explain_reached_limits(self, said: str, *, failed: bool, counted: Mapping[str, int]) -> list[str]:
+        """Explains the limits that the program reached, as its cgroup `counted`, or seems to have reached, by the end
+        of its output.
+        """
+        return explain_reached_limits(self._confinement.limits, self.limits, said, failed=failed, counted=counted)
 
     def signal(self, exit_code: int | None) -> int:
         """Returns the number of the signal that an exit code stands for; 0 if none."""
@@ -173,7 +184,16 @@ class SandboxedCommand:
 
 def describe_tier_limits(tier: Tier, limits: ProgramLimits) -> dict[str, str]:
     """Describes the limits of programs in a tier on this machine."""
-    return describe_limits(limits, str(tier), temporary=_LIMITS_FILES[tier]())
+    delegated = find_delegated()
+    controllers = delegated.controllers if delegated is not None else frozenset[str]()
+    return describe_limits(limits, str(tier), temporary=_LIMITS_FILES[tier](), controllers=controllers)
+
+
+def _find_cgroup(limits: ProgramLimits) -> tuple[str, tuple[tuple[str, str], ...]] | None:
+    """Returns where to make the cgroup of a program, and its limits; None if none is delegated or nothing limited."""
+    delegated = find_delegated()
+    values = cgroup_limits(limits, delegated.controllers) if delegated is not None else {}
+    return (delegated.folder, tuple(values.items())) if delegated is not None and values else None
 
 
 def report_tiers() -> list[dict[str, Any]]:

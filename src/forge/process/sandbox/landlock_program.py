@@ -553,6 +553,7 @@ def _become_first_process() -> int:
 
 def _wait_for_program(status: int, first: int) -> None:
     """Ends as the program does. A signal reaches the whole group, so it is not for this process."""
+    _libc.prctl(_PARENT_DIES, signal.SIGKILL, 0, 0, 0)  # who kills Forge by its cgroup does not reach this one
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     said = os.read(status, 4)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -122,16 +122,35 @@ def kernel_limits(limits: ProgramLimits, *, apart: bool) -> dict[str, int]:
     return found
 
 
-def describe_limits(limits: ProgramLimits, tier: str, *, temporary: bool) -> dict[str, str]:
-    """Describes the limits in force, for people. `temporary`: the size of temporary files can be limited."""
+def cgroup_limits(limits: ProgramLimits, controllers: Collection[str]) -> dict[str, str]:
+    """Returns the values of the files of a program's cgroup. If its memory does not suffice, all of it is killed."""
+    values = {}
+    if limits.memory and "memory" in controllers:
+        values = {"memory.max": str(limits.memory * MIB), "memory.swap.max": "0", "memory.oom.group": "1"}
+    if limits.processes and "pids" in controllers:
+        values["pids.max"] = str(limits.processes)
+    return values
+
+
+def describe_limits(
+    limits: ProgramLimits, tier: str, *, temporary: bool, controllers: Collection[str] = ()
+) -> dict[str, str]:
+    """Describes the limits in force, for people. `temporary`: the size of temporary files can be limited.
+    `controllers`: those of the cgroup of each program.
+    """
+    memory = f"{limits.memory:,} MiB for each process" if limits.memory else "not limited"
+    if limits.memory and "memory" in controllers:
+        memory += ", and for each program with all that it starts (cgroup)"
     processes = f"{limits.processes:,} for each program" if limits.processes else "not limited"
-    if limits.processes and os.geteuid() == 0:
+    if limits.processes and "pids" in controllers:
+        processes += " (cgroup)"
+    elif limits.processes and os.geteuid() == 0:
         processes = "not limited: the kernel does not apply this limit to root"
     space = f"{limits.temporary:,} MiB for each program" if limits.temporary else "not limited"
     if limits.temporary and not temporary:
         space = f"not limited: {tier} cannot do that here"
     return {
-        "memory": f"{limits.memory:,} MiB for each process" if limits.memory else "not limited",
+        "memory": memory,
         "processes": processes,
         "open_files": f"{limits.open_files:,} for each process" if limits.open_files else "not limited",
         "temporary": space,
@@ -155,22 +174,29 @@ _END_OF_OUTPUT = 8_000  # characters in which a program says why it ended
 
 
 def explain_reached_limits(
-    limits: ProgramLimits, described: Mapping[str, str], said: str, *, failed: bool
+    limits: ProgramLimits, described: Mapping[str, str], said: str, *, failed: bool, counted: Mapping[str, int]
 ) -> list[str]:
-    """Explains the limits that a program seems to have reached, by what it wrote. `described`: those in force."""
+    """Explains the limits that a program reached, as its cgroup `counted`, or seems to have reached, by what it wrote.
+
+    `described`: the limits in force.
+    """
     end = said[-_END_OF_OUTPUT:]
     found = []
     for name, signs in _SIGNS_OF_LIMITS.items():
         if described.get(name, "not limited").startswith("not limited") or not getattr(limits, name):
             continue
-        if (failed and signs.search(end)) or (name == "processes" and _SHELL_FAILED_TO_FORK.search(end)):
+        is_counted = counted.get(_CONTROLLERS.get(name, ""), 0) > 0
+        is_likely = (failed and signs.search(end)) or (name == "processes" and _SHELL_FAILED_TO_FORK.search(end))
+        if is_counted or is_likely:
+            verb = "reached" if is_counted else "may have reached"
             found.append(
-                f"it may have reached a limit of the sandbox: {_LIMIT_WORDS[name]} ({described[name]}); use less, or"
-                f" the person can raise programs.{name} in forge.yaml"
+                f"it {verb} a limit of the sandbox: {_LIMIT_WORDS[name]} ({described[name]}); use less, or the person"
+                f" can raise programs.{name} in forge.yaml"
             )
     return found
 
 
+_CONTROLLERS = {"memory": "memory", "processes": "pids"}  # limit -> controller of cgroups
 _LIMIT_WORDS = {
     "memory": "memory",
     "processes": "processes and threads",

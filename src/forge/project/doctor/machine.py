@@ -92,7 +92,10 @@ def _limits(configuration: Configuration, tier: Tier) -> Finding:
     said = "; ".join(f"{name}: {words}" for name, words in described.items())
     if any(words.startswith("not limited:") for words in described.values()):
         return Finding(
-            "limits", "note", said, "Run Forge as an ordinary user, or limit the container or service that it runs in."
+            "limits",
+            "note",
+            said,
+            "Run Forge as an ordinary user or with a delegated cgroup, or limit the container or service it runs in.",
         )
     return Finding("limits", "ok", said)
 
