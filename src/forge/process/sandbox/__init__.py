@@ -116,8 +116,11 @@ class SandboxedCommand:
             return
         try:
             status = f"/proc/{os.getpid()}/fd/{self._status}"
+            cgroup = _find_cgroup(confinement.limits)
+            if cgroup is not None and "pids.max" in dict(cgroup[1]):  # otherwise the other limit is reached first
+                confinement = replace(confinement, limits=confinement.limits._replace(processes=0))
             command = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
-            self.command = replace(command, cgroup=_find_cgroup(confinement.limits))
+            self.command = replace(command, cgroup=cgroup)
         except BaseException:
             self.close()
             raise
