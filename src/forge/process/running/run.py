@@ -169,7 +169,9 @@ async def confine(
     tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if tier is Tier.NONE:
         return ConfinedCommand(CommandLine(list(argv)))
-    boxed = SandboxedCommand(argv, _without_given(confinement, limits), tier, env)
+    delegated = find_delegated()
+    cgroups = (delegated.folder, delegated.controllers) if delegated is not None else ("", ())
+    boxed = SandboxedCommand(argv, _without_given(confinement, limits), tier, env, cgroups)
     try:
         return ConfinedCommand(boxed.command, watch_protected_files(confinement, str(tier)), boxed)
     except BaseException:

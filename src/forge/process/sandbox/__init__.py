@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
@@ -18,7 +18,6 @@ from typing import Any
 
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import bubblewrap, landlock
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.landlock_program import landlock_version
@@ -105,8 +104,17 @@ def confine_command(argv: Sequence[str], confinement: Confinement, tier: Tier, e
 class SandboxedCommand:
     """A confined command line, with the state to read and clean up when it has ended."""
 
-    def __init__(self, argv: Sequence[str], confinement: Confinement, tier: Tier, env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        argv: Sequence[str],
+        confinement: Confinement,
+        tier: Tier,
+        env: Mapping[str, str],
+        cgroups: tuple[str, Collection[str]] = ("", ()),
+    ) -> None:
+        """`cgroups`: the directory for its cgroup, and the controllers there."""
         self.tier = tier
+        self._controllers = cgroups[1]
         self._wanted = list(argv)
         self._confinement, self._env = confinement, env
         self._folder = make_private_folder() if tier is Tier.LANDLOCK else ""
@@ -116,11 +124,11 @@ class SandboxedCommand:
             return
         try:
             status = f"/proc/{os.getpid()}/fd/{self._status}"
-            cgroup = _find_cgroup(confinement.limits)
-            if cgroup is not None and "pids.max" in dict(cgroup[1]):  # otherwise the other limit is reached first
+            values = cgroup_limits(confinement.limits, self._controllers)
+            if "pids.max" in values:  # otherwise the other limit is reached first
                 confinement = replace(confinement, limits=confinement.limits._replace(processes=0))
             command = _COMMANDS[tier](argv, confinement, env, folder=self._folder, status=status)
-            self.command = replace(command, cgroup=cgroup)
+            self.command = replace(command, cgroup=(cgroups[0], tuple(values.items())) if values else None)
         except BaseException:
             self.close()
             raise
@@ -159,7 +167,11 @@ class SandboxedCommand:
     @property
     def limits(self) -> dict[str, str]:
         """Describes the limits of the program; empty without a sandbox."""
-        return {} if self.tier is Tier.NONE else describe_tier_limits(self.tier, self._confinement.limits)
+        return (
+            {}
+            if self.tier is Tier.NONE
+            else describe_tier_limits(self.tier, self._confinement.limits, self._controllers)
+        )
 
     def explain_reached_limits(self, said: str, *, failed: bool, counted: Mapping[str, int]) -> list[str]:
         """Explains the limits that the program reached, as its cgroup `counted`, or seems to have reached, by the end
@@ -185,18 +197,9 @@ class SandboxedCommand:
             remove_folder(self._folder)
 
 
-def describe_tier_limits(tier: Tier, limits: ProgramLimits) -> dict[str, str]:
-    """Describes the limits of programs in a tier on this machine."""
-    delegated = find_delegated()
-    controllers = delegated.controllers if delegated is not None else frozenset[str]()
+def describe_tier_limits(tier: Tier, limits: ProgramLimits, controllers: Collection[str]) -> dict[str, str]:
+    """Describes the limits of programs in a tier on this machine. `controllers`: of the cgroup of each program."""
     return describe_limits(limits, str(tier), temporary=_LIMITS_FILES[tier](), controllers=controllers)
-
-
-def _find_cgroup(limits: ProgramLimits) -> tuple[str, tuple[tuple[str, str], ...]] | None:
-    """Returns where to make the cgroup of a program, and its limits; None if none is delegated or nothing limited."""
-    delegated = find_delegated()
-    values = cgroup_limits(limits, delegated.controllers) if delegated is not None else {}
-    return (delegated.folder, tuple(values.items())) if delegated is not None and values else None
 
 
 def report_tiers() -> list[dict[str, Any]]:

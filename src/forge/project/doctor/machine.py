@@ -14,6 +14,7 @@ from forge.core.errors import ToolError
 from forge.core.extras import EXTRAS, install_command, install_program, is_installed
 from forge.models.names import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
 from forge.process.find_program import find_packaged_program
+from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers
 from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
@@ -88,7 +89,9 @@ def _sandbox(configuration: Configuration) -> Iterator[Finding]:
 
 def _limits(configuration: Configuration, tier: Tier) -> Finding:
     """Describes what programs may use, and the limits that cannot be enforced here."""
-    described = describe_tier_limits(tier, configuration.programs.limits)
+    delegated = find_delegated()
+    controllers = delegated.controllers if delegated is not None else ()
+    described = describe_tier_limits(tier, configuration.programs.limits, controllers)
     said = "; ".join(f"{name}: {words}" for name, words in described.items())
     if any(words.startswith("not limited:") for words in described.values()):
         return Finding(
