@@ -7,6 +7,61 @@ terminal (`top`, `ncdu`, `telnet`, `journalctl`), and those that run what a file
 from __future__ import annotations
 
 STARTS = r"""
+echo 'r""m victim' > x; bash -c 'sh x'
+sed -n 'w x.sh' data; sh x.sh
+sort -o x.sh data; sh x.sh
+awk '{print > "x.sh"}' data; sh x.sh
+cp data z.sh; sh z*.sh
+sed -i 's/f/r""m victim/' f; sh f
+cp data y.py && timeout 5 python3 y.py
+cat data > y.py; python3 -m y
+printf 'all:\n\tr""m victim\n' > mk; make -f mk
+printf '1e r""m victim' > w.sed; sed -f w.sed a
+cp data .bashrc; HOME=$PWD bash -ic :
+cp -a d e; e/zap victim
+read -r x < y; echo "${x@P}"
+BASH_ALIASES[ls]='r""m victim'; shopt -s expand_aliases; eval ls
+BASH_CMDS[ls]=$(cat y); ls victim
+x=$(cat y); echo $(( ((1)) + x ))
+set -- "$(cat y)"; (( $1 ))
+mapfile -t < y; echo $((MAPFILE))
+read -r < y; echo $((REPLY))
+x=$(<y); echo $((x))
+y=$(cat z); x=$y; echo $((x))
+printf -v x %s "$(cat y)"; echo $((x))
+x=$(cat y; id >/dev/null); echo $((x))
+x=$(date "+$(cat y)"); echo $((x))
+echo $(( $(cat y) ))
+a=1234; echo ${a:$(cat y)}
+a[$(cat y)]=1
+let "x=$(cat y)"
+test -v "$(cat y)"
+[[ -v $(cat y) ]]
+printf -v "$(cat y)" x
+read "$(cat y)" <<< x
+x=$(cat y); set 1 2; echo "${@:x}"
+x=$(cat y); b=(1 2); echo "${b[@]:x}"
+git -c 'alias.x=!r""m' x victim
+git -c alias.x='!r\m' x victim
+env -S 'r""m' victim
+env -S 'rm\_victim'
+awk 'BEGIN{x=(1)/2;print "rm victim"|"sh";y=3/1}'
+awk '{x=$(1)/2; system("rm victim"); y=3/1}' a
+cat y | python3 -v
+perl -l < y
+echo 'exec /bin/r\155 victim' | tclsh -l
+ed -v <<< '!r""m victim'
+{ sqlite3 db; } < y
+while sqlite3 db; do break; done < y
+bash -c 'sqlite3 db' < y
+cat y | sh -c 'sqlite3 db'
+set -o history; history -r y; fc -s
+set -o history -o histexpand; history -r y; eval '!!'
+PATH=~+/d:$PATH; zap victim
+echo 'system("rm victim")' | json_pp -f eval
+cpp -wrapper rm,victim c.c
+x86_64-linux-gnu-gcc -wrapper rm,victim c.c
+perl5.36-x86_64-linux-gnu -e 'system "rm victim"'
 for PATH in d; do ls victim; done
 for BASH_ENV in x; do export BASH_ENV; bash -c :; done
 : ${BASH_ENV:=x}; export BASH_ENV; bash -c :
@@ -455,6 +510,28 @@ rustup run stable rm x
 """
 
 STILL_RUN = r"""
+start=$(date +%s); make; echo $(( $(date +%s) - start ))s
+echo $(( $(ls | wc -l) - 1 ))
+[[ $(git status --porcelain | wc -l) -eq 0 ]] && echo clean
+read a b <<< "$(echo 1 2)"; echo "$a"
+x=$(cat VERSION); echo "v${x%%.*}"
+s=abcdef; echo "${s:0:3}"
+arr=(a b c); echo "${arr[1]} ${#arr[@]} ${arr[@]:1:2}"
+python3 gen.py > data.json && python3 use.py data.json
+gcc -O2 -o prog c.c && ./prog
+cp .env.example .env && npm start
+sed -i 's/a/b/' x.py && git diff x.py
+awk '{print > "out.txt"}' data; wc -l out.txt
+sort -o data data; head data
+awk '{ if ($1 > 3) print ($2)/2 }' data  # a / b
+env -S 'ls -l' a
+git -c alias.x='!"ls"' x
+perl -v
+python3 -V
+HOME=/tmp npm ci
+set -x; ls
+fc -l
+PATH=~/bin:$PATH; x
 date --date @120024000
 screen -list | grep -q x
 find . -print0 | tar --null -T - -cf a.tar

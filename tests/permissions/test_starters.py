@@ -49,6 +49,8 @@ def test_a_here_document_for_cat_is_text(mark: str) -> None:
     assert decide(NO_RM, "execute", f"cat > notes.md <<{mark}\nrm victim\nE") == "allow"
     assert decide(NO_RM, "execute", f"cat <<{mark}\nrm victim\nE\nrm x") == "deny"
     assert decide(NO_RM, "execute", f"cat > x.sh <<{mark}\nrm victim\nE\nsh x.sh") == "deny"
+    assert decide(NO_RM, "execute", f"cat > x.py <<{mark}\nprint(1)\nE\npython3 x.py") == "ask"
+    assert decide(NO_RM, "execute", f"cat > x.txt <<{mark}\nprint(1)\nE\npython3 x.py x.txt") == "allow"
     assert decide(NO_RM, "execute", f"cat <<{mark} | bash\nrm victim\nE") == "deny"
 
 
@@ -63,10 +65,16 @@ def test_a_program_counts_by_its_own_name_and_by_the_name_that_its_link_leads_to
         "cd sub && ./zip victim",
         "env ./zap victim",
         "sh -c './zap victim'",
+        "cd sub; cd ..; cd sub; ./zip victim",
+        "D=sub; cd $D; ./zip victim",
+        "env -C sub ./zip victim",
+        '"$PWD/zap" victim',
+        "~+/zap victim",
     ):
         assert decide(NO_RM, "execute", line, workspace=tmp_path) == "deny", line
     assert decide(NO_RM, "execute", "sh input", workspace=tmp_path) == "ask"
     assert decide(NO_RM, "execute", "./show victim", workspace=tmp_path) == "allow"
+    assert decide(NO_RM, "execute", '"$PWD/show" victim', workspace=tmp_path) == "allow"
     assert decide(["ask execute", "allow execute ./zap *"], "execute", "./zap x", workspace=tmp_path) == "allow"
 
 
@@ -85,3 +93,9 @@ def test_where_a_line_runs_and_what_it_is_given_counts(tmp_path: Path) -> None:
     assert judge_call("sqlite3 db 'select 1'", stdin="x") == "allow"
     assert judge_call("sh", stdin="rm victim") == "ask"
     assert judge_call("cat", stdin="rm victim") == "allow"
+
+
+def test_a_comment_of_awk_hides_nothing() -> None:
+    line = """awk '# "\\\nBEGIN{print "x" | "sh"}'"""
+    assert decide(NO_RM, "execute", line) == "ask"
+    assert decide(NO_RM, "execute", line.replace("|", ",")) == "allow"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,10 +19,12 @@ from forge.permissions import shell
 from forge.permissions.shell import hidden_programs
 from forge.permissions.shell.hidden_programs import hides, is_descriptor, may_run_input, may_start_others, sets_path
 from forge.permissions.shell.literal_line import LiteralCommand, split_literal
-from forge.permissions.shell.parsed_line import Redirection, ShellCommand, ShellLine
+from forge.permissions.shell.parsed_line import CommandRange, Redirection, ShellCommand, ShellLine
 from forge.permissions.shell.programs import (
     FETCHERS,
     FETCHING_COMMANDS,
+    FILE_OPTIONS,
+    INTERPRETERS,
     READS_COMMANDS,
     SHELLS,
     SOMETIMES_FETCHERS,
@@ -32,7 +34,7 @@ from forge.permissions.shell.programs import (
 from forge.permissions.shell.word_patterns import ANY, SOME, is_known, may_fit
 from forge.permissions.shell.words import GLOB
 from forge.permissions.shell.working_directories import Area, directories, unwrap_builtin
-from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, Value, starts
+from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, Value, option_values, starts
 from forge.permissions.targets import paths
 
 __all__ = [
@@ -58,20 +60,43 @@ _DEEPEST = 8  # lines inside each other
 _CACHED = 2_000  # characters of a line whose commands are remembered
 MOST_LINKS = 40  # links behind each other
 MOST_FOLDERS = 16
+MOST_INNER = 3  # lines inside each other that may run a file which the line writes
 _MOVES = frozenset({"cd", "pushd"})
-_GIVES_INPUT = re.compile(r"\(\)|\bfunction\b|>\(|\bcoproc\b|\bexec\b|[{(;]\s*$|[|]\s*[{(]")  # to a command inside
+_HERE = re.compile(rf"^(?:[{ANY}{SOME}]|~[+-]?)/+")
+_GIVES_INPUT = re.compile(  # to a command inside
+    r"\(\)|\bfunction\b|>\(|\bcoproc\b|\bexec\b|[{(;]\s*$|<|[|]\s*(?:[{(]|(?:while|until|if|for|case|select)\b|\S*sh\b)"
+)
 _MANY_PROGRAMS = ("busybox", "toybox", "coreutils", "snap")  # they are what their own name says
-_WRITES_OPERANDS = frozenset("tee cp mv ln install dd curl wget base64 split".split())
+_WRITES_OPERANDS = frozenset(
+    "tee cp mv ln install dd curl wget base64 split"
+    " gpg gunzip iconv openssl patch rsync scp sponge unxz xxd zstd".split()
+)
+_WRITES_SOMETIMES = {  # they write a file that a word names, if a word looks like this
+    **dict.fromkeys(("sed", "gsed"), re.compile(r"-\w*i|--in-place|(?:.*[^\w-])?[wW]\s*\S", re.DOTALL)),
+    **dict.fromkeys(("awk", "gawk", "mawk", "nawk"), re.compile(r".*>", re.DOTALL)),
+    "sort": re.compile(r"-\w*o|--o"),
+}
+_NAME_OF_FILE = re.compile(r"[\w./+-]+")
 _TAKES_TEXT = frozenset("cat tee wc grep sort head tail".split())
+_READS_TEXT = _TAKES_TEXT | frozenset("read mapfile readarray cut tr jq uniq base64".split())
 _SETTINGS = {"git": ("config", ".gitconfig"), "make": ("Makefile", "makefile", "GNUmakefile"), "ssh": ("config",)}
+_STARTUP = (".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".kshrc")
 _COUNTERS = frozenset("wc seq date nproc expr id stat pgrep".split())
+_PRINTS_OPERANDS = frozenset("seq expr".split())
 _ARITHMETIC = re.compile(
-    r"\(\((.*?)\)\)|\$\[(.*?)\]|\blet\s+([^;&|\n]*)|\[\[(.*?-(?:eq|ne|lt|le|gt|ge|v).*?)\]\]"
-    r"|\b(?:declare|typeset|local)\s+-\w*i\w*\s+([^;&|\n]*)|\$\{#?\w+\[([^\]]*)\]|\$\{\w+:(\s*[\w(][^}]*)\}|\$\{!(\w+)"
+    r"\$\[(.*?)\]|\blet\s+([^;&|\n]*)|\[\[(.*?-(?:eq|ne|lt|le|gt|ge|v).*?)\]\]"
+    r"|\b(?:declare|typeset|local)\s+(?:-\w+\s+)*-\w*i\w*\s+([^;&|\n]*)"
+    r"|\$\{[\w@*]+(?:\[[@*]\])?:((?:\s+-?|(?=[\w($`]))[^}]*)\}|\$\{#?\w+\[([^\]]*)\]"
+    r"|\$\{!(\w+)|\$\{(\w+)(?:\[[^\]]*\])?@P\}"
     r"|\b\w+\[([^\]]*)\]\+?=",
     re.DOTALL,
 )
-_EVALUATES_NAME = re.compile(r"(?:\btest\s+-v|\[\s+-v|\bprintf\s+-v|\bread|\bunset)\s+([^;&|\n]*)")
+_PIECE_OF_WORD = r"(?:\$\([^)]*\)|`[^`]*`|[^\s;&|<>])+"
+_EVALUATES_NAME = re.compile(
+    rf"(?:\btest\s+-v|\[\s+-v|\bprintf\s+-v)\s+({_PIECE_OF_WORD})|\b(?:read|unset)((?:[ \t]+{_PIECE_OF_WORD})+)"
+)
+_SUBSTITUTED = re.compile(r"\$\(|`")
+_ASSIGNS = r"(?<![\w$]){}\+?=((?:\"[^\"]*\"|\$\([^)]*\)|`[^`]*`|[^\s;&|])*)"
 _EXPANDED = re.compile(r"\$\{?(\w+)")
 _NAME = re.compile(r"(?<!\w)(?:[A-Za-z_]\w*|(?<=\$)[0-9])")
 _EXPANDS = re.compile(r"[$`\\]")
@@ -217,19 +242,34 @@ class AnyCommand(tuple[str, ...]):
 
 def _find_links(reached: Words, folder: str) -> Links:
     """Returns the programs, and the files that programs run, that are links to something of another name."""
-    folders = [folder, *(words[-1] for words in reached if words[0] in _MOVES and len(words) > 1)][:MOST_FOLDERS]
-    starts_in = [os.path.join(folder, one) for one in folders]
+    starts_in = _find_folders(reached, folder)
     found: dict[tuple[str, str], None] = {}
     for number, word in dict.fromkeys((min(n, 1), word) for words in reached for n, word in enumerate(words[:3])):
-        if not is_known(word) or not word or len(word) > paths.LONGEST or word.startswith("-"):
+        path = _HERE.sub("./", word, count=1)  # "$PWD/zap"
+        if not is_known(path) or not word or len(word) > paths.LONGEST or word.startswith("-"):
             continue
-        places = [os.path.join(start, word) for start in starts_in]
+        places = [os.path.join(start, path) for start in starts_in]
         if number == 0 and "/" not in word:
             places = _list_programs(word)
         for target in (one for place in places for one in _follow(place)):
             if number == 0 or is_descriptor(target):
                 found[word, target] = None
     return tuple(found)
+
+
+def _find_folders(reached: Words, folder: str) -> list[str]:
+    """Returns the folders in which a command may run: each `cd` may stand behind each other one."""
+    named = [words[-1] for words in reached if words[0] in _MOVES and len(words) > 1]
+    for words in reached:
+        if words[0] == "env":
+            named += [*option_values("env", words[1:], {"env": frozenset({"-C", "--chdir"})})]
+    if not all(map(is_known, named)):  # D=sub; cd $D
+        named += [value for words in reached if len(words) == 1 for value in words[0].partition("=")[2:]]
+    known = [one for one in dict.fromkeys(named) if one and is_known(one)]
+    found = {folder: None}
+    for _ in range(2):
+        found |= {os.path.normpath(os.path.join(start, one)): None for start in found for one in known}
+    return [*found][:MOST_FOLDERS]
 
 
 def _follow(path: str) -> Iterator[str]:
@@ -366,7 +406,9 @@ def _words_of(found: ShellLine) -> Iterator[Started]:
                 yield from _add_unknown_input(command.words)
             if redirection.operator in ("<<", "<<<"):
                 if redirection.operator == "<<<" or not _is_only_data(command, redirection, found):
-                    yield from map(LooseCommand, split_loosely(redirection.target))
+                    is_text = command.words[:1] and command.words[0] in _READS_TEXT and not found.functions
+                    pieces = (one for one in split_loosely(redirection.target) if one)
+                    yield from (LooseCommand(one) for one in pieces if is_known(one[0]) or not is_text)
                 if runs_input(command.words):
                     yield from _read_input(redirection.target)
             elif redirection.operator == "<" and not is_known(redirection.target) and runs_input(command.words):
@@ -423,28 +465,84 @@ def _find_fed(found: ShellLine) -> set[int]:
 
 
 def _evaluates_unknown(line: str, found: ShellLine) -> bool:
-    """Says whether arithmetic or a subscript evaluates a variable with data: `read x; ((x))` runs `a[$(rm y)]`."""
+    """Says whether arithmetic or a subscript evaluates data: `read x; ((x))`, `$(($(cat f)))` run `a[$(rm y)]`."""
     contexts = [text for match in _ARITHMETIC.finditer(line) for text in match.groups() if text]
-    builtins = [match[1] for match in _EVALUATES_NAME.finditer(line)]
+    contexts += _find_in_parentheses(line, "((")
+    builtins = [text for match in _EVALUATES_NAME.finditer(line) for text in match.groups() if text]
     if not contexts and not builtins:
         return False
+    if any(_substitutes_data(text) for text in (*contexts, *builtins)):
+        return True
     named = {name for text in contexts for name in _NAME.findall(text)}
     named |= {name for text in builtins for name in _EXPANDED.findall(text)}
     if found.functions and "1" in named:
         return True
-    return bool(named & set(_find_unknown_variables(found)))
+    return bool(named & _find_unknown_variables(line, found))
 
 
-def _find_unknown_variables(found: ShellLine) -> Iterator[str]:
-    """Yields the variables that hold data when the line runs, other than numbers that programs count."""
+def _find_in_parentheses(text: str, opening: str) -> list[str]:
+    """Returns what stands behind each opening, up to the parenthesis that closes it."""
+    found: list[str] = []
+    at = text.find(opening)
+    while at >= 0 and len(found) < MOST_LINKS:
+        depth, end = 0, at + len(opening) - opening.count("(")
+        while end < len(text):
+            depth += (text[end] == "(") - (text[end] == ")")
+            end += 1
+            if depth == 0:
+                break
+        found.append(text[at + len(opening) : end])
+        at = text.find(opening, end if opening == "((" else at + 1)
+    return found
+
+
+def _substitutes_data(text: str) -> bool:
+    """Says whether a text has the output of a command in it that is more than a number."""
+    inner = [one.removesuffix(")") for one in _find_in_parentheses(text.replace("$((", "(("), "$(")]
+    return text.count("`") > 1 or not all(map(_prints_number, inner))
+
+
+def _prints_number(line: str) -> bool:
+    found = shell.read_inner(line)
+    return bool(found.commands) and not found.is_broken and not re.search(r"[;&\n]", line) and _counts(found.commands)
+
+
+def _find_unknown_variables(line: str, found: ShellLine) -> set[str]:
+    """Returns the variables that hold data when the line runs, other than numbers that programs count."""
+    unknown = set(_find_filled(found))
+    copied = []
     for command in found.commands:
         inside = found.commands[command.inside.start : command.inside.end]
-        is_number = bool(inside) and bool(inside[-1].words) and _counts(inside[-1].words)
+        is_number = bool(inside) and _is_pipeline(command.inside, found) and _counts(inside)
         for name, value in command.assignments:
-            if inside and not is_known(value) and not is_number:
-                yield name
-        if command.words[:1] and command.words[0] in ("read", "mapfile", "readarray", "getopts"):
+            if is_known(value) or is_number:
+                continue
+            texts = re.findall(_ASSIGNS.format(re.escape(name)), line)
+            if inside or any(one.lstrip('"').startswith(("$(<", "`<")) for one in texts):
+                unknown.add(name)
+            copied += [(name, {one for text in texts if "$((" not in text for one in _EXPANDED.findall(text)})]
+    for _ in copied[:MOST_LINKS]:
+        unknown |= {name for name, sources in copied if sources & unknown}
+    return unknown
+
+
+def _is_pipeline(inside: CommandRange, found: ShellLine) -> bool:
+    return inside.end - inside.start == 1 or any(
+        stages[0].start == inside.start and stages[-1].end == inside.end for stages in found.pipes
+    )
+
+
+def _find_filled(found: ShellLine) -> Iterator[str]:
+    """Yields the variables that builtins and loops fill with data."""
+    for command in found.commands:
+        name = command.words[0] if command.words else ""
+        if name in ("read", "mapfile", "readarray", "getopts"):
             yield from (word for word in command.words[1:] if not word.startswith("-"))
+            yield "REPLY" if name == "read" else "MAPFILE"
+        elif name == "printf" and not all(map(is_known, command.words)):
+            yield from (more for word, more in pairwise(command.words) if word == "-v")
+        elif name == "set" and not all(map(is_known, command.words)):
+            yield from "123456789"
     for name, values in found.loops:
         if any(value in (ANY, SOME) for value in values) and not any(
             command.words[:1] == ("seq",) for command in found.commands
@@ -452,29 +550,68 @@ def _find_unknown_variables(found: ShellLine) -> Iterator[str]:
             yield name
 
 
-def _counts(words: Sequence[str]) -> bool:
-    return words[0] in _COUNTERS or (words[0] == "grep" and any(word.startswith("-") and "c" in word for word in words))
+def _counts(commands: Sequence[ShellCommand]) -> bool:
+    """Says whether the last command of a pipeline prints nothing but numbers."""
+    words = commands[-1].words
+    if not words:
+        return False
+    if words[0] in _PRINTS_OPERANDS and not all(map(is_known, words)):
+        return False
+    if words[0] == "date" and any(word.startswith(("+", ANY, SOME)) and not is_known(word) for word in words):
+        return False
+    is_git = words[:2] == ("git", "rev-list") and "--count" in words
+    is_grep = words[0] == "grep" and any(word.startswith("-") and "c" in word for word in words)
+    return words[0] in _COUNTERS or is_grep or is_git
 
 
 def _find_run_files(found: ShellLine) -> Iterator[Started]:
-    """Returns what a shell runs from a file that the line itself writes: its text, or anything."""
+    """Returns what a shell or an interpreter runs from a file that the line itself writes: its text, or anything."""
     texts: dict[str, list[str | None]] = {}
     for command in found.commands:
         for path, text in _find_written(command):
-            texts.setdefault(os.path.basename(path), []).append(text)
+            texts.setdefault(os.path.basename(path.rstrip("/")), []).append(text)
     if not texts:
         return
     for command in found.commands:
-        for started, _ in starts(command.words):
-            if not started or isinstance(started, InnerLine):
-                continue
-            is_shell = base_name(os.path.basename(started[0])) in (*SHELLS, ".", "source")
-            candidates = [one.target for one in command.redirections if one.operator == "<"] if is_shell else []
-            candidates += started[1:] if is_shell else started[:1]
-            candidates += _SETTINGS.get(os.path.basename(started[0]), ())
-            for name in dict.fromkeys(map(os.path.basename, candidates)):
-                for text in texts.get(name, ()):
-                    yield from [AnyCommand(started)] if text is None else _read_input(text)
+        for started in _find_inner(command.words, 0):
+            is_shell, candidates = _find_programs(started, command)
+            for candidate in candidates:
+                for text in _find_texts(candidate, texts):
+                    yield from [AnyCommand(started)] if text is None or not is_shell else _read_input(text)
+
+
+def _find_inner(words: Sequence[str], depth: int) -> Iterator[Sequence[str]]:
+    """Yields a command and what it starts, with the commands of the lines inside it."""
+    for started, _ in starts(words):
+        if not isinstance(started, InnerLine):
+            yield from [started] if started else ()
+        elif depth < MOST_INNER and started.strip() != " ".join(words):
+            for command in shell.read_inner(started).commands:
+                yield from _find_inner(command.words, depth + 1)
+
+
+def _find_programs(words: Sequence[str], command: ShellCommand) -> tuple[bool, list[str]]:
+    """Returns the files that a command may run, and whether it is a shell, or the file is a program itself."""
+    name = base_name(os.path.basename(words[0]))
+    settings = list(_SETTINGS.get(os.path.basename(words[0]), ()))
+    if name in SHELLS or name in (".", "source"):
+        return True, [*words[1:], *_STARTUP, *(one.target for one in command.redirections if one.operator == "<")]
+    files = [*option_values(name, words[1:], FILE_OPTIONS)]
+    if name in INTERPRETERS:
+        operands = [word for word in words[1:] if not word.startswith("-")]
+        files += [*operands[:1], *(f"{operands[0]}.py" for word in words if operands and word.endswith("m"))]
+    return not files, [*files] if files else [*words[:1], *settings]
+
+
+def _find_texts(path: str, texts: Mapping[str, list[str | None]]) -> Iterator[str | None]:
+    """Yields the texts of the files that a path may name; of a file in a folder that the line made, None."""
+    path = path.replace(GLOB, ANY)
+    name = os.path.basename(path)
+    for written, found in texts.items():
+        if name == written or (not is_known(name) and name.strip(ANY + SOME) and may_fit((name,), written)):
+            yield from found
+    if any(folder in texts for folder in path.split("/")[:-1]):
+        yield None
 
 
 def _find_written(command: ShellCommand) -> Iterator[tuple[str, str | None]]:
@@ -487,6 +624,9 @@ def _find_written(command: ShellCommand) -> Iterator[tuple[str, str | None]]:
             yield one.target, text
     if name in _WRITES_OPERANDS:
         yield from ((word.rpartition("=")[2], text if name == "tee" else None) for word in command.words[1:])
+    writes = _WRITES_SOMETIMES.get(name)
+    if writes is not None and any(map(writes.match, command.words[1:])):
+        yield from ((path, None) for word in command.words[1:] for path in _NAME_OF_FILE.findall(word))
 
 
 def _is_only_data(command: ShellCommand, document: Redirection, found: ShellLine) -> bool:

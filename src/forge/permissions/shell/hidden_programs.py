@@ -32,13 +32,14 @@ from forge.permissions.shell.programs import (
 from forge.permissions.shell.word_patterns import ANY, SOME, is_known, may_fit
 from forge.permissions.shell.wrappers import option_values
 
-_ASSIGNED = re.compile(r"(\w+)\+?=(.*)", re.DOTALL)
+_ASSIGNED = re.compile(r"(\w+)(?:\[[^\]]*\]|[^\w=+])?\+?=(.*)", re.DOTALL)
+_HISTORY = re.compile(r"-[a-zA-Z]*H")
 _HANDS_ON = frozenset({"env", "export", "declare", "typeset", "local", "readonly", "sudo", "doas"})
 DECLARES = _HANDS_ON - {"env", "sudo", "doas"}
 _FILLS = frozenset({"read", "mapfile", "readarray", "getopts", "printf"})  # they give a variable a value of the input
 _DESCRIPTOR = re.compile(r"(?:.*/)?(?:-|stdin|[0-9]+|fd(?:/.*)?)", re.DOTALL)
 _SYSTEM_PATH = re.compile(
-    r"(?:/(?:usr|bin|sbin|opt|snap|nix|home|root|Users)[^$`*?]*|\$\{?(?:PATH|HOME)\}?[^$`*?]*|~[^$`*?]*)"
+    r"(?:/(?:usr|bin|sbin|opt|snap|nix|home|root|Users)[^$`*?]*|\$\{?(?:PATH|HOME)\}?[^$`*?]*|~(?![+-])[^$`*?]*)"
 )
 _SETS_DEFAULT = re.compile(r"\$\{(\w+)(?:\[[^\]]*\])?:?=")
 _SETS_PATH = re.compile(r"(?<![\w$])PATH\+?=(\"[^\"]*\"|'[^']*'|[^\s;&|<>()]*)")
@@ -53,11 +54,22 @@ _GIT_STARTS = re.compile(
 _SSH_STARTS = re.compile(r"command|exec|include|match|askpass", re.IGNORECASE)
 _VALUED_OF_PARALLEL = frozenset("-j --jobs -a --arg-file -S --sshlogin --joblog --delay --timeout --retries -P".split())
 _ONLY_ASKS = frozenset({"--version", "--help", "-V", "-h", "-v", "version", "-l", "--list"})
+_ASKS_OF_INTERPRETERS = {  # these print something and end; -v and -l of others do not
+    **dict.fromkeys(
+        ("python", "pypy", "micropython", "ipython", "pdb"), frozenset({"--version", "--help", "-V", "-h"})
+    ),
+    **dict.fromkeys(("perl", "perl5"), frozenset({"--version", "--help", "-V", "-v", "-h"})),
+    **dict.fromkeys(("ruby", "jruby"), frozenset({"--version", "--help", "-h"})),
+    **dict.fromkeys(("tclsh", "wish", "jimsh", "expect", "sqlite3", "sqlite"), frozenset({"--version", "--help"})),
+    **dict.fromkeys(("ed", "red", "ex", "dc", "m4"), frozenset({"--version", "--help", "-V", "-h"})),
+    **dict.fromkeys(("mysql", "mariadb", "ftp", "lftp", "gdb"), frozenset({"--version", "--help", "-V"})),
+}
 _AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk"})
-_AWK_PIECE = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<slash>/)|(?P<space>\s+)|\w+|\|\||.', re.DOTALL)
+_AWK_PIECE = re.compile(r'"(?:[^"\\\n]|\\.)*"|(?P<slash>/)|(?P<space>\s+|#[^\n]*)|\w+|\|\||.', re.DOTALL)
 _AWK_PATTERN = re.compile(r"/(?:[^/\\\n\[]|\\.|\[[^\]\n]*\])*/")
 _AWK_BEFORE_PATTERN = frozenset("{}();,~!&|\n=") | {"||", "", "in", "return", "print"}
-_AWK_STARTS = frozenset({"system", "|", "@"})
+_AWK_STARTS = frozenset({"system", "|", "@", '"'})
+_AWK_MAY_START = re.compile(r"system|[|@\"#]")
 _SED_ADDRESS = re.compile(
     r"(?:(?:\d+|\$|/(?:[^/\\\n\[]|\\.|\[[^\]\n]*\])*/[IM]*)(?:\s*[,~]\s*[+~]?(?:\d+|\$|/(?:[^/\\\n\[]|\\.|\[[^\]\n]*\])*/[IM]*))?)?"
     r"\s*!*\s*"
@@ -78,8 +90,10 @@ def hides(words: Sequence[str]) -> bool:
     more = words[1:]
     if _sets_program(name, words):
         return True
-    if len(more) == 1 and more[0] in _ONLY_ASKS:
+    if len(more) == 1 and more[0] in _only_asks(name):
         return False
+    if name == "fc" or (name == "set" and any(word == "histexpand" or _HISTORY.match(word) for word in more)):
+        return not any(word.startswith("-") and "l" in word for word in more)  # they run lines of the history
     if name in SHELLS or name in (".", "source"):
         return _runs_unknown_file(more)
     if _names_descriptor(name, more):
@@ -100,6 +114,11 @@ def hides(words: Sequence[str]) -> bool:
         return True
     takes_programs = name in LINE_OPTIONS or name in CODE_OPTIONS or name in ANYWHERE
     return takes_programs and name not in TAKES_DATA and _may_be_option(more)
+
+
+def _only_asks(name: str) -> frozenset[str]:
+    """Returns the options with which a program prints its version or a list, and does not read its input."""
+    return _ASKS_OF_INTERPRETERS.get(name, _ONLY_ASKS)
 
 
 def may_start_others(word: str) -> bool:
@@ -146,7 +165,7 @@ def may_run_input(words: Sequence[str], *, has_input: bool) -> bool:
     if not has_input:
         return False
     given = [word for word in words[1:] if not word.startswith("-")]
-    if len(words) == 2 and words[1] in _ONLY_ASKS:
+    if len(words) == 2 and words[1] in _only_asks(name):
         return False
     if name in ("sqlite3", "sqlite"):
         return len(given) < 2
@@ -285,7 +304,7 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
             return True
         if word in valued and ("data:" in (value := next(rest, "")) or is_descriptor(value)):
             return True
-    return not words or not set(words) & _ONLY_ASKS  # it reads its program
+    return not words or not set(words) & _only_asks(name)  # it reads its program
 
 
 def _module_hides(name: str, words: Sequence[str]) -> bool:
@@ -336,6 +355,8 @@ def _awk_starts(program: str) -> bool:
         pattern = _AWK_PATTERN.match(program, at) if before in _AWK_BEFORE_PATTERN else None
         piece = pattern or _AWK_PIECE.match(program, at)
         if piece is None or piece[0] in _AWK_STARTS:
+            return True
+        if pattern and before == ")" and _AWK_MAY_START.search(piece[0]):  # perhaps two divisions
             return True
         if pattern or not piece["space"] or "\n" in piece[0]:
             before = "\n" if not pattern and piece["space"] else piece[0]

@@ -147,7 +147,7 @@ LINE_OPTIONS: Mapping[str, frozenset[str]] = {
         "dpkg": "--pre-invoke --post-invoke --status-logger",
         "dpkg-buildpackage debuild": "-r --root-command --hook --check-command --sign-command -p",
         "rpm rpmquery rpmdb rpmverify": "--pipe",
-        "gcc g++ cc c++ clang clang++ gfortran": "-wrapper",
+        "gcc g++ cc c++ clang clang++ gfortran cpp c99 c89 c99-gcc c89-gcc": "-wrapper",
         "cargo": "--config",
         "rustc": "-C --codegen",
         "go": "-exec -toolexec -vettool",
@@ -292,6 +292,7 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
         "gem": "open",
         "dotnet": "fsi",
         "curl": "--engine",
+        "json_pp": "eval",
     }.items()
     for name in names.split()
 }
@@ -315,7 +316,7 @@ PROGRAM_VARIABLE = re.compile(
 )
 # Variables that make programs load code or settings, or read their input as code.
 CODE_VARIABLE = re.compile(
-    r"LD_\w+|DYLD_\w+|GCONV_PATH|BASH_ENV|ENV|BASH_FUNC_\w+|SHELLOPTS|BASHOPTS|ZDOTDIR|INPUTRC|PERL5(?:OPT|DB|LIB)"
+    r"LD_\w+|BASH_ALIASES|BASH_CMDS|DYLD_\w+|GCONV_PATH|BASH_ENV|ENV|BASH_FUNC_\w+|SHELLOPTS|BASHOPTS|ZDOTDIR|INPUTRC|PERL5(?:OPT|DB|LIB)"
     r"|RUBYOPT|RUBYLIB|NODE_OPTIONS|NODE_PATH|PYTHON(?:STARTUP|PATH|HOME|INSPECT|BREAKPOINT|USERBASE|PLATLIBDIR)"
     r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|GIT_EXEC_PATH|GIT_CONFIG(?:_\w+)?|GIT_TEMPLATE_DIR|MAKEFLAGS"
     r"|MAKEFILES|GNUMAKEFLAGS|MFLAGS|TAR_OPTIONS|RIPGREP_CONFIG_PATH|LESSKEY\w*|LUA_INIT\w*|LUA_C?PATH\w*|VIMINIT|EXINIT"
@@ -360,6 +361,7 @@ DATA_MODULES = frozenset(
 )
 READING_MODULES = frozenset("IPython ptpython bpython ptipython konch xonsh jupyter jupyter_console".split())
 
+_MACHINE = re.compile(r"^(?:\w+-)+linux-gnu\w*-|-\w+-linux-gnu\w*$")
 _VERSION = re.compile(r"[-.]?\d[\d.]*$")
 
 
@@ -367,4 +369,5 @@ def base_name(name: str) -> str:
     """Returns the name without its version: `python3.11`, `gcc-12`, `lua5.4`."""
     if name in SHELLS or name in WRAPPERS or name in LINE_OPTIONS or name in CODE_OPTIONS or name in INTERPRETERS:
         return name
+    name = _MACHINE.sub("", name)
     return _VERSION.sub("", name) or name

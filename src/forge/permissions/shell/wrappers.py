@@ -29,6 +29,7 @@ from forge.permissions.shell.words import GLOB
 
 DEEPEST = 8  # wrappers and shells inside each other
 
+_SPLITS = re.compile(r"-\w*S|--s")  # of env
 _IS_A_LINE = re.compile(r"[\s;&|<>$`(){}]")
 _IS_A_LINE_IN_VALUE = re.compile(r"[\s;&|<>$`(){}\"'\\]")
 _ASSIGNMENT = re.compile(rf"\w+(?:\[[^\]]*\]|[{GLOB}{ANY}])?\+?=(.*)", re.DOTALL)  # a[0]=b
@@ -99,7 +100,7 @@ def _starts_in_words(words: Sequence[str], depth: int) -> Iterator[tuple[Started
     """Reads `export PAGER='rm x'`, `test -v 'a[$(rm x)]'`."""
     for word in words:
         if _SUBSTITUTES.search(word):
-            yield InnerLine(word), depth
+            yield InnerLine(f": {word}"), depth  # what is substituted runs, the word itself does not
         if value := _ASSIGNMENT.fullmatch(word):
             yield from _starts_in_value(word.partition("=")[0], value[1].strip("\"'"), depth)
 
@@ -124,7 +125,7 @@ def _starts_in_options(name: str, words: Sequence[str], depth: int) -> Iterator[
             line = text.strip("\"'[] \t\n").lstrip("!|@-")
             if not line:
                 continue
-            if _IS_A_LINE.search(line):
+            if _IS_A_LINE_IN_VALUE.search(line):
                 yield InnerLine(line), depth
             if is_known(line):
                 yield from starts(line.replace(",", " ").split() or [line], depth)
@@ -177,6 +178,8 @@ def _starts_behind_wrapper(name: str, words: Sequence[str], depth: int) -> Itera
     """Yields what a wrapper starts: its first word that is not an option, and the next if that one may be a value."""
     if name in TAKES_LINES:  # several words, once it is read as a line
         words = [word.replace(SOME, ANY).replace(GLOB, ANY) for word in words]
+    if name == "env" and any(map(_SPLITS.match, words)):
+        words = [word.replace("\\_", " ") for word in words]  # env -S 'rm\\_x'
     if name in APPENDS and any(not word.startswith("-") for word in words):
         words = [*(word.replace("{}", SOME) for word in words), ANY]  # what they read, as further words
     if name == "eval":
@@ -189,7 +192,7 @@ def _starts_behind_wrapper(name: str, words: Sequence[str], depth: int) -> Itera
             yield from _starts_in_option(word, words[index + 1 :], depth)
             continue
         assigned = _ASSIGNMENT.fullmatch(word)
-        if _IS_A_LINE.search(word):
+        if _IS_A_LINE_IN_VALUE.search(word):
             yield InnerLine(assigned[1] if assigned else word), depth
         if assigned or not word or word in _GROUPS:
             after_option = False
@@ -217,7 +220,7 @@ def _starts_in_option(word: str, more: Sequence[str], depth: int) -> Iterator[tu
     else:
         values = [word[start:] for start in range(2, min(len(word), 5))]
     for value in filter(None, values):
-        if _IS_A_LINE.search(value):
+        if _IS_A_LINE_IN_VALUE.search(value):
             yield InnerLine(value), depth
         else:
             yield from starts([value, *more], depth)
