@@ -579,6 +579,9 @@ def test_longer_patterns_are_denied_behind_wrappers_too():
         "[" * 49_000 + "]",
         "$'\\'" * 12_000,
         "eval " * 10_000,
+        "".join(f">a{number};sh $x{number}*;" for number in range(2_500)),
+        "".join(f"a{number}=$x;" for number in range(5_000)) + "((a))",
+        "read " + "$(" * 20_000,
     ],
 )
 def test_hostile_lines_take_bounded_time(line):

@@ -60,11 +60,13 @@ _DEEPEST = 8  # lines inside each other
 _CACHED = 2_000  # characters of a line whose commands are remembered
 MOST_LINKS = 40  # links behind each other
 MOST_FOLDERS = 16
+MOST_COPIED = 200  # variables whose value is looked for in the line
+MOST_WRITTEN = 50  # files that the line writes, among which a wildcard is looked for
 MOST_INNER = 3  # lines inside each other that may run a file which the line writes
 _MOVES = frozenset({"cd", "pushd"})
 _HERE = re.compile(rf"^(?:[{ANY}{SOME}]|~[+-]?)/+")
 _GIVES_INPUT = re.compile(  # to a command inside
-    r"\(\)|\bfunction\b|>\(|\bcoproc\b|\bexec\b|[{(;]\s*$|<|[|]\s*(?:[{(]|(?:while|until|if|for|case|select)\b|\S*sh\b)"
+    r"\(\)|\bfunction\b|>\(|\bcoproc\b|\bexec\b|[{(;]\s*$|<|[|]\s*(?:[{(]|(?:while|until|if|for|case|select)\b|[\w./]{0,60}sh\b)"
 )
 _MANY_PROGRAMS = ("busybox", "toybox", "coreutils", "snap")  # they are what their own name says
 _WRITES_OPERANDS = frozenset(
@@ -91,7 +93,7 @@ _ARITHMETIC = re.compile(
     r"|\b\w+\[([^\]]*)\]\+?=",
     re.DOTALL,
 )
-_PIECE_OF_WORD = r"(?:\$\([^)]*\)|`[^`]*`|[^\s;&|<>])+"
+_PIECE_OF_WORD = r"(?:\$\([^)]{0,200}\)|`[^`]{0,200}`|[^\s;&|<>])+"
 _EVALUATES_NAME = re.compile(
     rf"(?:\btest\s+-v|\[\s+-v|\bprintf\s+-v)\s+({_PIECE_OF_WORD})|\b(?:read|unset)((?:[ \t]+{_PIECE_OF_WORD})+)"
 )
@@ -147,6 +149,7 @@ def literal_commands(line: str, scope: Scope) -> tuple[LiteralCommand, ...]:
     return found
 
 
+@lru_cache(maxsize=16)
 def collapse_spaces(line: str) -> str:
     """Returns the line with single spaces between its words; quoted text stays as it is."""
     return _SPACE_OUTSIDE_QUOTES.sub(lambda found: found[1] or " ", line).strip()
@@ -484,7 +487,7 @@ def _find_in_parentheses(text: str, opening: str) -> list[str]:
     """Returns what stands behind each opening, up to the parenthesis that closes it."""
     found: list[str] = []
     at = text.find(opening)
-    while at >= 0 and len(found) < MOST_LINKS:
+    while at >= 0:
         depth, end = 0, at + len(opening) - opening.count("(")
         while end < len(text):
             depth += (text[end] == "(") - (text[end] == ")")
@@ -492,7 +495,7 @@ def _find_in_parentheses(text: str, opening: str) -> list[str]:
             if depth == 0:
                 break
         found.append(text[at + len(opening) : end])
-        at = text.find(opening, end if opening == "((" else at + 1)
+        at = text.find(opening, end)
     return found
 
 
@@ -510,18 +513,23 @@ def _prints_number(line: str) -> bool:
 def _find_unknown_variables(line: str, found: ShellLine) -> set[str]:
     """Returns the variables that hold data when the line runs, other than numbers that programs count."""
     unknown = set(_find_filled(found))
-    copied = []
+    copied: list[tuple[str, set[str]]] = []
     for command in found.commands:
         inside = found.commands[command.inside.start : command.inside.end]
         is_number = bool(inside) and _is_pipeline(command.inside, found) and _counts(inside)
         for name, value in command.assignments:
             if is_known(value) or is_number:
                 continue
-            texts = re.findall(_ASSIGNS.format(re.escape(name)), line)
-            if inside or any(one.lstrip('"').startswith(("$(<", "`<")) for one in texts):
+            is_read = bool(inside) or len(copied) >= MOST_COPIED
+            texts = [] if is_read else re.findall(_ASSIGNS.format(re.escape(name)), line)
+            if is_read or any(one.lstrip('"').startswith(("$(<", "`<")) for one in texts):
                 unknown.add(name)
-            copied += [(name, {one for text in texts if "$((" not in text for one in _EXPANDED.findall(text)})]
-    for _ in copied[:MOST_LINKS]:
+            else:
+                sources = {one for text in texts if "$((" not in text for one in _EXPANDED.findall(text)}
+                copied.append((name, sources))
+    size = -1
+    while size != len(unknown):
+        size = len(unknown)
         unknown |= {name for name, sources in copied if sources & unknown}
     return unknown
 
@@ -607,9 +615,13 @@ def _find_texts(path: str, texts: Mapping[str, list[str | None]]) -> Iterator[st
     """Yields the texts of the files that a path may name; of a file in a folder that the line made, None."""
     path = path.replace(GLOB, ANY)
     name = os.path.basename(path)
-    for written, found in texts.items():
-        if name == written or (not is_known(name) and name.strip(ANY + SOME) and may_fit((name,), written)):
-            yield from found
+    if is_known(name):
+        yield from texts.get(name, ())
+    elif name.strip(ANY + SOME):
+        if len(texts) > MOST_WRITTEN:
+            yield None
+        else:
+            yield from (one for written, found in texts.items() if may_fit((name,), written) for one in found)
     if any(folder in texts for folder in path.split("/")[:-1]):
         yield None
 
