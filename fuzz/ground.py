@@ -151,9 +151,11 @@ class Ground:
             raise RuntimeError(f"the server of the ground cannot be approved: {done.stderr}")
 
     def touched(self) -> list[str]:
-        """What is not as it was, outside the workspace."""
+        """What is not as it was, outside the workspace; Forge's own files of the user do not count."""
         now = dict(_state(self.beside)) | dict(_state(self.home))
-        return sorted(path for path in self._before.keys() | now.keys() if self._before.get(path) != now.get(path))
+        changed = [path for path in self._before.keys() | now.keys() if self._before.get(path) != now.get(path)]
+        own = (str(self.home / ".config"), str(self.home / ".local"))
+        return sorted(path for path in changed if path != str(self.home) and not path.startswith(own))
 
     def left_over(self) -> list[str]:
         """Temporary files that nobody cleared away; programs under Landlock keep one folder for each workspace."""

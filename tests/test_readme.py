@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from scripts.readme import pypi_page, read_cells, write_table
-from tests.models.serving import serving, sse, stream
+from tests.models.serving import refusal, serving, sse, stream
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -37,10 +37,11 @@ async def test_the_first_lines_of_code_refund_one_order_and_deny_the_other(tmp_p
     asks = {"choices": [{"delta": {"tool_calls": calls}, "finish_reason": "tool_calls"}]}
     says = {"choices": [{"delta": {"content": "Order 7 is refunded."}, "finish_reason": "stop"}]}
     (tmp_path / "first.py").write_text(blocks("python")[0], encoding="utf-8")
-    async with serving(stream(sse(asks)), stream(sse(says))) as server:
+    no_llama = refusal(404)  # a server that is not OpenAI's is first asked whether it is llama.cpp
+    async with serving(no_llama, stream(sse(asks)), stream(sse(says))) as server:
         output = await asyncio.to_thread(run, str(tmp_path / "first.py"), OPENAI_BASE_URL=server.url)
     assert output == "Order 7 is refunded.\n"
-    results = [message["content"] for message in server.bodies[1]["messages"] if message["role"] == "tool"]
+    results = [message["content"] for message in server.asked[2].body["messages"] if message["role"] == "tool"]
     assert results[0] == "Order 7 is refunded."
     assert "denied by the rule `deny execute *`" in results[1]
     assert len(results) == 2

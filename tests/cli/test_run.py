@@ -19,7 +19,7 @@ from tests import programs
 from tests.cli.conftest import Ended, environment, start
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
-from tests.models.serving import Reply, serving
+from tests.models.serving import Reply, refusal, serving
 
 NO_MODEL = dict.fromkeys(
     (*(f"{name}_API_KEY" for name in ("ANTHROPIC", "OPENAI")), "ANTHROPIC_AUTH_TOKEN", "OPENAI_BASE_URL"), None
@@ -326,7 +326,7 @@ CALLING = json.dumps(
 async def interrupted(workspace: Path, *flags: str) -> tuple[int, str, str]:
     """A run that is stopped with Ctrl-C while the model is asked for the second time."""
     reached, replies = model_that_waits(CALLING)
-    async with serving(*replies) as server:
+    async with serving(refusal(404), *replies) as server:  # it is first asked whether it is llama.cpp
         os.environ["OPENAI_BASE_URL"] = server.url
         try:
             process = start(workspace, "run", "go", "--model", "openai:any", *flags)
@@ -488,7 +488,7 @@ def test_a_narrow_terminal_shows_a_question_whole_and_behind_its_bar(workspace):
     assert code == 0
     question = re.sub(r"\x1b\[[\d;]*m", "", shown[shown.index("bash wants to") : shown.index("? no")])
     assert all(len(line) <= 50 for line in question.splitlines())
-    assert question.count("word") == 20
+    assert question.count("word") == 40  # the line, and the rule that "always" would store
     assert all(line.startswith("  │ ") for line in question.splitlines() if "word" in line)
 
 

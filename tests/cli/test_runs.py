@@ -303,7 +303,7 @@ def test_what_is_to_be_typed_next_works_as_it_stands(workspace, here, monkeypatc
 def test_looking_where_no_file_is_makes_none(workspace, here):
     there = ("--database", "sqlite:///folder/none.db")
     assert here("runs", "list", *there) == (0, "", "There are no runs.\n")
-    assert here("runs", "list", "--json", *there).json == {"runs": []}
+    assert here("runs", "list", "--json", *there).json == {"runs": [], "next": ""}
     assert here("runs", "prune", "--days", "0", "--json", *there).json == {"deleted": 0}
     for command in ("show", "cancel", "files", "delete", "resume"):
         ended = here("runs", command, "run-1", *there)

@@ -76,7 +76,7 @@ def test_a_console_is_started_entered_twice_and_ended(tmp_path, environment):
 @pytest.mark.parametrize(
     ("module", "arguments", "words"),
     [
-        ("console", ["--yes"], "--yes does not work with"),
+        ("console", ["--yes"], "No such option '--yes'"),
         ("console", ["--port", "0", "--model", "scripted:nothing.json"], "reading the script"),
         ("run", ["--console", "--quiet", "hello"], "--quiet is for runs at the terminal"),
         ("run", ["--console", "--detach", "hello"], "--detach is for runs at the terminal"),

@@ -113,7 +113,9 @@ async def check_policy(console: Console, config: str) -> None:
     assert (told["decision"], told["wants"][0]["rule"]) == ("deny", "deny execute git push *")
     assert (await explained("file_write", path="notes/a", content=""))["decision"] == "allow"
     assert (await explained("file_write"))["problems"]
-    assert "not in the allowed list" in (await explained("cli_execute", binary="git"))["problems"][0]
+    refused = await explained("cli_execute", binary="git")
+    assert (refused["decision"], refused["problems"]) == ("deny", [])
+    assert "not in the allowed list" in refused["wants"][0]["reason"]
     assert (await explained("http_request", method="GET", url="https://other.example/"))["decision"] == "deny"
 
 

@@ -124,7 +124,7 @@ def test_a_file_that_others_could_read_is_made_private(tmp_path: Path) -> None:
 def test_a_link_in_place_of_the_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "target").touch()
     (tmp_path / "durable.db").symlink_to(tmp_path / "target")
-    refused(f"sqlite:///{tmp_path}/durable.db", "it is a link", ErrorKind.CONFIG)
+    refused(f"sqlite:///{tmp_path}/durable.db", "is a link", ErrorKind.CONFIG)
     assert (tmp_path / "target").read_bytes() == b""
 
 

@@ -294,15 +294,6 @@ async def test_a_model_that_fails_ends_the_run_with_its_words(sqlite: str, tmp_p
         assert run.result["error"]["suggestion"] == "Set another."
 
 
-async def test_an_agent_that_no_worker_has_fails_with_words(sqlite: str, tmp_path: Path) -> None:
-    async with working(sqlite, Agent(script("hi")), tmp_path) as worker:
-        await begun(worker, agent="nobody")
-        run = await rested(worker)
-        assert run.status == "failed"
-        assert run.result is not None
-        assert "no agent 'nobody'" in run.result["error"]["message"]
-
-
 async def test_a_structured_answer_is_kept(sqlite: str, tmp_path: Path) -> None:
     class City(BaseModel):
         name: str

@@ -21,6 +21,7 @@ from forge.durable.engine.agents import OfferedTools, for_stored_runs
 from forge.durable.engine.follow_up import resume_run
 from forge.durable.engine.wait_tool import _end_of_wait, wait
 from forge.durable.store import RunStore
+from forge.durable.store.heartbeats import Heartbeat
 from forge.permissions.answers import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
@@ -34,6 +35,13 @@ class Clock:
         self.ahead = 0.0
         real = RunStore.now
         monkeypatch.setattr(RunStore, "now", lambda store: real(store) + self.ahead)
+        look_around = Heartbeat.look_around
+
+        def look_ahead(beats: Heartbeat) -> tuple[float, int]:
+            now, sharing = look_around(beats)
+            return now + self.ahead, sharing
+
+        monkeypatch.setattr(Heartbeat, "look_around", look_ahead)
 
 
 @pytest.fixture

@@ -471,10 +471,10 @@ async def test_cancelling_kills_the_program(tmp_path, monkeypatch):
     started = asyncio.Event()
     follow = SearchClock.follow
 
-    async def noted(self: Any, program: Any, found: Any, take: Any) -> bool:
+    async def noted(self: Any, program: Any, *more: Any) -> bool:
         pids.append(program.pid)
         started.set()
-        return await follow(self, program, found, take)
+        return await follow(self, program, *more)
 
     monkeypatch.setattr(SearchClock, "follow", noted)
     use_program(monkeypatch, tmp_path, "exec sleep 60")

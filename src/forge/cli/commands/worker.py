@@ -118,6 +118,8 @@ def _work_in_processes(number: int, options: Options, log_format: str | None, *,
 
 
 def _work_in_console(options: Options, flags: dict[str, Any]) -> int:
+    if options.yes:
+        raise click.UsageError("--yes does not work with the console, which exists to ask you: write rules instead.")
     from forge.cli.commands.console import serve_console
 
     if flags["log_format"]:
