@@ -67,7 +67,7 @@ z 396 13c3 a4dc ab93 102f5 118a9 118c4 118e5
 _BLANKS = "\u115f\u1160\u2800\u3164\uffa0"  # letters and signs that show nothing
 _SMALL = lazy_pattern(r"LATIN (?:SMALL |CAPITAL )?LETTER (?:SMALL CAPITAL )?([A-Z])(?: WITH .*)?")
 _CONTROL = lazy_pattern(r"[\x00-\x08\x0e-\x1b\x7f]+")
-_ELEMENT = lazy_pattern(r"<!--.*?-->|</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>")
+_ELEMENT = lazy_pattern(r"<!--.*?-->|</?[a-z][a-z0-9:-]*(?:\s[^<>]*)?/?>")
 _MARKUP = lazy_pattern(r"[\s*_~`|<>()\[\]{}\"'\\^]+")
 _NO_WORD = lazy_pattern(r"[\W_]+")
 _SPOKEN = lazy_pattern(
@@ -75,15 +75,24 @@ _SPOKEN = lazy_pattern(
 )
 _SIGNS = {"at": "@", "a": "@", "dot": ".", "dash": "-", "slash": "/"}
 _BASE64 = lazy_pattern(rf"[A-Za-z0-9+/_-]{{{SHORTEST_ENCODED},}}(?:\r?\n[ \t]*[A-Za-z0-9+/_-]{{4,}})*={{0,2}}")
+_JOINED = lazy_pattern(r"([/_+-]+)")
 _SPACED64 = lazy_pattern(r"(?<![\w+/])(?:[A-Za-z0-9+/]{4} ){2,}[A-Za-z0-9+/]{2,4}={0,2}(?![\w+/])")
 _BASE32 = lazy_pattern(r"\b(?:[A-Z2-7]{8,}|[a-z2-7]{16,})={0,6}")
 _BITS = lazy_pattern(r"(?<![01])[01]{8}(?:[\s,;-]{0,2}[01]{8}){3,}(?![01])")
 _NUMBER = lazy_pattern(r"[0-9]+")
 _BYTE = r"(?:0x|\\x)?[0-9a-fA-F]{2}"
-_HEX = lazy_pattern(rf"(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;-]{{0,2}}{_BYTE}){{3,}}(?![0-9a-fA-F])")
+_HEX = lazy_pattern(rf"(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;'\"-]{{0,4}}{_BYTE}){{3,}}(?![0-9a-fA-F])")
 _CODES = lazy_pattern(r"(?<!\d)\d{2,3}(?:\D{1,8}\d{2,3}){4,}(?!\d)")
 _ESCAPES = lazy_pattern(
-    r"\\u\{?([0-9a-fA-F]{4,6})\}?|\\x([0-9a-fA-F]{2})|U\+([0-9a-fA-F]{4,6})\s?|=([0-9A-F]{2})|\\([0-7]{3})"
+    r"\\u(?=\{)\{([0-9a-fA-F]{1,6})\}|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\x([0-9a-fA-F]{2})|U\+([0-9a-fA-F]{4,6})\s?|=([0-9A-F]{2})|\\([0-7]{3})"
+)
+_SHORT_ESCAPES = lazy_pattern(r"(?:\\[0-7]{2,3}){4,}")  # octal, of two digits or three
+_STYLE_ESCAPES = lazy_pattern(r"\\([0-9a-fA-F]{2,6})[ \t]?")  # of style sheets
+_SMALL_PRINTABLE = lazy_pattern(r"=([0-9a-fA-F]{2})")
+_OCTALS = lazy_pattern(r"(?<!\w)0o?[0-7]{2,3}(?:[\s,;]{1,2}0o?[0-7]{2,3}){4,}(?!\w)")
+_BINARIES = lazy_pattern(r"(?<!\w)(?:0b)?[01]{7,8}(?:[\s,;-]{1,2}(?:0b)?[01]{7,8}){3,}(?!\w)")
+_MARKS = lazy_pattern(  # inside a word
+    r"(?<=[\w@.])(?:\[([^\[\]\n]*)\]\([^()\s]*\)|\[/?[a-z]{1,8}(?:=[^\[\]\n]*)?\]|\[\d{1,3}\])(?=[\w@]|\.\w)"
 )
 _TAGS = lazy_pattern(r"[\U000e0020-\U000e007e]+")
 _SELECTORS = lazy_pattern(r"[\ufe00-\ufe0f\U000e0100-\U000e01ef]{2,}")
@@ -119,7 +128,18 @@ def decode_parts(text: str) -> Iterator[str]:
     Encodings are entities, escapes, percent-encoding, quoted-printable, base64, base32, hexadecimal and decimal codes,
     and the invisible characters that stand for letters.
     """
-    text, seen = text[:LONGEST_DECODED], {text[:LONGEST_DECODED]}
+    text = text[:LONGEST_DECODED]
+    seen = {text}
+    yield from _decode_often(text, seen)
+    for decode in _OTHER_READINGS:  # these may also be something else, so nothing is replaced for the others
+        plain = decode(text)
+        if plain not in seen:
+            seen.add(plain)
+            yield plain
+            yield from _decode_often(plain, seen)
+
+
+def _decode_often(text: str, seen: set[str]) -> Iterator[str]:
     for _ in range(MOST_ROUNDS):
         before = text
         for decode in _DECODERS:
@@ -157,6 +177,8 @@ def _letter(code: int) -> str | None:
         return chr(ord("a") + (code - 0x1F150) % 32) if (code - 0x1F150) % 32 < 26 else one
     if 0x1F1E6 <= code <= 0x1F1FF:  # of which flags are made
         return chr(ord("a") + code - 0x1F1E6)
+    if (digit := unicodedata.decimal(one, None)) is not None:
+        return str(digit)
     small = _SMALL.fullmatch(unicodedata.name(one, ""))
     return small[1].lower() if small else one
 
@@ -188,7 +210,7 @@ def _unescape(text: str) -> str:
 
 def _read_escape(match: Match[str]) -> str:
     digits = next(one for one in match.groups() if one is not None)
-    code = int(digits, 8 if match[5] is not None else 16)
+    code = int(digits, 8 if match[7] is not None else 16)
     return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else match[0]
 
 
@@ -215,8 +237,11 @@ def _read_base64(match: Match[str]) -> str:
     if joined.islower() or (joined.isalpha() and joined.istitle()) or not joined.strip("=_-"):
         return word  # a plain word
     plain = _decode_base64(joined)
-    if plain or joined == word:
-        return plain or word
+    if plain:
+        return plain
+    if joined == word:  # perhaps words that are joined by such signs, as in a path
+        parts = _JOINED.split(word)
+        return "".join((len(part) >= SHORTEST_ENCODED and _decode_base64(part)) or part for part in parts)
     return "\n".join(_decode_base64(part) or part for part in word.split())  # lines that do not belong together
 
 
@@ -271,6 +296,49 @@ def _decode_codes(text: str) -> str:
     return _CODES.sub(read, text)
 
 
+def _decode_numbers(text: str) -> str:
+    """Reads codes of seven bits or with `0b`, and octal ones."""
+    if "0" not in text:
+        return text
+    text = _BINARIES.sub(lambda match: _read_numbers(match[0], 2), text)
+    return _OCTALS.sub(lambda match: _read_numbers(match[0], 8), text)
+
+
+def _read_numbers(text: str, base: int) -> str:
+    codes = [int(one, base) for one in _NUMBER.findall(text.replace("0b", "").replace("0o", ""))]
+    return "".join(map(chr, codes)) if all(32 <= one < 127 for one in codes) else text
+
+
+def _read_short_escapes(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return _SHORT_ESCAPES.sub(lambda match: "".join(chr(int(one, 8)) for one in match[0].split("\\")[1:]), text)
+
+
+def _read_style_escapes(text: str) -> str:
+    return _STYLE_ESCAPES.sub(_read_code, text) if "\\" in text else text
+
+
+def _read_small_printable(text: str) -> str:
+    return _SMALL_PRINTABLE.sub(_read_code, text) if "=2e" in text else text
+
+
+def _read_code(match: Match[str]) -> str:
+    code = int(match[1], 16)
+    return chr(code) if 32 <= code < 0x110000 and not 0xD800 <= code < 0xE000 else match[0]
+
+
+def _remove_marks(text: str) -> str:
+    return _MARKS.sub(lambda match: match[1] or "", text) if "[" in text and "]" in text else text
+
+
+_OTHER_READINGS: tuple[Callable[[str], str], ...] = (
+    _decode_numbers,
+    _read_short_escapes,
+    _read_style_escapes,
+    _read_small_printable,
+    _remove_marks,
+)
 _DECODERS: tuple[Callable[[str], str], ...] = (
     _read_tags,
     _unescape_entities,
@@ -287,7 +355,7 @@ _DECODERS: tuple[Callable[[str], str], ...] = (
 
 def _keep_readable(data: bytes) -> str:
     try:
-        plain = data.decode()
+        plain = data.decode("utf-16-le" if len(data) > 3 and not any(data[1::2]) else "utf-8")
     except UnicodeDecodeError:
         return ""
     return plain if plain.replace("\n", "").isprintable() and plain.strip() else ""

@@ -234,7 +234,7 @@ class ReadText:
             for leaf in self.leaves:
                 at = leaf.squeezed.find(site)
                 is_data = (leaf.is_field and " " not in leaf.text) or leaf.is_shown
-                if at >= 0 and not is_data and len(site) >= SHORTEST_SQUEEZED:
+                if at >= 0 and not is_data and ("." in site or ":" in site) and len(site) >= SHORTEST_SQUEEZED:
                     return _excerpt(leaf.squeezed, at, len(site))
         return ""
 

@@ -41,6 +41,7 @@ _HAS_COMMANDS = frozenset(
     "apt apt-get aws az brew bundle cargo composer conda docker dotnet gcloud gem gh git go helm hg kubectl npm pip"
     " pip3 pipx pnpm podman poetry rustup svn systemctl terraform uv yarn".split()
 )
+_TAKES_CONTENT = frozenset({"cat", "tee", "git", "mail", "gh"})  # their here-documents are texts
 _COUNTRY = frozenset("ac co com edu gov net org".split())
 _EVERYDAY = frozenset(  # words that stand in every page about programs
     "add all app bin build clean config data dev dist doc docs example examples file files head index init install lib"
@@ -109,9 +110,11 @@ def find_values(
             names += [(text, "") for text in _find_details(leaf)]
         if argument in commands and isinstance(leaf, str):
             names += [operand for text in (leaf, *decode_parts(leaf)) for operand in _find_operands(text)]
+            names += [(path, word) for word in leaf.split() for path in _spell_path(word.strip("'\""))]
         for text, whole in names:
             value = Value(argument, fold(text), text, fold(whole))
-            if value.text.isdigit() or (len(value.text) > 1 and any(map(str.isalnum, value.text))):
+            shortest = 1 if irreversible else 2
+            if value.text.isdigit() or (len(value.text) >= shortest and any(map(str.isalnum, value.text))):
                 found.setdefault(value[:2], value)
         if len(found) >= MOST_VALUES:
             break
@@ -153,7 +156,7 @@ def read_address(text: str) -> Address | None:
     user, at, _ = text.partition("@")
     is_mail = bool(at) and "/" not in text
     hosts = _read_hosts(host)
-    if not hosts or not any("." in one or ":" in one for one in hosts):
+    if not hosts or not ("://" in text or any("." in one or ":" in one for one in hosts)):
         return None
     rest = text.partition("://")[2] if "://" in text else text
     path = () if is_mail else tuple(filter(None, re.split(r"[?#]", rest, maxsplit=1)[0].split("/")[1:]))
@@ -228,10 +231,8 @@ def _find_names(leaf: Any, *, is_command: bool) -> Iterator[str]:
         return
     if len(leaf) <= LONGEST_NAME and "\n" not in leaf.strip() and not (is_command and leaf.strip().isalnum()):
         yield leaf
-        if "/" in leaf and "://" not in leaf:
-            plain = normpath(leaf.replace("\\", "/"))
-            yield plain
-            yield "/".join(plain.split("/")[-2:])
+        if not is_command:
+            yield from _spell_path(leaf)
     for text in (leaf, *decode_parts(leaf)):
         addresses = [*_find_inner_addresses(fold(text))]
         yield from (one for one in addresses if one != leaf)
@@ -239,6 +240,14 @@ def _find_names(leaf: Any, *, is_command: bool) -> Iterator[str]:
         if is_command:
             words = text.split()
             yield from (" ".join(words[at : at + RUN]) for at in range(min(len(words) - RUN + 1, 200)))
+
+
+def _spell_path(path: str) -> Iterator[str]:
+    """Yields a path without detours, and its last two parts."""
+    if "/" in path and "://" not in path:
+        plain = normpath(path.replace("\\", "/"))
+        yield plain
+        yield "/".join(plain.split("/")[-2:])
 
 
 def _find_details(leaf: Any) -> Iterator[str]:
@@ -298,6 +307,9 @@ def _find_hidden_words(line: str) -> Iterator[str]:
     for command in shell.read(line).commands:
         yield from (value for _, value in command.assignments)
         yield from (one.target for one in command.redirections if one.operator == "<<<")
+        if command.words[:1] and command.words[0] not in _TAKES_CONTENT:
+            documents = (one.target for one in command.redirections if one.operator == "<<")
+            yield from (word for text in documents for word in text.split()[:MOST_VALUES])
     yield from _DEFAULT.findall(line)
 
 
