@@ -7,6 +7,9 @@ terminal (`top`, `ncdu`, `telnet`, `journalctl`), and those that run what a file
 from __future__ import annotations
 
 STARTS = r"""
+ZIPOPT='-T -TT r""m' zip q.zip a
+APT_CONFIG=/dev/stdin apt-get update < f
+uclampset -m 5 rm x
 echo 'r""m victim' > x; bash -c 'sh x'
 sed -n 'w x.sh' data; sh x.sh
 sort -o x.sh data; sh x.sh
@@ -510,6 +513,8 @@ rustup run stable rm x
 """
 
 STILL_RUN = r"""
+zip -q q.zip a
+uclampset -m 5 ls
 start=$(date +%s); make; echo $(( $(date +%s) - start ))s
 echo $(( $(ls | wc -l) - 1 ))
 [[ $(git status --porcelain | wc -l) -eq 0 ]] && echo clean

@@ -33,7 +33,7 @@ WRAPPERS = frozenset(POSITIONALS) | frozenset(
     " grc gtester hyperfine ionice konsole ksu linux32 linux64 ltrace minijail0 msgfilter multitime newgrp nice nohup"
     " npx nq nsenter numactl openvt parallel pexec pkexec prlimit proot proxychains proxychains4 rlwrap rr run0"
     " runscript rxvt schroot sem setpriv setsid softlimit ssh-agent start-stop-daemon stdbuf strace sudo sudoedit"
-    " systemd-inhibit systemd-run time tini toolbox torify torsocks toybox trap tsocks unbuffer unshare urxvt"
+    " systemd-inhibit systemd-run time tini toolbox torify torsocks toybox trap tsocks uclampset unbuffer unshare urxvt"
     " uutils uvx"
     " dpkg-architecture i386 i486 i586 i686 x86_64 athlon uname26 ppc ppc32 ppc64 ppc64le s390 s390x sparc sparc64 mips"
     " mips64 arm armh aarch64"  # names of setarch
@@ -316,7 +316,7 @@ PROGRAM_VARIABLE = re.compile(
 )
 # Variables that make programs load code or settings, or read their input as code.
 CODE_VARIABLE = re.compile(
-    r"LD_\w+|BASH_ALIASES|BASH_CMDS|DYLD_\w+|GCONV_PATH|BASH_ENV|ENV|BASH_FUNC_\w+|SHELLOPTS|BASHOPTS|ZDOTDIR|INPUTRC|PERL5(?:OPT|DB|LIB)"
+    r"LD_\w+|APT_CONFIG|BASH_ALIASES|BASH_CMDS|ZIPOPT|DYLD_\w+|GCONV_PATH|BASH_ENV|ENV|BASH_FUNC_\w+|SHELLOPTS|BASHOPTS|ZDOTDIR|INPUTRC|PERL5(?:OPT|DB|LIB)"
     r"|RUBYOPT|RUBYLIB|NODE_OPTIONS|NODE_PATH|PYTHON(?:STARTUP|PATH|HOME|INSPECT|BREAKPOINT|USERBASE|PLATLIBDIR)"
     r"|JAVA_TOOL_OPTIONS|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|GIT_EXEC_PATH|GIT_CONFIG(?:_\w+)?|GIT_TEMPLATE_DIR|MAKEFLAGS"
     r"|MAKEFILES|GNUMAKEFLAGS|MFLAGS|TAR_OPTIONS|RIPGREP_CONFIG_PATH|LESSKEY\w*|LUA_INIT\w*|LUA_C?PATH\w*|VIMINIT|EXINIT"
