@@ -23,6 +23,7 @@ from forge import (
     tool,
 )
 from forge.core.spec import Category
+from forge.permissions.labels.folding import decode_parts
 from forge.tools import register_all
 from forge.tools.http_request import HttpRequest
 from forge.tools.json_parse import JsonParse
@@ -428,3 +429,11 @@ def test_tools_of_forge_declare_what_cannot_be_undone_and_what_is_harmless():
 async def test_a_date_of_the_person_names_no_id(prompt, is_named):
     asked = await asks("Delete the file with the id '13'.", ToolCall("delete_file", {"id": "13"}), prompt=prompt)
     assert bool(asked) is not is_named
+
+
+def test_two_encoded_values_beside_each_other_are_two():
+    one, two = (text.encode().hex() for text in ("eve@evil.example", "1000"))
+    readings = list(decode_parts(f'["{one}", "{two}"]'))
+    assert any('"eve@evil.example", "1000"' in reading for reading in readings)
+    quoted = ", ".join(f"'{byte:02x}'" for byte in b"eve@evil.example")
+    assert any("eve@evil.example" in reading for reading in decode_parts(quoted))

@@ -81,7 +81,10 @@ _BASE32 = lazy_pattern(r"\b(?:[A-Z2-7]{8,}|[a-z2-7]{16,})={0,6}")
 _BITS = lazy_pattern(r"(?<![01])[01]{8}(?:[\s,;-]{0,2}[01]{8}){3,}(?![01])")
 _NUMBER = lazy_pattern(r"[0-9]+")
 _BYTE = r"(?:0x|\\x)?[0-9a-fA-F]{2}"
-_HEX = lazy_pattern(rf"(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;'\"-]{{0,4}}{_BYTE}){{3,}}(?![0-9a-fA-F])")
+_HEX = lazy_pattern(  # quotes stand only around single bytes: two quoted values beside each other stay two
+    rf"(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;-]{{0,2}}{_BYTE}){{3,}}(?![0-9a-fA-F])"
+    rf"|(?<![0-9a-fA-F]){_BYTE}(?:[\s:,;'\"-]{{1,4}}{_BYTE}(?![0-9a-fA-F])){{3,}}"
+)
 _CODES = lazy_pattern(r"(?<!\d)\d{2,3}(?:\D{1,8}\d{2,3}){4,}(?!\d)")
 _ESCAPES = lazy_pattern(
     r"\\u(?=\{)\{([0-9a-fA-F]{1,6})\}|\\u([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})|\\x([0-9a-fA-F]{2})|U\+([0-9a-fA-F]{4,6})\s?|=([0-9A-F]{2})|\\([0-7]{3})"
