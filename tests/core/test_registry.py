@@ -128,7 +128,13 @@ def test_the_three_conversation_tools_are_built_in():
 async def test_a_tool_is_found_and_called_by_its_other_names_but_shown_by_one():
     tools = registry("file_read", aliases=["read", "read_file"])
     assert tools.find("read") is tools.find("read_file") is tools["file_read"]
-    assert "read" not in tools
+    assert tools["read"] is tools.get("read_file") is tools["file_read"]
+    assert "read" in tools
+    assert "reed" not in tools
+    assert tools.get("reed") is None
+    with pytest.raises(KeyError, match="reed"):
+        tools["reed"]
+    assert (list(tools), len(tools)) == (["file_read"], 1)
     assert shown(tools) == ["file_read"]
     assert (await ToolExecutor(tools, []).execute(ToolCall("read"), SCOPE)).for_llm == "file_read"
 

@@ -15,7 +15,7 @@ from uuid import UUID
 import jsonschema_rs
 import pytest
 from annotated_types import Ge, Le, MaxLen, MinLen
-from pydantic import BaseModel, Field
+from pydantic import AliasChoices, BaseModel, Field
 from typing_extensions import TypedDict
 
 from forge.core.context import ToolContext
@@ -33,6 +33,10 @@ class Color(Enum):
 class Level(IntEnum):
     LOW = 1
     HIGH = 2
+
+
+class Mail(BaseModel):
+    sender: str = Field(alias="from")
 
 
 class Address(BaseModel):
@@ -377,6 +381,42 @@ def test_a_parameter_without_type_is_refused():
 
     with pytest.raises(DefinitionError, match="tool 'made': parameter 'a' has no type; write for example `a: str`"):
         tool(made)
+
+
+def test_an_alias_in_a_field_is_refused_with_the_option_that_does_it():
+    def made(sender: Annotated[str, Field(alias="from")]) -> str:
+        """Take."""
+        return sender
+
+    def of_default(sender: str = Field(validation_alias="from")) -> str:
+        """Take."""
+        return sender
+
+    def of_several(sender: Annotated[str, Field(validation_alias=AliasChoices("from", "by"))]) -> str:
+        """Take."""
+        return sender
+
+    advice = r"has the alias .* rename the parameter, or accept the other name too: argument_aliases="
+    with pytest.raises(DefinitionError, match=rf"tool 'made': parameter 'sender' {advice}{{'from': 'sender'}}"):
+        tool(made)
+    with pytest.raises(DefinitionError, match=rf"tool 'of_default': parameter 'sender' {advice}{{'from': 'sender'}}"):
+        tool(of_default)
+    with pytest.raises(DefinitionError, match=rf"{advice}{{'from': 'sender', 'by': 'sender'}}"):
+        tool(of_several)
+
+
+def test_the_option_that_is_named_instead_of_an_alias_works_and_so_does_the_field_of_a_model():
+    def made(sender: Annotated[str, Field(alias="sender", description="Who.")]) -> str:
+        """Take."""
+        return sender
+
+    assert call(tool(argument_aliases={"from": "sender"})(made), {"from": "Ann"}).for_llm == "Ann"
+
+    def send(mail: Mail) -> str:
+        """Send."""
+        return mail.sender
+
+    assert call(tool(send), {"mail": {"from": "Ann"}}).for_llm == "Ann"
 
 
 def test_a_class_is_refused_for_the_same_reasons():

@@ -161,7 +161,10 @@ def test_other_questions_have_their_own_words():
 
 
 def test_a_question_while_the_tool_runs_says_that_nothing_can_be_changed():
-    assert "can no longer be changed" in request_text(question(editable=False))
+    assert "The tool asks for this during its call, so its arguments can no longer be changed." in request_text(
+        question(editable=False)
+    )
+    assert "already running" not in request_text(question(editable=False)), "nobody knows what it did so far"
     assert "can no longer be changed" not in request_text(question())
 
 

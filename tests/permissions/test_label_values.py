@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import re
 from typing import Any
 
 import pytest
@@ -414,6 +415,30 @@ def test_tools_of_forge_declare_what_cannot_be_undone_and_what_is_harmless():
     assert tool(harmless=["content"])(keep).spec.harmless == {"content"}
     with pytest.raises(DefinitionError, match="must be a set"):
         _ = tool(harmless="content")(keep).spec
+
+
+def test_a_misspelt_harmless_parameter_is_refused():
+    def keep(content: str) -> str:
+        """Keep a text."""
+        return content
+
+    schema = {"type": "object", "properties": {"content": {"type": "string"}}}
+    misspelt = "tool 'keep': harmless names 'contnet', which is not a parameter; did you mean 'content'?"
+    with pytest.raises(DefinitionError, match=re.escape(misspelt)):
+        tool(harmless={"contnet"})(keep)
+    with pytest.raises(DefinitionError, match=re.escape(misspelt)):
+        Tool.from_schema("keep", "Keep a text.", schema, keep, harmless={"contnet"})
+    with pytest.raises(
+        DefinitionError, match="harmless names 'x', which is not a parameter; its parameters are content"
+    ):
+
+        class Keep(Tool, harmless={"x"}):
+            """Keep a text."""
+
+            def run(self, content: str) -> str:
+                return content
+
+    assert Tool.from_schema("keep", "Keep a text.", schema, keep, harmless={"content"}).spec.harmless == {"content"}
 
 
 @pytest.mark.parametrize(

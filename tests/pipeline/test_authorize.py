@@ -17,6 +17,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool, tool
+from forge.permissions.display import request_text
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import PermissionRequest, Policy, rules
 from forge.pipeline.authorize import authorize
@@ -244,6 +245,9 @@ async def test_a_question_while_the_tool_runs_cannot_be_edited():
     approve = answering(Answer.ONCE)
     assert (await guarded(poke, approve=approve).execute(ToolCall("poke", {"path": "a"}), SCOPE)).success
     assert [request.editable for request in approve.asked] == [False]
+    shown = request_text(approve.asked[0])
+    assert "The tool asks for this during its call, so its arguments can no longer be changed." in shown
+    assert "already running" not in shown, "it has done nothing yet"
 
 
 async def test_a_tool_that_declares_nothing_keeps_the_closed_gate():

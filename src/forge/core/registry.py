@@ -13,7 +13,7 @@ from forge.core.context import Scope
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
 from forge.core.spec import Category, Permission, PermissionName, ToolSpec
-from forge.core.tool import DeferredTool, FunctionTool, Tool, UnavailableTool, are_alike, unknown
+from forge.core.tool import DeferredTool, FunctionTool, Tool, UnavailableTool, are_alike, check_parameters, unknown
 
 ToolSource = AbstractAsyncContextManager[Sequence[Tool]]
 """Tools that need something kept open: an MCP server, an HTTP client, a watched folder. `async with` opens them.
@@ -46,6 +46,7 @@ CONVERSATION = frozenset({"task_completion", "ask_question", "converse"})
 class ToolRegistry(Mapping[str, Tool]):
     """A mapping of names to tools. Names are unique; replacing a tool needs `replace=True`.
 
+    A lookup knows the aliases of a tool; a loop over the registry gives each tool once, by its own name.
     Writers copy, so readers never wait and never see half a change; every change counts up `version`. A tool that needs
     an extra which is not installed is no entry, so no model sees it: `unavailable` lists it, and `find` explains it.
 
@@ -265,7 +266,11 @@ class ToolRegistry(Mapping[str, Tool]):
         self._definitions = {}
 
     def __getitem__(self, name: str) -> Tool:
-        return self._tools[name]
+        found = self._tools.get(name)
+        return found if found is not None else self._tools[self._names[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tools)
@@ -303,6 +308,7 @@ def _check(one: Tool) -> None:
         signature.check_types()
     stated = with_attributes(one.spec, one.stated_options, vars(one))
     if stated is not one.spec:
+        check_parameters(stated)
         one.spec = stated
 
 

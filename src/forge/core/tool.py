@@ -319,7 +319,7 @@ class SchemaTool(Tool):
         taken = take_schema(spec.name, spec.parameters)
         if taken is not spec.parameters:
             spec = spec.changed(parameters=taken)
-        _check_target(spec)
+        check_parameters(spec)
         self.spec = spec
         self.checked = True
         self.run = function
@@ -632,7 +632,16 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
             raise DefinitionError(
                 f"tool {name!r}: argument alias {alias!r} names {parameter!r}, which is not a parameter"
             )
+    _check_harmless(spec, signature.parameters)
     return spec
+
+
+def _check_harmless(spec: ToolSpec, parameters: Collection[str]) -> None:
+    """Raises `DefinitionError` for a harmless parameter that does not exist. Labels would look at all of them."""
+    for strange in sorted(map(str, spec.harmless - frozenset(parameters))):
+        hint = near(strange, parameters, 1)
+        advice = f"did you mean {hint[0]!r}?" if hint else f"its parameters are {', '.join(parameters) or 'none'}"
+        raise DefinitionError(f"tool {spec.name!r}: harmless names {strange!r}, which is not a parameter; {advice}")
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -667,12 +676,17 @@ def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits)
     return Tool.from_schema(name, definition.get("description", ""), definition["parameters"], execute, **merged)
 
 
-def _check_target(spec: ToolSpec) -> None:
+def check_parameters(spec: ToolSpec) -> None:
+    """Raises `DefinitionError` if the target, or a harmless parameter, is not in the schema."""
+    if not spec.target and not spec.harmless:
+        return
     from forge.core.arguments.schema_outline import flatten_schema
 
+    properties = flatten_schema(spec.parameters).get("properties") or {}
     for target in spec.targets:
-        if target not in (flatten_schema(spec.parameters).get("properties") or {}):
+        if target not in properties:
             raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")
+    _check_harmless(spec, properties)
 
 
 def _snake_case(name: str) -> str:

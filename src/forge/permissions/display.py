@@ -43,6 +43,9 @@ def visible(text: str, limit: int = LONGEST) -> str:
     return f"{_mark_invisible(text[:head])}{left_out}{_mark_invisible(text[len(text) - tail :])}"
 
 
+NOT_EDITABLE = "The tool asks for this during its call, so its arguments can no longer be changed."
+
+
 def request_text(request: PermissionRequest) -> str:
     """Renders the whole question as plain text."""
     if request.result is not None:
@@ -67,7 +70,7 @@ def request_text(request: PermissionRequest) -> str:
             *_indent(request.preview, LONGEST_PREVIEW),
         ]
     lines += _render_arguments(request)
-    lines += [] if request.editable else ["It is already running: its arguments can no longer be changed."]
+    lines += [] if request.editable else [NOT_EDITABLE]
     if request.rules_to_remember:
         lines += ['"Always" stores, for this tool in this session:']
         lines += [line for rule in request.rules_to_remember for line in _indent(rule)]

@@ -51,6 +51,7 @@ class Signature:
                 raise DefinitionError(f"tool {name!r}: parameter {parameter} cannot be shown to a model; {advice}")
             if parameter.annotation is parameter.empty:
                 raise DefinitionError(f"tool {name!r}: parameter {key!r} has no type; write for example `{key}: str`")
+            self._refuse_alias(key, parameter.annotation)
         self._check_documented(settings)
         if "<locals>" in getattr(function, "__qualname__", ""):
             self.check_types()  # its module will not get the names later, as it may those of a function of its own
@@ -59,6 +60,19 @@ class Signature:
         """Raises `DefinitionError` for annotations whose names do not exist: every call would fail."""
         if any(isinstance(one.annotation, str) for one in self.parameters.values()):
             _ = self.hints
+
+    def _refuse_alias(self, key: str, hint: Any) -> None:
+        """Refuses `Field(alias=…)`: rules, targets and questions name the parameter, and so must the model."""
+        written = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        for field in (*written, self.parameters[key].default):
+            alias = getattr(field, "validation_alias", None)
+            if alias is None or alias == key:
+                continue
+            others = [one for one in getattr(alias, "choices", [alias]) if isinstance(one, str)] or ["other_name"]
+            raise DefinitionError(
+                f"tool {self.name!r}: parameter {key!r} has the alias {alias!r} in its Field, which a tool cannot use; "
+                f"rename the parameter, or accept the other name too: argument_aliases={dict.fromkeys(others, key)}"
+            )
 
     @cached_property
     def documented(self) -> dict[str, str]:
@@ -95,6 +109,8 @@ class Signature:
                     f"tool {self.name!r}: its annotations cannot be read: {error}; use types defined at module level, "
                     "not inside a function or under TYPE_CHECKING"
                 ) from error
+        for key in self.parameters.keys() & hints.keys():
+            self._refuse_alias(key, hints[key])  # annotations may have been texts until now
         return hints
 
     @cached_property

@@ -35,7 +35,7 @@ def check_answer(question: Question, answer: Answer) -> None:
     """Checks an answer against the call that was asked about."""
     shown = question.request
     if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
-        words = f"{question.tool} is already running: its arguments can no longer be changed"
+        words = f"{question.tool} asks for this during its call, so its arguments can no longer be changed"
         raise StoreError(words, ErrorKind.USER, "Answer with yes or no.")
     if answer.kind == "always" and not shown.get("remember"):
         words = f"this call of {question.tool} cannot be approved for always"

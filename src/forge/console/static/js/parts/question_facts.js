@@ -56,7 +56,7 @@ export function questionFacts(question, { isInRun, level, form }) {
         ),
         question.editable || question.form || question.result !== null
             ? null
-            : h("p", { class: "quiet" }, "The tool is running already, so its arguments cannot be changed."),
+            : h("p", { class: "quiet" }, "The tool asks for this during its call, so its arguments can no longer be changed."),
         question.remember
             ? h(
                   "div",
