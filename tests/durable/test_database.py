@@ -472,6 +472,51 @@ def test_what_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
     assert path.read_bytes() == b"something else entirely" * 1_000
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="open files are listed in /proc")
+@pytest.mark.parametrize("wrong", ["no database", "locked while its log is switched on", "nothing"])
+def test_a_file_that_cannot_be_used_is_closed_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: str
+) -> None:
+    monkeypatch.setattr("forge.durable.store.database.PATIENCE", 0.1)
+    path = tmp_path / "durable.db"
+    store = RunStore(f"sqlite:///{path}")
+    if wrong == "nothing":
+        store.prepare()
+        assert count_open(path) > 0
+        store.close()
+    elif wrong == "no database":
+        path.write_bytes(b"something else entirely" * 1_000)
+        with pytest.raises(StoreError, match="not a SQLite database"):
+            store.prepare()
+    else:
+        writer = subprocess.Popen(
+            [sys.executable, "-c", _HOLDS_LOCK, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        with writer:
+            assert writer.stdout is not None
+            assert writer.stdout.readline() == "locked\n"
+            with pytest.raises(StoreError, match="has been locked by another process"):
+                store.prepare()
+            writer.communicate("\n")
+    assert count_open(path) == 0
+
+
+_HOLDS_LOCK = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("CREATE TABLE something (x)")
+connection.execute("BEGIN IMMEDIATE")
+print("locked", flush=True)
+sys.stdin.readline()
+"""
+
+
+def count_open(path: Path) -> int:
+    """How many of this process's open files are this one, or one that SQLite keeps beside it."""
+    numbers = list(Path("/proc/self/fd").iterdir())
+    return sum(os.path.lexists(one) and os.readlink(one).startswith(str(path)) for one in numbers)
+
+
 def test_a_row_that_somebody_spoilt_is_said_in_words(database: str) -> None:
     with RunStore(database) as store:
         store.prepare()

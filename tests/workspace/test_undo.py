@@ -8,6 +8,7 @@ import sqlite3
 import stat
 import threading
 import zlib
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -338,9 +339,8 @@ def test_many_threads_record_at_once(tmp_path):
     for thread in threads:
         thread.join()
     assert len(UndoLog(store).entries("s")) == 20
-    with sqlite3.connect(store) as connection:
+    with closing(sqlite3.connect(store)) as connection:
         assert connection.execute("SELECT count(*) FROM undo_images").fetchone() == (1,)
-    connection.close()
 
 
 def test_names_that_are_no_unicode_are_restored(desk):
@@ -408,7 +408,7 @@ def test_an_undo_writes_only_what_forge_itself_stored(tmp_path, how):
         desk.write(name, b"new", call=name)
     (tmp_path / "hook").write_bytes(b"new")
     digest, data = _image(b"steal")
-    with sqlite3.connect(state) as connection:
+    with closing(sqlite3.connect(state)) as connection, connection:
         connection.execute("INSERT INTO undo_images VALUES (?, '', 0, 0, ?)", (digest, data))
         if how == "another content":
             connection.execute("UPDATE undo_files SET before = ? WHERE path = 'a'", (digest,))

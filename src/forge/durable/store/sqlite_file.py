@@ -50,10 +50,10 @@ def engine_for(url: sa.URL, patience: float, read_only: ReadOnlyState) -> sa.Eng
         connection = dialect.connect(*args, **kwargs)
         try:
             connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
-        except sqlite3.OperationalError as error:
-            connection.close()
-            path = Path(str(url.database))
-            if error.sqlite_errorcode & 0xFF not in _UNWRITABLE or _has_log(path) or not read_only.allowed:
+        except BaseException as error:
+            connection.close()  # SQLAlchemy closes none that it never got
+            path, code = Path(str(url.database)), getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code not in _UNWRITABLE or _has_log(path) or not read_only.allowed:
                 raise
             read_only.happens = True
             return _connect_immutable(dialect, path, kwargs)
