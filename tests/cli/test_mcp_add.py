@@ -135,6 +135,7 @@ def test_a_name_is_taken_once_and_replaced_on_request(here, data, workspace):
     again = here(*ADD, "--yes", *COMMAND)
     assert again.code == 2
     assert "replace it with --replace" in again.err
+    (workspace.parent / "x").mkdir(exist_ok=True)  # a server that is tried needs its directories
     replaced = here(*ADD, "--yes", "--replace", "--access", "none", "--root", "../x:write", *COMMAND)
     assert replaced.code == 0
     assert "workspace: none" in written(workspace)
@@ -169,6 +170,52 @@ def test_what_cannot_be_added_is_explained_and_changes_nothing(here, data, works
     assert refused.code == 2
     assert said in refused.err
     assert not (workspace / "forge.yaml").exists()
+
+
+FAILING = {
+    "ends at once": "import sys; sys.exit('no database')",
+    "ends well and says nothing": "",
+    "speaks no MCP": "import sys; print('hello'); sys.stdin.readline(); print('bye')",
+    "does not exist": None,
+}
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_a_program_that_fails_when_it_is_tried_is_not_written(here, data, workspace, case):
+    before = "# ours\nagent: {prompt: Be kind.}\n"
+    (workspace / "forge.yaml").write_text(before)
+    code = FAILING[case]
+    if code is not None:
+        (workspace / "server.py").write_text(code)
+    add = ("mcp", "add", "own", "--sandbox", "auto", "--yes")
+    command = ("--", sys.executable, "server.py")
+    refused = here(*add, *command)
+    assert refused.code == 2
+    assert "cannot add the server own: it was started to try it, and failed: " in refused.err
+    assert "Nothing was written. Correct the command, or add the server as it is with --force." in refused.err
+    assert written(workspace) == before
+    assert trust_state(workspace).status == "new"
+    forced = here(*add, "--force", *command)
+    assert (forced.code, "Added own. It cannot be started yet: " in forced.out) == (0, True)
+    assert "server.py" in written(workspace)
+
+
+def test_a_program_that_works_when_it_is_tried_is_written(here, data, workspace):
+    (workspace / "forge.yaml").write_text("# ours\n")
+    shutil.copy(SERVER, workspace / "server.py")
+    added = here("mcp", "add", "own", "--sandbox", "auto", "--yes", "--", sys.executable, "server.py")
+    assert (added.code, "Added own. It offers 1 tools: try." in added.out) == (0, True)
+    assert "server.py" in written(workspace)
+
+
+def test_a_package_that_fails_when_it_is_tried_is_not_left_installed(here, data, workspace):
+    script(data.parent.parent / "bin" / "node", "exit 3")
+    refused = here(*ADD, "--yes", *COMMAND)
+    assert refused.code == 2
+    assert "it was started to try it, and failed" in refused.err
+    assert not (workspace / "forge.yaml").exists()
+    assert not (workspace / "forge.mcp.lock").exists()
+    assert not list((data / "mcp-programs").iterdir())
 
 
 def test_a_url_and_a_program_of_ones_own_are_added_without_an_installation(here, data, workspace):

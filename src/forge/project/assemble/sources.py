@@ -137,9 +137,12 @@ def project_servers(flags: ProjectFlags) -> dict[str, McpServer]:
     return _build_servers(configuration, workspace_root(flags.workspace, configuration.root))
 
 
-def project_server(flags: ProjectFlags, name: str) -> McpServer:
-    """Returns one MCP server of a project; what other servers lack does not matter. Raises `ToolError`."""
-    configuration = load_configuration(flags.config)
+def project_server(flags: ProjectFlags, name: str, text: str | None = None) -> McpServer:
+    """Returns one MCP server of a project; what other servers lack does not matter. Raises `ToolError`.
+
+    `text`: of the configuration, where its file is not written yet.
+    """
+    configuration = load_configuration(flags.config, text=text)
     if (unset := configuration.unset.get(f"mcpServers.{name}")) is not None:
         raise unset
     servers = _build_servers(configuration, workspace_root(flags.workspace, configuration.root))

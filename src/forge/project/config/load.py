@@ -17,19 +17,21 @@ def load_configuration(
     resolve: bool = True,
     environment: Mapping[str, str] = os.environ,
     organisation: str = "",
+    text: str | None = None,
 ) -> Configuration:
     """Returns the effective configuration: a file that a person named, under the user's and the organisation's.
 
     With no file but a workspace, its `forge.yaml`, if it is trusted. Without `resolve`, variables are not looked up:
     `${NAME}` stays as it is. Servers, documents and webhooks that lack a variable are left out, and noted under
-    `unset`. Raises `ToolError` of kind `config_error`.
+    `unset`. `text`: read this instead of the file, to see what a change of it would mean. Raises `ToolError` of kind
+    `config_error`.
     """
     layers = {
         layer.kind: layer
         for layer in (
             _organisation_layer(organisation or ORGANISATION),
             _user_layer(environment),
-            _project_layer(config, workspace),
+            _project_layer(config, workspace) if text is None else _layer("project", str(config), text),
         )
         if layer is not None
     }

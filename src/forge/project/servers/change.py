@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +12,7 @@ from forge.project.read_yaml import parse_yaml, read_text
 from forge.project.servers.edit_yaml import put_entry, remove_entry
 from forge.project.servers.plan import SECTION, ServerPlan, folder_of
 from forge.project.trust import accept, trust_state
+from forge.sources.mcp.programs.installed import is_installed_here
 from forge.sources.mcp.programs.installer import install_program, remove_program
 from forge.sources.mcp.programs.lock import LockedProgram, read_lock, write_lock
 from forge.workspace.state.replace_file import replace_file
@@ -42,17 +43,31 @@ def check_free(config: str, names: Sequence[str], *, replace: bool) -> None:
         )
 
 
-async def add_servers(config: str, plans: Sequence[ServerPlan]) -> Changed:
-    """Installs the pinned packages, then writes all entries. Raises `ToolError`; then the file is unchanged."""
+async def add_servers(
+    config: str, plans: Sequence[ServerPlan], try_servers: Callable[[str], Awaitable[None]]
+) -> Changed:
+    """Installs the pinned packages, tries the servers, then writes all entries.
+
+    `try_servers` gets the text that would be written. Raises `ToolError`, also its own; then the file is unchanged.
+    """
     text = _read(config)
     for plan in plans:
         text = put_entry(text, SECTION, plan.name, plan.entry, config)
     locks = read_lock(folder_of(config))
-    for plan in plans:
-        locks.pop(plan.name, None)
-        if plan.locked is not None:
-            await install_program(plan.locked)
-            locks[plan.name] = plan.locked
+    installed = []
+    try:
+        for plan in plans:
+            locks.pop(plan.name, None)
+            if plan.locked is not None:
+                if not is_installed_here(plan.locked.integrity):
+                    installed.append(plan.locked.integrity)
+                await install_program(plan.locked)
+                locks[plan.name] = plan.locked
+        await try_servers(text)
+    except BaseException:
+        for integrity in installed:
+            remove_program(integrity)
+        raise
     return _write(config, text, locks)
 
 

@@ -40,16 +40,19 @@ if TYPE_CHECKING:  # showing the help does without
     "--sandbox", type=click.Choice(["required", "bubblewrap", "landlock", "auto", "off"]), help="Its sandbox."
 )
 @click.option("--replace", is_flag=True, help="Replace a server of that name.")
+@click.option("--force", is_flag=True, help="Add a program that fails when it is tried.")
 @click.option("--dry-run", is_flag=True, help="Only show what it would turn on.")
 @with_options("yes", find_config=False, yes="Add without a question.")
-def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, **said: Any) -> int:
+def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, force: bool, **said: Any) -> int:
     """Add an MCP server to forge.yaml, installed and pinned.
 
     A command that fetches a package when it starts (uvx, pipx run, npx, bunx) is installed first, outside the project:
     with exact versions and hashes of all packages, without running their scripts. forge.mcp.lock beside forge.yaml
     records them. The server then starts from this installation, in the sandbox.
 
-    The command shows what the server would turn on, and asks. If forge.yaml was trusted before, it stays trusted.
+    The command shows what the server would turn on, and asks. Then it starts the server once. If a program fails,
+    nothing is written, unless you pass --force. A server at a URL is also added if it does not answer now, and so is a
+    program that lacks a variable. If forge.yaml was trusted before, it stays trusted.
 
     \b
     Examples:
@@ -78,7 +81,7 @@ def add(options: Options, name: str, words: tuple[str, ...], dry_run: bool, **sa
     )
     with refusals():
         plan = asyncio.run(_plan(name, words, settings, said, config))
-    return finish(options, config, [plan], dry_run=dry_run)
+    return finish(options, config, [plan], dry_run=dry_run, must_start=not force)
 
 
 @click.command("install")
@@ -137,8 +140,12 @@ def finish(
     *,
     dry_run: bool,
     left_out: Mapping[str, str] | None = None,
+    must_start: bool = False,
 ) -> int:
-    """Shows the plans, asks, and adds the servers. Returns the exit code."""
+    """Shows the plans, asks, tries the servers and adds them. Returns the exit code.
+
+    `must_start`: programs that fail when they are tried are refused.
+    """
     from forge.project.servers.change import add_servers
 
     report = partial(print_added, options, left_out=left_out)
@@ -155,10 +162,13 @@ def finish(
             if options.json:
                 report(results, written=False, needs_trust=False)
             return code
-        changed = asyncio.run(add_servers(config, plans))
-    for plan, result in zip(plans, results, strict=True):
-        if not plan.entry.get("disabled"):
-            result |= _try_server(options, config, plan.name)
+
+        async def try_servers(text: str) -> None:
+            for plan, result in zip(plans, results, strict=True):
+                if not plan.entry.get("disabled"):
+                    result |= await _try_server(options._replace(config=config), plan, text, must_start=must_start)
+
+        changed = asyncio.run(add_servers(config, plans, try_servers))
     report(results, written=True, needs_trust=changed.needs_trust)
     return 0
 
@@ -196,20 +206,32 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _try_server(options: Options, config: str, name: str) -> dict[str, Any]:
-    """Starts the new server once, as a run would, and lists its tools."""
-    from forge.core.errors import DefinitionError, ToolError
+async def _try_server(options: Options, plan: ServerPlan, text: str, *, must_start: bool) -> dict[str, Any]:
+    """Starts a server once, as a run with this text of forge.yaml would, and lists its tools.
 
-    try:
-        return {"tools": asyncio.run(_list_tools(options._replace(config=config), name)), "error": ""}
-    except (ToolError, DefinitionError) as error:
-        advice = getattr(error, "suggestion", "")
-        return {"tools": [], "error": f"{error}{f'. {advice}' if advice else ''}"}
-
-
-async def _list_tools(options: Options, name: str) -> list[str]:
+    Raises `ToolError` for a program that fails and must start.
+    """
+    from forge.core.errors import DefinitionError, ErrorKind, ToolError
     from forge.project.assemble.sources import project_server
 
-    server = project_server(options, name)
-    async with server:
-        return [tool.remote for tool in server.tools]
+    try:
+        server = project_server(options, plan.name, text)
+    except ToolError as error:  # a variable is not set: the server was not tried
+        return {"tools": [], "error": _join_advice(error)}
+    try:
+        async with server:
+            return {"tools": [tool.remote for tool in server.tools], "error": ""}
+    except (ToolError, DefinitionError) as error:
+        if not must_start or "command" not in plan.entry:  # a URL may need a login, which needs the entry
+            return {"tools": [], "error": _join_advice(error)}
+        raise ToolError(
+            f"cannot add the server {plan.name}: it was started to try it, and failed: {error}",
+            ErrorKind.CONFIG,
+            f"{getattr(error, 'suggestion', '')} Nothing was written. Correct the command, or add the server as it is"
+            " with --force.".strip(),
+        ) from error
+
+
+def _join_advice(error: Exception) -> str:
+    advice = getattr(error, "suggestion", "")
+    return f"{error}{f'. {advice}' if advice else ''}"
