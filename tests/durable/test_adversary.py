@@ -6,8 +6,10 @@ import asyncio
 import base64
 import json
 import pickle
+import sqlite3
 import threading
 from collections.abc import AsyncIterator, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,6 +38,7 @@ from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.policy import rules
+from forge.workspace.state import state_directory
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 
@@ -632,3 +635,81 @@ async def test_whoever_takes_over_the_first_segment_has_its_files_too(sqlite: st
         await worker.engine.start_segment(worker.store.get("r"))
         await ended(worker)
     assert [path.read_text() for path in tmp_path.rglob("talk-t1.txt")] == ["all of it"]
+
+
+def own_state(tmp_path: Path) -> str:
+    """The URL of the database of a workspace, in the place where a program may reach it."""
+    return f"sqlite:///{state_directory(tmp_path)}/durable.db"
+
+
+async def rewritten(worker: Worker, sql: str, **values: Any) -> None:
+    """Write to the file as a program would, beside Forge, and have the run taken up again."""
+    with closing(sqlite3.connect(str(worker.store.database.engine.url.database))) as connection, connection:
+        assert connection.execute(sql, values).rowcount
+    await resume_run(worker.engine, await asyncio.to_thread(worker.store.get, "r"))
+
+
+def sealed_answer(worker: Worker, id: str) -> str:
+    with closing(sqlite3.connect(str(worker.store.database.engine.url.database))) as connection:
+        return str(connection.execute("SELECT answer FROM forge_questions WHERE id = ?", (id,)).fetchone()[0])
+
+
+FORGED = "UPDATE forge_questions SET answer = :answer, answered = 1.0, by = 'me', always = :always WHERE call = 'p2'"
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["made up", "copied from another question"])
+async def test_an_answer_that_a_program_writes_leaves_the_question_open(copied: bool, tmp_path: Path) -> None:
+    other = ToolCall("pay", {"name": "Eve", "sum": 1_000_000}, "p2")
+    agent = Agent(script(PAY, other, "done"), tools=[pay])
+    async with working(own_state(tmp_path), agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        (first,) = worker.store.questions("r")
+        run = await answered(worker, {"kind": "once"})  # the twin: a person's answer counts
+        assert (run.status, told(worker)) == ("waiting", ["paid Ada 5"])
+        answer = sealed_answer(worker, first.id) if copied else '{"kind": "once", "seal": "00000000:00"}'
+        await rewritten(worker, FORGED, answer=answer, always=None)
+        run = await rested(worker, segment=run.segment + 1)
+        assert (run.status, told(worker)) == ("waiting", ["paid Ada 5"])
+        (question,) = worker.store.questions("r")
+        assert (question.call, question.answer, worker.store.count_questions()) == ("p2", None, 1)
+        assert "a stored answer does not count: it was " in question.request["reason"]
+        await answered(worker, {"kind": "once"})
+        assert told(worker) == ["paid Ada 5", "paid Eve 1000000"]
+
+
+async def test_a_program_that_writes_always_allows_nothing(tmp_path: Path) -> None:
+    other = ToolCall("pay", {"name": "Eve", "sum": 1_000_000}, "p2")
+    agent = Agent(script(PAY, other, "done"), tools=[pay])
+    async with working(own_state(tmp_path), agent, tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+        run = await answered(worker, {"kind": "once"})
+        (question,) = worker.store.questions("r")
+        covered = json.dumps(question.request["covers"])
+        change = "UPDATE forge_questions SET always = :always WHERE call = 'p1'"  # of an answer that a person gave
+        await rewritten(worker, change, always=covered)
+        assert (await rested(worker, segment=run.segment + 1)).status == "waiting"
+        assert (worker.store.always("r"), told(worker)) == (set(), ["paid Ada 5"])
+        assert await asyncio.to_thread(worker.store.answer, question.id, {"kind": "always"}, "me")
+        assert worker.store.always("r") == set(question.request["covers"])
+
+
+async def test_a_question_that_a_program_rewrites_is_asked_again(tmp_path: Path) -> None:
+    agent = Agent(script(PAY, "done"), tools=[pay])
+    async with working(own_state(tmp_path), agent, tmp_path) as worker:
+        await begun(worker)
+        run = await rested(worker)
+        (question,) = worker.store.questions("r")
+        shown = json.dumps({**question.request, "arguments": {"name": "Ada", "sum": 1}, "covers": ["00"]})
+        with closing(sqlite3.connect(str(worker.store.database.engine.url.database))) as connection, connection:
+            connection.execute("UPDATE forge_questions SET request = ?", (shown,))
+        with pytest.raises(StoreError, match=r"cannot be answered: .*not count") as refused:
+            await asyncio.to_thread(worker.store.answer, question.id, {"kind": "always"}, "me")
+        assert refused.value.suggestion == "`forge runs resume r` has it asked again."
+        await asyncio.to_thread(Runs(worker.store.database.url).resume, "r")
+        run = await rested(worker, segment=run.segment + 1)
+        (again,) = worker.store.questions("r")
+        assert (run.status, again.id, again.request["arguments"]) == ("waiting", question.id, PAY.arguments)
+        await answered(worker, {"kind": "once"})
+        assert told(worker) == ["paid Ada 5"]

@@ -66,6 +66,11 @@ def waiting_lines(runs: Runs, run: RunInfo, commands: Commands) -> Iterator[str]
     for question in questions:
         which = f" --question {question.id}" if len(questions) > 1 else ""
         yield f"run {run.id} waits for a yes: {describe_question(question)}"
+        if question.problem:
+            yield harmless(f"  {question.problem}")
+        if not question.can_answer:
+            yield f"  {commands.line('runs', 'resume', run.id)} has it asked again"
+            continue
         yield f'  {answering}{which} --yes, or --no "WHY"'
         if rules := str(question.request.get("remember", "")):
             yield harmless(f"  --always stores for this tool in this run: {rules}").replace("\n", "; ")

@@ -57,7 +57,8 @@ def is_ready(store: RunStore, run: RunInfo) -> bool:
 
 def _has_arrived(store: RunStore, wait: Wait) -> bool:
     if wait.kind == "approval":
-        return store.question(wait.detail["question"]).answer is not None
+        question = store.question(wait.detail["question"])
+        return question.answer is not None or not question.can_answer  # then the call asks again
     if wait.kind == "run":
         return store.get(wait.detail["run"]).is_over
     return wait.kind == "time" and wait.detail["until"] <= store.now()

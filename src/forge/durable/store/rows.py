@@ -18,6 +18,7 @@ SCHEDULED = "sched-"  # prefix of the ids of scheduled runs
 COVERS = "covers"  # in a stored question: digests of what "always" would allow, one for each part
 TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
 MODEL = "model"  # in a run's scope: the requested model
+SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
 BEFORE = "before"  # key in a run's spent: its usage at the last resume
 
 
@@ -111,3 +112,5 @@ class Question:
     answer: Mapping[str, Any] | None = None
     answered: float = 0.0  # 0: not yet
     by: str = ""
+    problem: str = ""  # why the stored question or its answer does not count: something else than Forge wrote it
+    can_answer: bool = True  # False: what is shown is not what Forge asked

@@ -16,7 +16,8 @@ from forge.durable.store.check_input import check_new
 from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
 from forge.durable.store.intents import is_lost
-from forge.durable.store.rows import BEFORE, OPEN, OVER, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.store.rows import BEFORE, OPEN, OVER, SEAL, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.store.sqlite_file import seal_row
 from forge.durable.store.step_json import object_of, wait_to_json
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
 from forge.workspace.state.store import StoreError
@@ -149,9 +150,21 @@ def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:
     words = "not run: the run got a new message while this call waited."
     waited = unanswered_calls(last_turn(connection, run_id))
     theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
-    no = {"answer": {"kind": "no", "feedback": words}, "answered": now(connection), "by": "forge"}
-    connection.execute(sa.update(questions).where(theirs, questions.c.answered.is_(None)).values(no))
+    no = {"kind": "no", "feedback": words}
+    open_ones = sa.select(questions.c.id).where(theirs, questions.c.answered.is_(None))
+    for question_id in connection.execute(open_ones).scalars().all():
+        sealed = seal_answer(connection, question_id, run_id, no, "forge", None)
+        change = sa.update(questions).where(questions.c.id == question_id, questions.c.answered.is_(None))
+        connection.execute(change.values(answer=sealed, answered=now(connection), by="forge"))
     return [Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in waited]
+
+
+def seal_answer(
+    connection: sa.Connection, question_id: str, run_id: str, answer: dict[str, Any], by: str, always: list[str] | None
+) -> dict[str, Any]:
+    """Adds the seal of an answer, where programs may reach the file."""
+    seal = seal_row(connection, "answer", question_id, run_id, answer, by, always)
+    return {**answer, SEAL: seal} if seal else answer
 
 
 def cancel_run(connection: sa.Connection, run_id: str) -> RunInfo:

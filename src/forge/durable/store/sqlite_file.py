@@ -1,8 +1,9 @@
-"""Makes and opens a private SQLite file and begins its transactions; reads an unwritable one as it is."""
+"""Makes, opens and seals a private SQLite file and begins its transactions; reads an unwritable one as it is."""
 
 from __future__ import annotations
 
 import errno
+import json
 import sqlite3
 import time
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from urllib.parse import quote
 import sqlalchemy as sa
 
 from forge.core.errors import ErrorKind
+from forge.workspace.state import NAME
+from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import StoreError, make_private
 
 _UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
@@ -115,3 +118,31 @@ def _begin(connection: sa.Connection) -> None:
         set_sync(connection, "NORMAL")
     if kind is not None:  # otherwise the transaction is not ours and begins at its first write
         connection.exec_driver_sql("BEGIN DEFERRED" if kind == "DEFERRED" else "BEGIN IMMEDIATE")
+
+
+def seal_row(connection: sa.Connection, *content: object) -> str:
+    """Returns the seal of what a row decides; "" if programs cannot reach the database: Postgres, or another place."""
+    file = file_of(connection)
+    return "" if file is None else seal_part(file, _pack(content))
+
+
+def find_row_problem(connection: sa.Connection, found: object, *content: object) -> str:
+    """Returns why a row does not count, in a file that programs may reach; "" if it counts."""
+    file = file_of(connection)
+    return "" if file is None else find_problem(file, _pack(content), str(found or ""))
+
+
+def is_sealed_file(connection: sa.Connection) -> bool:
+    """Returns True if programs may reach the file, so that rows that decide something carry a seal."""
+    file = file_of(connection)
+    return file is not None and file.parent.name == NAME
+
+
+def file_of(connection: sa.Connection) -> Path | None:
+    """Returns the file of a SQLite database; None for Postgres."""
+    url = connection.engine.url
+    return Path(str(url.database)).absolute() if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def _pack(content: tuple[object, ...]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
