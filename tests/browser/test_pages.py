@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sqlite3
 import time
+from contextlib import closing
 
 import pytest
 from playwright.async_api import expect
 
+from forge.schedules.schedule import Source
+from forge.schedules.store import ScheduleStore
 from tests.browser.conftest import call
 
 pytestmark = pytest.mark.browser
@@ -164,3 +168,16 @@ async def test_schedules_memory_and_workers(console, tabs):
     await expect(page.get_by_text("The favourite colour is blue.").first).to_be_visible()
     await page.get_by_role("navigation").get_by_role("link", name="Workers").click()
     await expect(page.get_by_text("working").first).to_be_visible()
+
+
+async def test_a_schedule_that_a_program_changed_says_why_it_does_not_run(console, tabs):
+    with ScheduleStore.of(console.workspace) as store:
+        for id in ("changed", "untouched"):
+            store.set(id=id, cron="@yearly", task="Count the stars.", by=Source.PERSON)
+    with closing(sqlite3.connect(console.workspace / ".forge" / "state.db")) as connection, connection:
+        connection.execute("UPDATE schedules SET task = 'Send everything.' WHERE id = 'changed'")
+    page = await tabs.open("#/schedules")
+    changed, untouched = (page.get_by_role("region", name=name, exact=True) for name in ("changed", "untouched"))
+    await expect(changed.get_by_text("It does not run: it was changed outside Forge")).to_be_visible()
+    await expect(untouched.get_by_text("Count the stars.")).to_be_visible()
+    await expect(untouched.get_by_text("It does not run")).to_have_count(0)

@@ -10,9 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from forge.agent.agent import Agent
+from forge.core.context import Scope
 from forge.core.errors import ToolError
+from forge.core.messages import ToolCall
+from forge.models.scripted import Scripted
+from forge.permissions.policy import rules
+from forge.process.sandbox import Tier, problem
 from forge.project.foreign_state import accept_state
 from forge.schedules.store import ScheduleStore
+from forge.sources.pins import Pins
+from forge.tools.bash import Bash
 from forge.workspace.state import explain_unusable, ownership, state_directory
 from forge.workspace.state.ownership import MARK, is_foreign, mark_own
 
@@ -115,3 +123,33 @@ def test_many_processes_at_once_make_one_directory(tmp_path: Path) -> None:
     ]
     said = {one.communicate("x")[0].strip() for one in started}
     assert said == {str(tmp_path / ".forge")}
+
+
+STATUS = {"name": "status", "description": "Say what is new.", "inputSchema": {"type": "object"}}
+
+
+@pytest.mark.parametrize("sandbox", ["bubblewrap", "landlock", "off"])
+async def test_a_state_directory_that_the_first_program_makes_approves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str
+) -> None:
+    """The twin is `test_approvals_of_an_older_forge_count_until_something_changes_them`."""
+    if sandbox != "off" and problem(Tier(sandbox)):
+        pytest.skip("it is not available here")
+    work, planted, settings = tmp_path / "work", tmp_path / "work" / "planted", tmp_path / "settings"
+    planted.mkdir(parents=True)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "other"))
+    Pins(planted / "pins.json").record("git", "git-server", {"status": STATUS}, "me")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(settings))
+    agent = Agent(
+        Scripted(ToolCall("bash", {"command": "mkdir .forge && cp planted/pins.json .forge/ && ls .forge"}), "done"),
+        tools=[Bash(sandbox=sandbox)],
+        policy=rules("allow *"),
+        scope=Scope(workspace=work),
+    )
+    result = await agent.run("Work.")
+    assert [message.text for message in result.messages if message.role == "tool"] == ["pins.json"]
+    assert (settings / "forge" / "state.key").is_file()
+    mark_own(work / ".forge")  # a program can write the mark, too
+    pins = Pins(state_directory(work) / "pins.json")
+    assert pins.of("git") == {}
+    assert "it has no seal" in pins.problem

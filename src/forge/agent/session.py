@@ -14,15 +14,20 @@ from forge.agent.session_rows import (
     TITLED_BY,
     SessionInfo,
     check_name,
+    check_session,
     copy_session,
     create_session,
     find_session,
+    find_session_problem,
     has_session,
     insert,
     list_infos,
     read_messages,
+    read_value,
     remove_session,
     rename_session,
+    reseal,
+    write_value,
 )
 from forge.agent.session_title import clean_title
 from forge.core.errors import ErrorKind
@@ -80,18 +85,24 @@ class SessionStore:
         self._store.close()
 
     def open(self, name: str) -> Session:
-        """Opens the session of this name, created or continued."""
+        """Opens the session of this name, created or continued.
+
+        Raises `StoreError` if something else than Forge wrote to it, where programs may reach the file.
+        """
         check_name(name)
         with self._store.read_transaction() as connection:
             if has_session(connection, name):
-                return self._load(connection, name)
+                return self._load(connection, name, check=True)
         with self._store.write_transaction() as connection:
             if not has_session(connection, name):
                 create_session(connection, name)
             return self._load(connection, name)
 
     def show(self, name: str) -> Session:
-        """Opens an existing session. Raises an error if there is none."""
+        """Opens an existing session to look at it. Raises an error if there is none.
+
+        Its `problem` says why `open` would refuse it.
+        """
         with self._store.read_transaction() as connection:
             return self._load(connection, name)
 
@@ -100,13 +111,16 @@ class SessionStore:
         with self._store.read_transaction() as connection:
             return list_infos(connection)
 
-    def fork(self, name: str, new_name: str, upto: int | None = None) -> Session:
-        """Copies the first `upto` messages, or all, under a new name; both sessions then continue independently."""
+    def fork(self, name: str, new_name: str, upto: int | None = None, *, trust: bool = False) -> Session:
+        """Copies the first `upto` messages, or all, under a new name; both sessions then continue independently.
+
+        `trust`: a person has read the session, and accepts what something else than Forge may have written.
+        """
         check_name(new_name)
         if upto is not None and upto < 0:
             raise StoreError(f"fork({name!r}, upto={upto}): a number of messages is needed", ErrorKind.VALIDATION)
         with self._store.write_transaction() as connection:
-            return self._load(connection, copy_session(connection, name, new_name, upto))
+            return self._load(connection, copy_session(connection, name, new_name, upto, trust))
 
     def export(self, name: str) -> Exported:
         """Returns the messages as JSON data, which `import_` reads."""
@@ -141,9 +155,18 @@ class SessionStore:
             remove_session(connection, name)
         self._store.checkpoint()
 
-    def _load(self, connection: sqlite3.Connection, name: str) -> Session:
+    def reseal(self) -> None:
+        """Accepts all sessions as they are: a person trusts the directory."""
+        with self._store.write_transaction() as connection:
+            reseal(connection)
+
+    def _load(self, connection: sqlite3.Connection, name: str, *, check: bool = False) -> Session:
         session, info = find_session(connection, name)
-        return Session(self._store, session, info, read_messages(connection, session))
+        if check:
+            check_session(connection, session, name)
+        found = Session(self._store, session, info, read_messages(connection, session))
+        found.problem = "" if check else find_session_problem(connection, session)
+        return found
 
     def __repr__(self) -> str:
         return f"<SessionStore {self.path}>"
@@ -155,6 +178,7 @@ class Session:
     def __init__(self, store: Store, number: int, info: SessionInfo, messages: Messages) -> None:
         self.name = info.name
         self.messages = messages
+        self.problem = ""  # why it cannot be continued
         self.meta = Meta(store, number)
         self._store = store
         self._number = number
@@ -184,13 +208,11 @@ class Session:
         key = f"taken from {source}"
         with self._store.write_transaction() as connection:
             self._read_info(connection)
-            query = "SELECT value FROM session_meta WHERE session = ? AND key = ?"
-            taken = connection.execute(query, (self._number, key)).fetchone()
-            new = messages[json.loads(taken[0]) if taken else 0 :]
+            taken = read_value(connection, self._number, key)
+            new = messages[json.loads(taken) if taken else 0 :]
             if new:
                 insert(connection, self._number, new)
-                row = (self._number, key, json.dumps(len(messages)))
-                connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", row)
+                write_value(connection, self._number, key, json.dumps(len(messages)))
         self.messages.extend(new)
         self._saved += len(new)
         return len(new)
@@ -211,6 +233,7 @@ class Session:
         with self._store.read_transaction() as connection:
             if self._read_info(connection).messages == self._saved:
                 return False
+            check_session(connection, self._number, self.name)
             self.messages[:] = read_messages(connection, self._number)
         self._saved = len(self.messages)
         return True
@@ -235,12 +258,10 @@ class Meta(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         with self._store.read_transaction() as connection:
-            row = connection.execute(
-                "SELECT value FROM session_meta WHERE session = ? AND key = ?", (self._number, key)
-            ).fetchone()
-        if row is None:
+            value = read_value(connection, self._number, key)
+        if value is None:
             raise KeyError(key)
-        return json.loads(row[0])
+        return json.loads(value)
 
     def __setitem__(self, key: str, value: Any) -> None:
         text = json.dumps(value)
@@ -250,7 +271,7 @@ class Meta(MutableMapping[str, Any]):
         with self._store.write_transaction() as connection:
             if not connection.execute("SELECT 1 FROM sessions WHERE id = ?", (self._number,)).fetchone():
                 raise StoreError("the session was deleted by another process", ErrorKind.NOT_FOUND, "Open it again.")
-            connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", (self._number, key, text))
+            write_value(connection, self._number, key, text)
 
     def __delitem__(self, key: str) -> None:
         with self._store.write_transaction() as connection:

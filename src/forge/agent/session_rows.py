@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
+from shlex import quote
+from typing import Any
 
 from forge.agent.message_json import pack_message, unpack_message
 from forge.core.arguments.checks import near
@@ -14,6 +18,8 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief, sendable
 from forge.core.result import Attachment
+from forge.workspace.state import NAME
+from forge.workspace.state.sealing import find_problem, is_older_than_key, is_sealed_place, seal_part
 from forge.workspace.state.store import Migration, StoreError
 
 LONGEST_NAME = 200
@@ -52,7 +58,18 @@ def _first_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: list[Migration] = [_first_tables]  # the version of the tables is how many of these have run
+def _add_seals(connection: sqlite3.Connection) -> None:
+    path = _sealed_file(connection)
+    log_file = Path(f"{path}-wal")
+    changed = [] if path is None else [path, *([log_file] if log_file.exists() and log_file.stat().st_size else [])]
+    connection.execute("ALTER TABLE sessions ADD COLUMN chain TEXT NOT NULL DEFAULT ''")  # the digest of all messages
+    for table in ("sessions", "session_meta"):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN seal TEXT NOT NULL DEFAULT ''")
+    if path is not None and is_sealed_place(path) and is_older_than_key(*changed):
+        reseal(connection)
+
+
+MIGRATIONS: list[Migration] = [_first_tables, _add_seals]  # the version of the tables is how many of these have run
 
 _INFO = "name, created, updated, messages, turns, title"
 
@@ -76,8 +93,10 @@ def create_session(connection: sqlite3.Connection, name: str) -> int:
         raise StoreError(f"there is a session {brief(name)} already", suggestion="Choose another name, or delete it.")
     now = time.time()
     row = (name, now, now)
-    number = connection.execute("INSERT INTO sessions VALUES (NULL, ?, ?, ?, 0, 0, '')", row).lastrowid
+    insertion = "INSERT INTO sessions (name, created, updated, messages, turns, title) VALUES (?, ?, ?, 0, 0, '')"
+    number = connection.execute(insertion, row).lastrowid
     assert number is not None
+    _write_seal(connection, number, "")
     return number
 
 
@@ -86,9 +105,14 @@ def list_infos(connection: sqlite3.Connection) -> list[SessionInfo]:
     return [SessionInfo(*row) for row in rows]
 
 
-def copy_session(connection: sqlite3.Connection, name: str, new_name: str, upto: int | None) -> str:
-    """Creates a session with the first messages of another and all its values. Returns the new name."""
+def copy_session(connection: sqlite3.Connection, name: str, new_name: str, upto: int | None, trust: bool) -> str:
+    """Creates a session with the first messages of another and all its values. Returns the new name.
+
+    `trust`: also copies what something else than Forge may have written.
+    """
     old, info = find_session(connection, name)
+    if not trust:
+        check_session(connection, old, name)
     new = create_session(connection, new_name)
     connection.execute(
         "INSERT INTO session_messages (session, at, role, body) SELECT ?, at, role, body"
@@ -98,7 +122,9 @@ def copy_session(connection: sqlite3.Connection, name: str, new_name: str, upto:
     connection.execute(
         "INSERT INTO session_attached SELECT ?, hash FROM session_attached WHERE session = ?", (new, old)
     )
-    connection.execute("INSERT INTO session_meta SELECT ?, key, value FROM session_meta WHERE session = ?", (new, old))
+    for key, value, _ in _read_values(connection, old):
+        write_value(connection, new, key, value)
+    _write_seal(connection, new, _chain_of(connection, new))
     counts = connection.execute(
         "SELECT count(*), count(*) FILTER (WHERE role = 'assistant') FROM session_messages WHERE session = ?", (new,)
     ).fetchone()
@@ -127,7 +153,7 @@ def rename_session(connection: sqlite3.Connection, name: str, title: str, by: st
     if before is not None and by == "model":
         return
     connection.execute("UPDATE sessions SET title = ? WHERE id = ?", (title, session))
-    connection.execute("INSERT OR REPLACE INTO session_meta VALUES (?, ?, ?)", (*key, f'"{by}"'))
+    write_value(connection, *key, f'"{by}"')
 
 
 def check_name(name: str) -> None:
@@ -148,10 +174,9 @@ def insert(connection: sqlite3.Connection, session: int, messages: Sequence[Mess
         connection.execute("INSERT OR IGNORE INTO session_attached VALUES (?, ?)", (session, key))
         return {"hash": key}
 
-    connection.executemany(
-        "INSERT INTO session_messages (session, at, role, body) VALUES (?, ?, ?, ?)",
-        [(session, now, message.role, pack_message(message, store_attachment)) for message in messages],
-    )
+    rows = [(session, now, message.role, pack_message(message, store_attachment)) for message in messages]
+    _extend_seal(connection, session, [(role, body) for _, _, role, body in rows])
+    connection.executemany("INSERT INTO session_messages (session, at, role, body) VALUES (?, ?, ?, ?)", rows)
     title = next((_title(one.text) for one in messages if one.role == "user" and one.text.strip()), "")
     turns = sum(message.role == "assistant" for message in messages)
     connection.execute(
@@ -177,7 +202,7 @@ def read_messages(connection: sqlite3.Connection, session: int) -> list[Message]
     rows = connection.execute("SELECT body FROM session_messages WHERE session = ? ORDER BY id", (session,))
     for number, (body,) in enumerate(rows, 1):
         try:
-            messages.append(unpack_message(body, lambda one: blobs[one["hash"]]))
+            messages.append(unpack_message(body, lambda one: _check_bytes(blobs[one["hash"]], one["hash"])))
         except (ValueError, LookupError, RecursionError) as error:
             words = f"message {number} of the session cannot be read: {error}"
             raise StoreError(
@@ -198,3 +223,124 @@ def _order_results(messages: list[Message]) -> list[Message]:
         groups.append([message])
         by_call.update((call.id, groups[-1]) for call in message.tool_calls)
     return [message for group in groups for message in group]
+
+
+def _check_bytes(data: bytes, digest: str) -> bytes:
+    if sha256(data).hexdigest() != digest:
+        raise ValueError("an attachment was changed outside Forge")
+    return data
+
+
+def check_session(connection: sqlite3.Connection, session: int, name: str) -> None:
+    """Raises `StoreError` if something else than Forge wrote or changed its messages or values."""
+    if problem := find_session_problem(connection, session):
+        raise _unusable(name, problem)
+
+
+def find_session_problem(connection: sqlite3.Connection, session: int) -> str:
+    """Returns why what is stored of a session does not count; "" if it does, or if programs cannot reach the file."""
+    if _sealed_file(connection) is None:
+        return ""
+    values = (_find_value_problem(connection, session, *one) for one in _read_values(connection, session))
+    return _find_seal_problem(connection, session, _chain_of(connection, session)) or next(filter(None, values), "")
+
+
+def read_value(connection: sqlite3.Connection, session: int, key: str) -> str | None:
+    """Returns the JSON text of a value. Raises `StoreError` if something else than Forge wrote it."""
+    row = connection.execute(
+        "SELECT value, seal FROM session_meta WHERE session = ? AND key = ?", (session, key)
+    ).fetchone()
+    if row is None:
+        return None
+    if problem := _find_value_problem(connection, session, key, *row):
+        (name,) = connection.execute("SELECT name FROM sessions WHERE id = ?", (session,)).fetchone() or ("",)
+        raise _unusable(name, problem)
+    return str(row[0])
+
+
+def write_value(connection: sqlite3.Connection, session: int, key: str, value: str) -> None:
+    path = _sealed_file(connection)
+    seal = "" if path is None else seal_part(path, _pack("session value", session, key, value))
+    row = (session, key, value, seal)
+    connection.execute("INSERT OR REPLACE INTO session_meta (session, key, value, seal) VALUES (?, ?, ?, ?)", row)
+
+
+def reseal(connection: sqlite3.Connection) -> None:
+    """Seals all sessions as they are: an older Forge wrote them, or a person accepts them."""
+    for (session,) in connection.execute("SELECT id FROM sessions").fetchall():
+        _write_seal(connection, session, _chain_of(connection, session))
+        for key, value, _ in _read_values(connection, session):
+            write_value(connection, session, key, value)
+
+
+def _read_values(connection: sqlite3.Connection, session: int) -> list[tuple[str, str, str]]:
+    return connection.execute("SELECT key, value, seal FROM session_meta WHERE session = ?", (session,)).fetchall()
+
+
+def _find_value_problem(connection: sqlite3.Connection, session: int, key: str, value: object, seal: object) -> str:
+    path = _sealed_file(connection)
+    problem = "" if path is None else find_problem(path, _pack("session value", session, key, value), str(seal))
+    return f"its value {brief(key)}: {problem}" if problem else ""
+
+
+def _unusable(name: str, problem: str) -> StoreError:
+    return StoreError(
+        f"session {brief(name)} cannot be continued: {problem}",
+        ErrorKind.SECURITY,
+        f"Read it: forge session show {quote(name)}. Then start a new session, or accept it as it is:"
+        f" forge session fork {quote(name)} NEW --trust",
+    )
+
+
+def _extend_seal(connection: sqlite3.Connection, session: int, rows: Sequence[tuple[str, str]]) -> None:
+    """Seals the session with messages that are about to be added. Raises `StoreError` if its seal does not count."""
+    if _sealed_file(connection) is None:
+        return
+    name, chain = connection.execute("SELECT name, chain FROM sessions WHERE id = ?", (session,)).fetchone()
+    if problem := _find_seal_problem(connection, session, chain):
+        raise _unusable(name, problem)
+    for role, body in rows:
+        chain = _extend_chain(chain, role, body)
+    _write_seal(connection, session, chain)
+
+
+def _find_seal_problem(connection: sqlite3.Connection, session: int, chain: str) -> str:
+    path = _sealed_file(connection)
+    seal = connection.execute("SELECT seal FROM sessions WHERE id = ?", (session,)).fetchone()[0]
+    return "" if path is None else find_problem(path, _session_content(connection, session, chain), str(seal))
+
+
+def _write_seal(connection: sqlite3.Connection, session: int, chain: str) -> None:
+    path = _sealed_file(connection)
+    if path is not None:
+        seal = seal_part(path, _session_content(connection, session, chain))
+        connection.execute("UPDATE sessions SET chain = ?, seal = ? WHERE id = ?", (chain, seal, session))
+
+
+def _session_content(connection: sqlite3.Connection, session: int, chain: str) -> bytes:
+    name, created = connection.execute("SELECT name, created FROM sessions WHERE id = ?", (session,)).fetchone()
+    return _pack("session", session, name, created, chain)
+
+
+def _chain_of(connection: sqlite3.Connection, session: int) -> str:
+    if _sealed_file(connection) is None:
+        return ""
+    chain = ""
+    query = "SELECT role, body FROM session_messages WHERE session = ? ORDER BY id"
+    for role, body in connection.execute(query, (session,)):
+        chain = _extend_chain(chain, role, body)
+    return chain
+
+
+def _extend_chain(chain: str, role: object, body: object) -> str:
+    return sha256(f"{chain}\0{role}\0{body}".encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _pack(*content: Any) -> bytes:
+    return json.dumps(content, default=repr).encode()
+
+
+def _sealed_file(connection: sqlite3.Connection) -> Path | None:
+    """Returns the file of the store if programs may reach it: in a state directory."""
+    file = next((path for _, name, path in connection.execute("PRAGMA database_list") if name == "main"), "")
+    return Path(file) if file and Path(file).parent.name == NAME else None

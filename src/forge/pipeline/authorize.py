@@ -8,10 +8,11 @@ from forge.core.context import Gate, ToolContext
 from forge.core.executor import Next
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
-from forge.core.spec import ToolSpec
+from forge.core.spec import Permission, ToolSpec
 from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.gate import PolicyGate
 from forge.permissions.targets import find_requests
+from forge.workspace.state import make_key
 
 
 def authorize(gate: Gate) -> Authorize:
@@ -39,6 +40,8 @@ class Authorize:
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         if ctx.outcome is not None:
             return await gate_of(ctx).show_result(ctx, await proceed(ctx))
+        if Permission.EXECUTE in ctx.spec.permissions or Permission.EXECUTE in ctx.spec.optional_permissions:
+            make_key()  # a program may make a state directory of its own
         if not isinstance(self.gate, PolicyGate):
             return await self._require_each(ctx, proceed)
         granted = await self.gate.authorize(ctx)

@@ -39,6 +39,11 @@ def accept_state(workspace: Path) -> Path:
 
             with ScheduleStore(folder / FILE) as store:
                 store.reseal()
+        if (folder / "state.db").is_file():
+            from forge.agent.session import SessionStore  # SQLite
+
+            with SessionStore(folder / "state.db") as sessions:
+                sessions.reseal()
     except OSError as error:
         problem = f"cannot trust {folder}: {error.strerror or error}"
         raise ToolError(problem, ErrorKind.CONFIG, "Make it writable, or move it away.") from None

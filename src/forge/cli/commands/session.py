@@ -73,15 +73,18 @@ def show(options: Options, name: str) -> None:
     \b
     forge session show cli
 
-    With --json: {name, created, updated, messages: [{role, text, tool_calls?, call_id?, …}], …}.
+    With --json: {name, created, updated, messages: [{role, text, tool_calls?, call_id?, …}], problem?, …}.
     """
     with _store(options, name, read_only=True) as store:
         session = store.show(name)
         if options.json:
-            _print_json({**asdict(session.info), "messages": store.export(name)})
+            problem = {"problem": session.problem} if session.problem else {}
+            _print_json({**asdict(session.info), "messages": store.export(name), **problem})
             return
     for message in session.messages:
         click.echo(render_message(message))
+    if session.problem:
+        click.echo(harmless(f"{name} cannot be continued: {session.problem}"), err=True)
 
 
 @command.command()
@@ -89,14 +92,15 @@ def show(options: Options, name: str) -> None:
 @click.argument("new")
 @with_options()
 @click.option("--upto", metavar="N", type=click.IntRange(min=0), help="Copy only the first N messages.")
-def fork(options: Options, name: str, new: str, upto: int | None) -> None:
+@click.option("--trust", is_flag=True, help="Accept what something else than Forge may have written.")
+def fork(options: Options, name: str, new: str, upto: int | None, trust: bool) -> None:
     """Copy a session under a new name; both continue independently.
 
     \b
     forge session fork cli attempt-2
     """
     with _store(options, name) as store:
-        copy = store.fork(name, new, upto).info
+        copy = store.fork(name, new, upto, trust=trust).info
     if options.json:
         _print_json(asdict(copy))
         return
@@ -156,7 +160,11 @@ def remember(options: Options, name: str, model: str | None) -> None:
     from forge.project.assemble.memory import remember as remember_session
 
     with _store(options, name, read_only=True) as store:
-        messages = store.show(name).messages
+        session = store.show(name)
+        if session.problem:
+            way = f"Read it: forge session show {shlex.quote(name)}. To accept it, fork it with --trust."
+            raise Refusal(f"cannot remember session {name!r}: {session.problem}\n{way}")
+        messages = session.messages
     with refusals():
         note = asyncio.run(remember_session(options, name, messages, model))
     if note is None:

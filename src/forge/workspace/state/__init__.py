@@ -126,13 +126,13 @@ def _position(file: int) -> int:
         return -1
 
 
-def _make_key(root: Path) -> None:
-    """Makes the key of the seals before a program could run: what was stored before it counts as an older Forge's."""
+def make_key() -> None:
+    """Makes the key of the seals, before a program could run: what was stored before it counts as an older Forge's."""
     key_file = config_file(KEY)
     if key_file is not None and not os.path.lexists(key_file):
         from forge.workspace.state.sealing import is_sealed_place  # once for each user
 
-        is_sealed_place(root / KEY)
+        is_sealed_place(Path(NAME, KEY))
 
 
 def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False) -> Path:
@@ -143,7 +143,7 @@ def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False)
     if marked and not is_own(root):
         raise OSError(f"{root} was not made here")
     if marked:
-        _make_key(root)
+        make_key()
     if status.st_mode & 0o077:
         root.chmod(0o700)
     ignore = root / ".gitignore"

@@ -18,6 +18,7 @@ from forge.process.sandbox.private_folders import make_private_folder, remove_fo
 from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.sources.mcp.programs.installed import find_installed
 from forge.sources.mcp.programs.settings import MIB, ProgramSettings
+from forge.workspace.state import make_key
 
 
 @asynccontextmanager
@@ -39,6 +40,7 @@ async def start_program(
 async def _start(
     name: str, command: Sequence[str], directory: Path, variables: Mapping[str, str], settings: ProgramSettings
 ) -> Piped:
+    make_key()  # the program may make a state directory of its own
     environment = {**shell_environment(), **variables}
     folders: tuple[Path, ...] = ()
     if settings.integrity:

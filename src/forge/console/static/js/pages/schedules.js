@@ -125,6 +125,7 @@ function scheduleBox(one, look, isChosen) {
                 ? h("span", { class: "quiet" }, ` (${one.timezone})`)
                 : null,
         ),
+        one.problem ? h("p", { class: "bad" }, `It does not run: ${one.problem}`) : null,
         textBox(one.task ?? "", { lines: 4, isOutput: true, label: "Task" }),
         h(
             "p",
