@@ -480,11 +480,12 @@ def test_failed_runs_are_queued_again(stored: RunStore, here: Any) -> None:
     assert here("runs", "retry", "--failed", "--json").json == {"retried": []}
 
 
-def test_reading_runs_loads_no_engine(stored: RunStore, workspace: Path) -> None:
+def test_reading_runs_loads_no_engine_and_no_agent(stored: RunStore, workspace: Path) -> None:
     for arguments in (["runs", "list"], ["runs", "list", "--json"], ["runs", "show", "r0"]):
-        code = f"import sys\nfrom forge.cli import perform\nperform({arguments!r})\nprint('dbos' in sys.modules)"
+        loaded = "[name for name in ('dbos', 'forge.agent.agent', 'forge.agent.loop', 'click') if name in sys.modules]"
+        code = f"import sys\nfrom forge.cli import perform\nperform({arguments!r})\nprint({loaded})"
         said = subprocess.run([sys.executable, "-c", code], cwd=workspace, capture_output=True, text=True, check=True)
-        assert said.stdout.splitlines()[-1] == "False", arguments
+        assert said.stdout.splitlines()[-1] == "['click']", arguments
 
 
 @pytest.mark.slow

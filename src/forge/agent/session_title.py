@@ -9,7 +9,6 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from forge.agent.ask_once import ask_once
 from forge.core.messages import Message, Usage
 from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider
@@ -68,6 +67,8 @@ def _scripted_title(provider: object) -> str | None:
 
 
 async def _ask_model(provider: Provider, messages: Sequence[Message]) -> Message:
+    from forge.agent.ask_once import ask_once  # slow to import: `forge session list` asks no model
+
     said = [one for one in messages if one.role in ("user", "assistant") and one.text.strip()][:2]
     lines = [json.dumps({"role": one.role, "text": one.text[:LONGEST_TEXT]}, ensure_ascii=False) for one in said]
     request = ModelRequest(

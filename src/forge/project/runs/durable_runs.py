@@ -12,33 +12,28 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge.agent.agent import Agent
-from forge.agent.session import SessionStore
-from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
-from forge.core.messages import ToolCall
-from forge.core.provider import ModelRequest, Provider, StreamPart
-from forge.core.registry import ToolRegistry
-from forge.core.result import ToolResult
-from forge.core.spec import Permission, ToolSpec
-from forge.models.names import provider_for
-from forge.models.scripted import Scripted
-from forge.permissions.gate import Answer, Approver, approve_all
-from forge.permissions.request import Decision, PermissionRequest, Ruling
 from forge.project.config import Configuration
-from forge.project.runs.stored_conversation import session_store
 from forge.project.version import version as forge_version
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
 
-if TYPE_CHECKING:  # an extra, and slow to import: only where something durable is done
+if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
+    from forge.agent.agent import Agent
+    from forge.agent.session import SessionStore
+    from forge.core.context import Scope
+    from forge.core.provider import ModelRequest, Provider, StreamPart
+    from forge.core.registry import ToolRegistry
+    from forge.core.spec import Permission
     from forge.durable.engine.attempt import Attempt
     from forge.durable.engine.queues import Limits
     from forge.durable.engine.segment_context import Models
     from forge.durable.store import RunStore
     from forge.durable.store.rows import Question, RunInfo
+    from forge.models.scripted import Scripted
+    from forge.permissions.answers import Answer, Approver
+    from forge.permissions.request import PermissionRequest
 
 FILE = "durable.db"
 INITIAL_MESSAGES = "heard"  # in a run's scope: the number of its session's messages when it began
@@ -105,6 +100,8 @@ def project_version(configuration: Configuration, built: str = "") -> str:
 
 def models_for(agent: Agent) -> Models:
     """Returns a function that finds models for the runs of an agent. A scripted model becomes resumable."""
+    from forge.models.names import provider_for
+
     if agent.provider is not None:
         agent.provider = _make_resumable(agent.provider)
 
@@ -117,6 +114,8 @@ def models_for(agent: Agent) -> Models:
 
 
 def _make_resumable(provider: Provider) -> Provider:
+    from forge.models.scripted import Scripted
+
     return ResumableScript(provider) if isinstance(provider, Scripted) else provider
 
 
@@ -126,6 +125,8 @@ def make_approver(own: str = "", *, yes: bool = False) -> Approver:
     With `yes`, it approves questions of the run `own` and of the runs it started, but of no others: a worker may have
     other people's runs, too.
     """
+    from forge.core.execution.threads import in_thread
+    from forge.permissions.answers import approve_all
 
     async def ask(request: PermissionRequest) -> Answer:
         from forge.durable.engine.approval import stored_approval
@@ -151,6 +152,11 @@ def _with_ancestors(attempt: Attempt) -> list[str]:
 
 def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:
     """Builds the request of a stored question, with the tool's definition if it is known here."""
+    from forge.core.messages import ToolCall
+    from forge.core.result import ToolResult
+    from forge.core.spec import ToolSpec
+    from forge.permissions.request import Decision, PermissionRequest, Ruling
+
     fields = question.request
     tool, words = registry.get(question.tool), str(fields.get("description", ""))
     spec = tool.spec if tool is not None else ToolSpec(name=question.tool, description=words, parameters={})
@@ -178,6 +184,8 @@ def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> P
 
 
 def _part(written: Any) -> tuple[Permission | None, str]:
+    from forge.core.spec import Permission
+
     permission, target = written
     return (Permission(permission) if permission else None), str(target)
 
@@ -194,6 +202,7 @@ def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> i
 def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> int:
     """Appends the newest finished runs of a workspace's own database to their sessions."""
     from forge.durable.store.rows import OVER
+    from forge.project.runs.stored_conversation import session_store
 
     with session_store(workspace) as sessions:
         return sum(store_in_session(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))
@@ -216,6 +225,7 @@ class ResumableScript:
                 yield part
 
     async def _turns_before(self) -> int:
+        from forge.core.execution.threads import in_thread
         from forge.durable.engine.attempt import current
 
         attempt = current.get()

@@ -7,15 +7,17 @@ from collections.abc import MutableMapping
 from dataclasses import dataclass
 from os import urandom
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from forge.agent.agent import Agent
-from forge.agent.context_window import Shortening, find_window
-from forge.agent.conversation import Conversation
 from forge.agent.session import Session, SessionStore
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
+
+if TYPE_CHECKING:  # slow to import: `forge runs list` only stores messages
+    from forge.agent.agent import Agent
+    from forge.agent.context_window import Shortening
+    from forge.agent.conversation import Conversation
 
 
 @dataclass(slots=True)
@@ -56,14 +58,20 @@ def open_conversation(store: SessionStore, name: str, agent: Agent) -> StoredCon
 
 def unstored_conversation(agent: Agent, name: str = "") -> StoredConversation:
     """Returns a conversation that is not stored."""
+    from forge.agent.conversation import Conversation
+
     return StoredConversation(Conversation([]), _shortening(agent, name, {}))
 
 
 def _shortening(agent: Agent, name: str, meta: MutableMapping[str, Any]) -> Shortening:
+    from forge.agent.context_window import find_window
+
     shortening = agent.make_shortening(agent.scope, provider := agent.model_for(name), meta)
     shortening.window = find_window(provider)
     return shortening
 
 
 def _conversation(session: Session) -> Conversation:
+    from forge.agent.conversation import Conversation
+
     return Conversation(session.messages, lambda messages: session.append(*messages))
