@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from forge import Message, SessionStore, ToolCall
+from forge import Message, SessionStore, ToolCall, mcp
+from forge.sources.pins import Pins
+from forge.workspace.state import state_directory
 
 
 @pytest.fixture
@@ -128,3 +130,81 @@ def test_with_a_session_it_shows_the_words_from_which_a_value_comes(here, worksp
         here("policy", "explain", "http_request", arguments, "--after", "mail", *off, *policy).json["decision"]
         == "allow"
     )
+
+
+PETS = {
+    "openapi": "3.1.0",
+    "info": {"title": "Pets", "version": "1"},
+    "servers": [{"url": "https://api.example.com"}],
+    "paths": {
+        "/pets": {
+            method: {"operationId": name, "responses": {"200": {"description": "ok"}}}
+            for method, name in (("get", "listPets"), ("post", "createPet"))
+        }
+    },
+}
+SHOP = ("/nowhere/at-all",)
+
+
+@pytest.fixture
+def through(here, workspace):
+    """Explains a call through another tool, and tries it as an example. No server of it can be started."""
+    (workspace / "pets.json").write_text(json.dumps(PETS))
+    pins = Pins(state_directory(workspace) / "pins.json")
+    definitions = {"look": {"description": "Look."}, "drop": {"annotations": {"destructiveHint": True}}}
+    pins.record("shop", mcp(SHOP, name="shop").target, definitions, "a person")
+    said = {
+        "mcpServers": {"shop": {"command": SHOP[0]}},
+        "openapi": {"pets": {"spec": "pets.json"}, "far": {"spec": "https://far.example.com/o.json"}},
+        "permissions": {
+            "rules": ["allow execute", "allow network", "ask network far.example.com", "deny tool:pets__createPet"]
+        },
+    }
+    (workspace / "c.yaml").write_text(json.dumps(said))
+
+    def explain(tool, **arguments):
+        found = here("policy", "explain", tool, json.dumps(arguments), "--json", "--config", "c.yaml").json
+        example = {"tool": tool, "arguments": arguments, "expect": found["decision"]}
+        (workspace / "e.yaml").write_text(json.dumps([example]))
+        assert here("policy", "test", "e.yaml", "--config", "c.yaml").code == 0
+        return found["decision"], [one for one in found["rulings"] if one["tool"] != tool]
+
+    return explain
+
+
+@pytest.mark.parametrize(
+    ("name", "decision", "reason"),
+    [
+        ("look", "allow", "by its approved definition; it is judged again when the server answers"),
+        ("shop__look", "allow", "by its approved definition"),
+        ("drop", "ask", "the tool requires confirmation of every call; by its approved definition"),
+        ("new", "ask", "nobody approved this tool yet: it is judged when the server answers, and asks by default"),
+    ],
+)
+def test_a_call_through_mcp_call_shows_what_the_tool_of_the_server_asks_for(through, name, decision, reason):
+    found, inner = through("mcp_call", server="shop", tool_name=name)
+    assert found == decision
+    assert {one["tool"] for one in inner} == {f"shop__{name.removeprefix('shop__')}"}
+    assert {(one["permission"], one["decision"]) for one in inner} == {("execute", decision), ("network", decision)}
+    assert all(reason in one["reason"] for one in inner)
+
+
+def test_a_call_through_openapi_call_shows_what_the_operation_asks_for(through):
+    decision, (inner,) = through("openapi_call", spec="pets", operation_id="createPet")
+    assert (decision, inner["rule"], inner["tool"]) == ("deny", "deny tool:pets__createPet", "pets__createPet")
+    decision, (inner,) = through("openapi_call", spec="pets", operation_id="GET /pets")
+    assert (decision, inner["tool"], inner["target"]) == ("allow", "pets__listPets", "https://api.example.com/pets")
+    decision, (inner,) = through("openapi_call", spec="pets.json", operation_id="listPets")
+    assert (decision, inner["target"]) == ("allow", "https://api.example.com/pets")
+    _, (inner,) = through("openapi_call", spec="far", operation_id="listThings")
+    assert (inner["tool"], inner["permission"]) == ("far__listThings", "network")
+    assert "the document is not fetched here: the operation is judged when it is" in inner["reason"]
+
+
+def test_a_redirect_is_mentioned_where_a_rule_may_judge_it(here, workspace):
+    call = ("policy", "explain", "http_request", '{"method": "GET", "url": "https://api.example.com/x"}')
+    assert "redirect" not in here(*call).out
+    (workspace / "net.rules").write_text("allow network api.example.com\n")
+    shown = here(*call, "--policy", "net.rules")
+    assert "a redirect to another server cannot be foreseen: the rules judge its address when it comes" in shown.out
+    assert here(*call, "--policy", "net.rules", "--json").json["decision"] == "allow"

@@ -109,14 +109,15 @@ def try_examples(flags: ExampleFlags, path: str) -> list[Verdict]:
     verdicts: list[Verdict] = []
     problems: list[ToolError] = []
     for example in examples:
+        origins = _find_origins(configuration, path, example)
         try:
             tool = tools.find(example.tool)
             arguments = {} if example.arguments is None else tool.parse(dict(example.arguments))
+            who = _scope_of_caller(scope, example.who)
+            preview = preview_call(configuration, policy, tool, arguments, who, origins)
         except ToolError as error:
             problems.append(ToolError(f"{path}: {example.place}: {error.message}", error.kind, error.suggestion))
             continue
-        origins = _find_origins(configuration, path, example)
-        preview = preview_call(configuration, policy, tool, arguments, _scope_of_caller(scope, example.who), origins)
         ruling = preview.decisive.ruling
         verdicts.append(Verdict(example, ruling.decision, ruling.reason, ruling.rule, ruling.layer))
     if problems:

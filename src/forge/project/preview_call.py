@@ -16,6 +16,7 @@ from forge.project.assemble.egress import project_egress
 from forge.project.config import Configuration
 
 EGRESS = "egress"
+REDIRECT = "a redirect to another server cannot be foreseen: the rules judge its address when it comes"
 _JUDGED = frozenset({"http_request", "web_fetch", "webhook_call"})  # by the egress, too
 _STRICTNESS = (Decision.ALLOW, Decision.ASK, Decision.DENY)
 
@@ -43,8 +44,17 @@ def preview_call(
     wants = explain_call(policy, tool, arguments, scope, origins)
     if tool.spec.name in _JUDGED and "url" in arguments:
         wants += _egress_refusals(configuration, arguments["url"])
+    if tool.spec.name == "http_request" and _may_judge_redirects(policy, tool, wants):
+        wants.append(ExplainedPermission(Permission.NETWORK, "", Ruling(Decision.ASK, REDIRECT), optional=True))
     certain = [one for one in wants if not one.optional]
     return CallPreview(wants, max(certain, key=lambda one: _STRICTNESS.index(one.ruling.decision)))
+
+
+def _may_judge_redirects(policy: Rules, tool: Tool, wants: list[ExplainedPermission]) -> bool:
+    """Returns whether a rule about the network could decide otherwise about the address of a redirect."""
+    if any(one.ruling.decision is Decision.DENY for one in wants):
+        return False
+    return any(rule.concerns(tool.spec, Permission.NETWORK) for rule in policy.every())
 
 
 def _egress_refusals(configuration: Configuration, url: str) -> list[ExplainedPermission]:

@@ -103,15 +103,16 @@ def preview_tool_call(
         return {**told, "arguments": parsed, "problems": [_error_text(error)]}
     wants = [
         {
-            "permission": str(permission) if permission else "",
-            "target": str(target),
-            "optional": optional,
-            "decision": str(ruling.decision),
-            "reason": ruling.reason,
-            "rule": ruling.rule,
-            "layer": ruling.layer,
+            "permission": str(one.permission) if one.permission else "",
+            "target": str(one.target),
+            "tool": one.tool or tool.spec.name,
+            "optional": one.optional,
+            "decision": str(one.ruling.decision),
+            "reason": one.ruling.reason,
+            "rule": one.ruling.rule,
+            "layer": one.ruling.layer,
         }
-        for permission, target, ruling, optional in seen.wants
+        for one in seen.wants
     ]
     return {**told, "arguments": parsed, "decision": str(seen.decision), "wants": wants}
 

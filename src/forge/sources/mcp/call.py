@@ -14,10 +14,14 @@ from forge.core.tool import Tool
 from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # listing tools needs nothing of a server
+    from forge.permissions.explain import InnerCall
     from forge.sources.mcp.contents import ServerResource
     from forge.sources.mcp.server import McpServer
     from forge.sources.mcp.tools import McpTool
 
+UNCONFIGURED = "a tool that says that it may destroy data asks when the server answers"
+NOT_APPROVED = "nobody approved this tool yet: it is judged when the server answers, and asks by default"
+APPROVED = "by its approved definition; it is judged again when the server answers"
 MOST_NAMES = 20  # tools named in an error
 MOST_SHOWN = 200  # resources in one list
 
@@ -45,6 +49,23 @@ class McpCall(
         if known is None:
             return [(Permission.NETWORK, server)]
         return [(None, "")] if known.is_open else known.wants()
+
+    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
+        """Returns the call of the server's tool, as far as it is known before the server answers."""
+        from forge.permissions.explain import InnerCall  # listing tools does without
+        from forge.sources.pins import PinState
+
+        name, sent = str(arguments.get("tool_name", "")), arguments.get("arguments")
+        known = self._find_server(str(arguments.get("server", "")))
+        if known is None:
+            return InnerCall(_display(name, 60), None, {}, UNCONFIGURED)
+        if known.is_open:
+            tool, parsed = _find_tool(known, name, sent)
+            return InnerCall(tool.spec.name, tool, parsed)
+        tool = known.foresee_tool(name)
+        if tool.state in (PinState.NEW, PinState.UNKNOWN):
+            return InnerCall(tool.spec.name, tool, dict(sent or {}), NOT_APPROVED)
+        return InnerCall(tool.spec.name, tool, tool.parse(sent or {}), APPROVED)
 
     async def run(
         self,

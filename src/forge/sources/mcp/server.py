@@ -18,7 +18,7 @@ from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
 from forge.core.tool import Tool
 from forge.sources.mcp.contents import ServerContents
-from forge.sources.mcp.names import safe_prefix, server_name, tool_names
+from forge.sources.mcp.names import SEPARATOR, safe_prefix, server_name, tool_names
 from forge.sources.mcp.programs.settings import MEMORY, read_program_settings
 from forge.sources.mcp.server_address import SECRET_NAMES, display_target, origin_of, read_target
 from forge.sources.mcp.server_messages import CallListener
@@ -179,6 +179,30 @@ class McpServer(ServerContents):
     def wants(self) -> list[tuple[Permission | None, str]]:
         """Returns the permissions that any tool of the server needs."""
         return self._settings.wants(self._settings.permissions)
+
+    def foresee_tool(self, name: str) -> McpTool:
+        """Returns a tool of the closed server by its approved definition; a tool that nobody approved counts as new.
+
+        Raises `ToolError` for a tool that the filters leave out. Reads the approvals: do not call it on the event loop.
+        """
+        pins, target = self.pins.of(self.name), self.target
+        names = tool_names(self.prefix, filter(self._is_wanted, pins), self._rename, pins)
+        remote = name if name in names else next((one for one, local in names.items() if local == name), "")
+        if pin := pins.get(remote):
+            state = state_of(pin, target, pin.sha256)
+            return McpTool(
+                ToolOffer(names[remote], remote, pin.definition, pin.sha256, target, state, pin), self._settings, self
+            )
+        remote = name.removeprefix(f"{self.prefix}{SEPARATOR}")
+        if not remote.strip() or len(remote) > LONGEST_NAME or not self._is_wanted(remote):
+            raise ToolError(
+                f"the server {self.name} offers no tool {_display_name(remote)!r} here",
+                ErrorKind.NOT_FOUND,
+                f"`forge mcp list` shows the tools of {self.name}.",
+            )
+        local = tool_names(self.prefix, [remote], self._rename)[remote]
+        state = state_of(None, target, "", lost=remote in self.pins.find_lost(self.name))
+        return McpTool(ToolOffer(local, remote, {}, digest({}), target, state, None), self._settings, self)
 
     async def __aenter__(self) -> Sequence[Tool]:
         async with self._lock(0):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.arguments.checks import near
@@ -10,13 +11,15 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
 from forge.core.result import ToolResult
-from forge.core.spec import Category, Permission
+from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # loaded by the first call
+    from forge.permissions.explain import InnerCall
     from forge.sources.openapi.source import OpenApi
 
+NOT_FETCHED = "the document is not fetched here: the operation is judged when it is, and asks by default"
 MOST_DOCUMENTS = 4  # documents
 
 
@@ -42,11 +45,7 @@ class OpenapiCall(
         operation_id: Annotated[str, "Or method and path, such as GET /pets/{id}."],
         params: Annotated[dict[str, Any] | None, "Path, query, header and body parameters."] = None,
     ) -> ToolResult:
-        if (configured := self._specs.get(spec)) is not None:
-            tools = _index_by_id(configured.tools or list(await configured.__aenter__()))
-            tool = _find_operation(tools, operation_id)
-        else:
-            tool = _find_operation(await self._open_tools(ctx, spec), operation_id)
+        tool = _find_operation(await self._list_operations(spec, ctx.scope), operation_id)
         arguments = await authorize_inner(tool, _parse_params(tool, params or {}), ctx, "params")
         return await tool.invoke(arguments, ctx)
 
@@ -59,7 +58,27 @@ class OpenapiCall(
 
         return [(Permission.NETWORK if is_url(spec) else Permission.READ, spec)]
 
-    async def _open_tools(self, ctx: ToolContext, spec: str) -> dict[str, Tool]:
+    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
+        """Returns the call of the operation. A document at a URL is not fetched for it."""
+        from forge.permissions.explain import InnerCall  # listing tools does without
+        from forge.sources.openapi.opening import is_url
+
+        spec, operation_id = str(arguments.get("spec", "")), str(arguments.get("operation_id", ""))
+        configured = self._specs.get(spec)
+        place = spec if configured is None else configured.spec
+        if isinstance(place, str) and is_url(place) and not (configured and configured.tools):
+            unknown = _UnknownOperation(spec if configured is not None else "openapi", operation_id)
+            return InnerCall(unknown.spec.name, unknown, {}, NOT_FETCHED)
+        tool = _find_operation(_run_aside(lambda: self._list_operations(spec, scope)), operation_id)
+        return InnerCall(tool.spec.name, tool, _parse_params(tool, arguments.get("params") or {}))
+
+    async def _list_operations(self, spec: str, scope: Scope) -> dict[str, Tool]:
+        configured = self._specs.get(spec)
+        if configured is None:
+            return await self._open_tools(scope, spec)
+        return _index_by_id(configured.tools or list(await configured.__aenter__()))
+
+    async def _open_tools(self, scope: Scope, spec: str) -> dict[str, Tool]:
         from hashlib import blake2b
 
         from forge.core.execution.threads import in_thread
@@ -74,7 +93,7 @@ class OpenapiCall(
             raw, url = await download(spec, Egress.current())
         else:
             try:
-                raw = await in_thread(lambda: read_file(ctx.scope, spec, LARGEST))
+                raw = await in_thread(lambda: read_file(scope, spec, LARGEST))
             except ToolError as error:
                 if error.kind is ErrorKind.NOT_FOUND and self._specs:
                     error.suggestion = f"The configured APIs are {', '.join(sorted(self._specs)[:20])}."
@@ -86,6 +105,36 @@ class OpenapiCall(
                 del self._documents[next(iter(self._documents))]
             self._documents[key] = _index_by_id(openapi(url or spec).make_tools(document, ad_hoc=True))
         return self._documents[key]
+
+
+class _UnknownOperation(Tool):
+    """An operation of a document that is not fetched. It needs the network, at an address that is not known."""
+
+    checked = True
+
+    def __init__(self, api: str, operation_id: str) -> None:
+        from forge.sources.openapi.operations import prefix_of
+
+        name = re.sub(r"[^A-Za-z0-9-]+", "_", operation_id).strip("_-") or "operation"
+        self.spec = ToolSpec(
+            name=f"{prefix_of(api)}__{name}"[:64],
+            description="An operation of a document that is not fetched.",
+            parameters={"type": "object", "properties": {}},
+            category=Category.ADAPTER,
+            permissions=frozenset({Permission.NETWORK}),
+        )
+
+    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+        return [(Permission.NETWORK, "")]
+
+
+def _run_aside(make: Callable[[], Coroutine[Any, Any, dict[str, Tool]]]) -> dict[str, Tool]:
+    """Runs a coroutine to its end, on a loop of its own: the caller may be on one."""
+    import asyncio  # only to explain a call
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(make())).result()
 
 
 def _index_by_id(tools: list[Tool]) -> dict[str, Tool]:

@@ -35,8 +35,12 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
     With --after, Forge reads what this session has read: then conditions about labels can hold, and the answer shows
     the words from which a value comes.
 
-    With --json: {tool, decision, rulings: [{permission, target, optional, decision, reason, rule, layer, traces}]}. The
-    strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs them.
+    A call through `mcp_call` or `openapi_call` also shows the rulings on the tool that it calls. No server is started
+    for it: a tool of a server is known by its approved definition.
+
+    With --json: {tool, decision, rulings: [{permission, target, tool, optional, decision, reason, rule, layer,
+    traces}]}. The strictest ruling decides. Optional permissions are only asked for while the tool runs, if it needs
+    them.
     """
     with refusals():
         rulings = _rulings(options, name, arguments, after)
@@ -48,7 +52,9 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
 
     for one in rulings:
         what = f"{one['permission'] or 'run'} {visible(one['target'])}".strip()
-        click.echo(f"{one['decision']:<6}{what}{' (if it asks for it)' if one['optional'] else ''}: {one['reason']}")
+        inner = f" by {visible(one['tool'])}" if one["tool"] != name else ""
+        later = " (if it asks for it)" if one["optional"] else ""
+        click.echo(f"{one['decision']:<6}{what}{inner}{later}: {one['reason']}")
 
 
 def _rulings(options: Options, name: str, arguments: str | None, after: str | None) -> list[dict[str, Any]]:
@@ -69,16 +75,17 @@ def _rulings(options: Options, name: str, arguments: str | None, after: str | No
     wants = preview_call(configuration, policy, tool, parsed, scope, origins).wants
     return [
         {
-            "permission": str(permission) if permission else None,
-            "target": target,
-            "optional": optional,
-            "decision": str(ruling.decision),
-            "reason": ruling.reason,
-            "rule": ruling.rule,
-            "layer": ruling.layer,
-            "traces": [trace._asdict() for trace in ruling.traces],
+            "permission": str(one.permission) if one.permission else None,
+            "target": one.target,
+            "tool": one.tool or name,
+            "optional": one.optional,
+            "decision": str(one.ruling.decision),
+            "reason": one.ruling.reason,
+            "rule": one.ruling.rule,
+            "layer": one.ruling.layer,
+            "traces": [trace._asdict() for trace in one.ruling.traces],
         }
-        for permission, target, ruling, optional in wants
+        for one in wants
     ]
 
 

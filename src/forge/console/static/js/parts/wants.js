@@ -5,7 +5,7 @@ import { decision } from "./marks.js";
 
 const WORDS = { allow: "The call would run.", ask: "The call would ask a person.", deny: "The call would be denied." };
 
-export function wantsTable({ decision: found, wants }) {
+export function wantsTable({ tool, decision: found, wants }) {
     return h(
         "div",
         { class: "wants" },
@@ -23,17 +23,23 @@ export function wantsTable({ decision: found, wants }) {
                           ["Permission", "Target", "Decision", "Reason"].map((name) => h("th", { scope: "col" }, name)),
                       ),
                   ),
-                  h("tbody", {}, wants.map(wantRow)),
+                  h("tbody", {}, wants.map((want) => wantRow(want, tool))),
               )
             : h("p", { class: "quiet" }, "The call needs no permission."),
     );
 }
 
-function wantRow(want) {
+function wantRow(want, called) {
     return h(
         "tr",
         {},
-        h("td", {}, want.permission || "run", want.optional ? h("span", { class: "quiet" }, " (optional)") : null),
+        h(
+            "td",
+            {},
+            want.permission || "run",
+            want.tool && want.tool !== called ? ` by ${want.tool}` : null,
+            want.optional ? h("span", { class: "quiet" }, " (optional)") : null,
+        ),
         h("td", {}, h("code", { class: "value" }, want.target || "–")),
         h("td", {}, decision(want.decision)),
         h("td", { class: "quiet" }, want.reason || want.rule || want.layer),
