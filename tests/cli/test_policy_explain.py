@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,10 @@ def through(here, workspace):
     """Explains a call through another tool, and tries it as an example. No server of it can be started."""
     (workspace / "pets.json").write_text(json.dumps(PETS))
     pins = Pins(state_directory(workspace) / "pins.json")
-    definitions = {"look": {"description": "Look."}, "drop": {"annotations": {"destructiveHint": True}}}
+    definitions: dict[str, dict[str, Any]] = {
+        "look": {"description": "Look."},
+        "drop": {"annotations": {"destructiveHint": True}},
+    }
     pins.record("shop", mcp(SHOP, name="shop").target, definitions, "a person")
     said = {
         "mcpServers": {"shop": {"command": SHOP[0]}},
