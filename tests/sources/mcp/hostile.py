@@ -246,6 +246,19 @@ class Oversized(Server):
         raw('"}]}}\n')
 
 
+class ManyValues(Server):
+    """A short text for a reader, and gigabytes in memory; or as many commas in one text."""
+
+    def call(self, request: dict[str, Any], name: str, arguments: dict[str, Any]) -> None:
+        if name == "echo":
+            answer(request, text('\\",[{' * 400_000))
+            return
+        raw(f'{{"jsonrpc":"2.0","id":{request["id"]},"result":{{"content":[],"structuredContent":{{"a":[')
+        for _ in range(20):
+            raw(("[]," if name == "lists" else '"",') * (MIB // 3))
+        raw("1]}}}\n")
+
+
 class EndlessLine(Server):
     def call(self, request: dict[str, Any], name: str, arguments: dict[str, Any]) -> None:
         while True:

@@ -97,6 +97,14 @@ async def test_an_answer_past_64_mib_fails_its_call_alone() -> None:
         assert said(await server.call_tool("echo", {"text": "on"}, 2)) == "on"
 
 
+@pytest.mark.parametrize("kind", ["lists", "strings"])
+async def test_an_answer_of_millions_of_values_fails_its_call_alone(kind: str) -> None:
+    async with opened(by_hand("ManyValues")) as server:
+        with pytest.raises(ToolError, match="its response has more than 1,000,000 values"):
+            await server.call_tool(kind, {}, 1)
+        assert said(await server.call_tool("echo", {}, 2)).count(",") == 400_000
+
+
 @pytest.mark.slow
 async def test_a_line_without_end_ends_the_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST", 30.0)

@@ -198,6 +198,24 @@ async def test_an_event_that_is_too_large_fails_its_call_alone(monkeypatch: pyte
         assert await server.call_tool("any", {}, 2) == {"content": []}
 
 
+@pytest.mark.parametrize("kind", ["application/json", "text/event-stream"])
+async def test_an_answer_of_millions_of_values_fails_its_call_alone(kind: str) -> None:
+    def calls(asked: Asked, message: dict[str, Any]) -> Reply:
+        inner = b"[]," * 600_000 if message["params"]["name"] == "many" else b'"' + b",[{" * 400_000 + b'",'
+        body = b'{"jsonrpc":"2.0","id":%d,"result":{"content":[],"structuredContent":{"a":[%s1]}}}'
+        body %= (message["id"], inner)
+        if kind == "text/event-stream":
+            body = b"event: message\r\ndata: " + body + b"\r\n\r\n"
+        pieces = [body[start : start + 100_001] for start in range(0, len(body), 100_001)]
+        return Reply(pieces, headers=[("Content-Type", kind)])
+
+    async with serving(ByHand(calls)) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+        with pytest.raises(ToolError):
+            await server.call_tool("many", {}, 1)
+        answer = await server.call_tool("text", {}, 2)
+        assert answer["structuredContent"]["a"] == [",[{" * 400_000, 1]
+
+
 async def test_packed_answers_are_refused() -> None:
     packed = Reply([b"\x1f\x8b"], headers=[("Content-Type", "application/json"), ("Content-Encoding", "gzip")])
     async with serving(packed) as web:

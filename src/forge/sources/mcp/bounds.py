@@ -8,6 +8,7 @@ import time
 MIB = 1024 * 1024
 MOST_MESSAGE = 64 * MIB  # bytes of one message; a longer one is dropped, and its call fails
 MOST_LINE = 4 * MOST_MESSAGE  # bytes without a line break; then the server is stopped
+MOST_VALUES = 1_000_000  # values of one message: an empty list takes forty times as much memory as its text
 MOST_TOOLS = 5_000
 MOST_PAGES = 100
 MOST_LISTED = 32 * MIB  # bytes of all definitions together
@@ -21,6 +22,20 @@ INSTRUCTIONS = 4_000  # characters
 _BURST = 400
 _A_SECOND = 200.0
 _PAUSE = 0.05  # seconds without reading from a server that sends too much
+
+
+def has_too_many_values(raw: bytes) -> bool:
+    """Returns whether JSON has more than `MOST_VALUES` values, without reading it."""
+    if _count_marks(raw) <= MOST_VALUES:
+        return False
+    raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # a long text may have many commas: strings do not count
+    if raw.count(b'"') > 4 * MOST_VALUES:  # each value has at most one string, and one as its key
+        return True
+    return _count_marks(b"".join(raw.split(b'"')[::2])) > MOST_VALUES
+
+
+def _count_marks(raw: bytes) -> int:
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
 
 
 class RateLimit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 
 import httpcore2
@@ -13,13 +14,14 @@ from forge.network.egress import Egress
 from forge.network.headers import USER_AGENT
 from forge.network.pools import Pool, find_pool, find_proxy
 from forge.network.url import read_url
-from forge.sources.mcp.bounds import MIB, MOST_MESSAGE
+from forge.sources.mcp.bounds import MIB, MOST_MESSAGE, MOST_VALUES, has_too_many_values
 
 CONNECT = 10.0  # seconds to connect
 SENDING = 30.0
 BROKEN = (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError, OSError)
 _MOST_DOCUMENT = MIB  # bytes of an answer of an authorization server
 _SHORTLY = 1.0  # seconds to read the beginning of an answer
+_EVENT_END = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 
 
 def make_client(
@@ -98,6 +100,21 @@ class AnswerBody(httpx2.AsyncByteStream):
         except (httpcore2.NetworkError, httpcore2.TimeoutException, httpcore2.ProtocolError):
             raise httpx2.StreamError("the connection broke in the middle of the response") from None
 
+    async def iter_messages(self) -> AsyncIterator[bytes]:
+        """Yields the body as whole messages: the body, or its events. Raises for one with too many values."""
+        held = bytearray()
+        async for piece in self:
+            looked = max(0, len(held) - 3)
+            held += piece
+            if self.most is not None:
+                continue
+            *_, end = (0, *(found.end() for found in _EVENT_END.finditer(held, looked)))
+            if end or len(held) > MOST_MESSAGE:  # the SDK refuses an event of that size
+                yield _check_values(bytes(held[: end or len(held)]))
+                del held[: end or len(held)]
+        if held:
+            yield _check_values(bytes(held))
+
     async def read_start(self, most: int, seconds: float = _SHORTLY) -> bytes:
         content = bytearray()
         try:
@@ -117,6 +134,25 @@ class AnswerBody(httpx2.AsyncByteStream):
                 await self._answer.aclose()
             finally:
                 pool.__exit__()
+
+
+def _check_values(messages: bytes) -> bytes:
+    if has_too_many_values(messages) and any(map(has_too_many_values, _EVENT_END.split(messages))):
+        raise httpx2.StreamError(f"the response has more than {MOST_VALUES:,} values")
+    return messages
+
+
+class WholeMessages(httpx2.AsyncByteStream):
+    """The body of an answer for the SDK, which gets each message whole and checked."""
+
+    def __init__(self, body: AnswerBody) -> None:
+        self._body = body
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._body.iter_messages()
+
+    async def aclose(self) -> None:
+        await self._body.aclose()
 
 
 def kept_headers(answer: httpcore2.Response) -> httpx2.Headers:

@@ -22,6 +22,7 @@ from forge.sources.mcp.guarded_http import (
     CONNECT,
     SENDING,
     AnswerBody,
+    WholeMessages,
     kept_headers,
     make_client,
     send_checked,
@@ -114,7 +115,8 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
         if answer.status < 400:
             if headers.get("content-type", "").lower().startswith("text/event-stream"):
                 body.most = None  # each event is bounded
-            return httpx2.Response(answer.status, headers=headers, stream=body, extensions=answer.extensions)
+            whole = WholeMessages(body)
+            return httpx2.Response(answer.status, headers=headers, stream=whole, extensions=answer.extensions)
         if answer.status == 404 and _SESSION in request.headers:
             self._wire.expired = True
             self._lose("its session expired")
