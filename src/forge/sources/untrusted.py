@@ -112,3 +112,17 @@ def _visible(char: str) -> str:
     if unicodedata.category(char) == "Zs":
         return " "
     return char if is_visible(char) else ""
+
+
+def has_too_many_values(raw: bytes, most: int) -> bool:
+    """Returns whether JSON has more than so many values, without reading it: in memory, they take gigabytes."""
+    if _count_marks(raw) <= most:
+        return False
+    raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # a long text may have many commas: strings do not count
+    if raw.count(b'"') > 4 * most:  # each value has at most one string, and one as its key
+        return True
+    return _count_marks(b"".join(raw.split(b'"')[::2])) > most
+
+
+def _count_marks(raw: bytes) -> int:
+    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")

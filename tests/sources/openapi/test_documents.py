@@ -126,6 +126,15 @@ async def test_a_bomb_of_aliases_does_not_go_off(tmp_path):
     assert time.process_time() - started < 5
 
 
+async def test_a_document_of_millions_of_values_is_not_read(tmp_path):
+    text = json.dumps({**document(), "x": "VALUES"})
+    (tmp_path / "a.json").write_text(text.replace('"VALUES"', f"[{'[],' * 2_100_000}1]"))
+    with pytest.raises(ToolError, match="it has more than 4,000,000 values"):
+        await open_tools(tmp_path / "a.json")
+    (tmp_path / "a.json").write_text(text.replace("VALUES", "[]," * 2_100_000))  # the same, as one text
+    assert list(await open_tools(tmp_path / "a.json")) == ["pets__it"]
+
+
 async def test_bytes_that_are_no_text_are_told(tmp_path):
     (tmp_path / "a.yaml").write_bytes(b"openapi: \xff")
     with pytest.raises(ToolError, match="not UTF-8"):

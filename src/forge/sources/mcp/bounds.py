@@ -24,20 +24,6 @@ _A_SECOND = 200.0
 _PAUSE = 0.05  # seconds without reading from a server that sends too much
 
 
-def has_too_many_values(raw: bytes) -> bool:
-    """Returns whether JSON has more than `MOST_VALUES` values, without reading it."""
-    if _count_marks(raw) <= MOST_VALUES:
-        return False
-    raw = raw.replace(rb"\\", b"").replace(rb"\"", b"")  # a long text may have many commas: strings do not count
-    if raw.count(b'"') > 4 * MOST_VALUES:  # each value has at most one string, and one as its key
-        return True
-    return _count_marks(b"".join(raw.split(b'"')[::2])) > MOST_VALUES
-
-
-def _count_marks(raw: bytes) -> int:
-    return raw.count(b",") + raw.count(b"[") + raw.count(b"{")
-
-
 class RateLimit:
     """Limits the rate of a server's notifications: excess ones are dropped, and the server is slowed down."""
 

@@ -14,7 +14,8 @@ from forge.network.egress import Egress
 from forge.network.headers import USER_AGENT
 from forge.network.pools import Pool, find_pool, find_proxy
 from forge.network.url import read_url
-from forge.sources.mcp.bounds import MIB, MOST_MESSAGE, MOST_VALUES, has_too_many_values
+from forge.sources.mcp.bounds import MIB, MOST_MESSAGE, MOST_VALUES
+from forge.sources.untrusted import has_too_many_values
 
 CONNECT = 10.0  # seconds to connect
 SENDING = 30.0
@@ -137,7 +138,9 @@ class AnswerBody(httpx2.AsyncByteStream):
 
 
 def _check_values(messages: bytes) -> bytes:
-    if has_too_many_values(messages) and any(map(has_too_many_values, _EVENT_END.split(messages))):
+    if not has_too_many_values(messages, MOST_VALUES):
+        return messages
+    if any(has_too_many_values(one, MOST_VALUES) for one in _EVENT_END.split(messages)):
         raise httpx2.StreamError(f"the response has more than {MOST_VALUES:,} values")
     return messages
 

@@ -18,10 +18,11 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adap
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.running.piped import Piped
-from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES, has_too_many_values
+from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
 from forge.sources.mcp.programs.start import find_hidden_files, start_program
 from forge.sources.mcp.server_link import Wire
 from forge.sources.mcp.target import Target
+from forge.sources.untrusted import has_too_many_values
 
 Streams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
@@ -230,7 +231,7 @@ class LineSplitter:
 def _read_message(line: ServerLine) -> SessionMessage | None:
     """Reads a message; None if it is none. An unusable answer to a call becomes an error answer."""
     problem = f"its response has {line.size:,} bytes; the maximum is {MOST_MESSAGE:,}"
-    if not line.size and has_too_many_values(line.head):
+    if not line.size and has_too_many_values(line.head, MOST_VALUES):
         problem = f"its response has more than {MOST_VALUES:,} values"
     elif not line.size:
         try:

@@ -8,9 +8,11 @@ from typing import Any
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.yaml import tabs as yaml_tabs
 from forge.core.yaml.bounded_yaml import Unreadable, explain_yaml_errors, safe_loader
+from forge.sources.untrusted import has_too_many_values
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON
 LARGEST_YAML = 16 * 1024 * 1024  # bytes: YAML takes a hundred times as long to read
+MOST_VALUES = 4_000_000  # values of JSON: the largest published documents have a million
 DEEPEST = 150  # levels
 MOST_MERGED = 100_000  # entries that `<<` copies: a few lines can request billions
 
@@ -25,6 +27,8 @@ def parse(raw: bytes, name: str) -> Any:
     except UnicodeDecodeError as error:
         raise unreadable(name, f"byte {error.start:,} is not UTF-8", "Save it as UTF-8.") from None
     if text.lstrip()[:1] == "{":
+        if has_too_many_values(raw, MOST_VALUES):
+            raise unreadable(name, f"it has more than {MOST_VALUES:,} values", "Make it smaller.")
         return _parse_json(text, name)
     if len(raw) > LARGEST_YAML:
         size = f"{LARGEST_YAML // 1024 // 1024} MiB"
