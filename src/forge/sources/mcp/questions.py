@@ -77,7 +77,7 @@ async def ask_model(
     shown = "\n".join(f"{message.role}: {message.text}" for message in messages)
     question = [
         f"{asker or f'The server {server}'} wants to send a prompt to your model, for up to {most:,} tokens:",
-        clean(shown, LONGEST_SHOWN),
+        _shorten_prompt(shown),
     ]
     answer = await _ask(ctx, "\n".join(question), personal=False)
     if answer.kind == "no":
@@ -98,6 +98,15 @@ async def ask_model(
         "model": str(getattr(provider, "model", "")) or type(provider).__name__,
         "stopReason": "maxTokens" if said.finish == "length" else "endTurn",
     }
+
+
+def _shorten_prompt(prompt: str) -> str:
+    """Returns the prompt, or its beginning and its end, with the number of characters that are not shown."""
+    if len(prompt) <= LONGEST_SHOWN:
+        return clean(prompt, LONGEST_SHOWN)
+    beginning, end = prompt[: LONGEST_SHOWN // 2], prompt[-(LONGEST_SHOWN // 2) :]
+    hidden = len(prompt) - len(beginning) - len(end)
+    return f"{clean(beginning)}\n[{hidden:,} characters of the prompt are not shown here]\n{clean(end)}"
 
 
 async def _ask(ctx: ToolContext, question: str, *, personal: bool = True) -> Answer:
