@@ -72,7 +72,7 @@ def docstring_of(name: str) -> str:
         return "\n\n".join(inspect.cleandoc(text) for text in texts if text)
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.cleandoc(value.__doc__ or "")
-    return _alias_text(import_module(forge._WHERE[name]), name)
+    return _alias_text(import_module(forge._find_homes()[name]), name)
 
 
 def documented(text: str) -> list[tuple[str, str]]:

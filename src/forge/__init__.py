@@ -2,118 +2,156 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-_HOME = {
-    "forge.agent.agent": ("Agent",),
-    "forge.agent.conversation": ("Conversation",),
-    "forge.agent.limits": ("Limits", "Price"),
-    "forge.agent.loop": ("run_loop",),
-    "forge.agent.result": ("RunResult",),
-    "forge.agent.run": ("LoopSettings",),
-    "forge.agent.session": ("SessionStore",),
-    "forge.agent.shown_results": ("ContextRules",),
-    "forge.agent.subagent": ("AgentType",),
-    "forge.evaluation.case": ("EvalCase", "EvalExpect", "EvalRun"),
-    "forge.evaluation.read": ("read_cases",),
-    "forge.evaluation.report": ("EvalReport",),
-    "forge.evaluation.run": ("evaluate",),
-    "forge.project.project": ("Project", "load_project"),
-    "forge.core.activity": ("ActivityStream",),
-    "forge.core.context": ("Root", "RunContext", "Scope", "ToolContext"),
-    "forge.core.errors": ("DefinitionError", "DuplicateToolError", "ErrorKind", "ToolError", "Waiting"),
-    "forge.core.events": (
-        "ContextShortened",
-        "Event",
-        "MessageReceived",
-        "PermissionAnswered",
-        "PermissionAsked",
-        "ReasoningDelta",
-        "Retrying",
-        "RunFinished",
-        "RunStarted",
-        "SessionTitled",
-        "TextDelta",
-        "ToolArgumentsDelta",
-        "ToolCompleted",
-        "ToolFailed",
-        "ToolFinished",
-        "ToolOutput",
-        "ToolProgress",
-        "ToolReconciled",
-        "ToolStarted",
-        "TurnFinished",
-    ),
-    "forge.core.executor": ("Next", "Step", "ToolExecutor"),
-    "forge.core.label": ("Label",),
-    "forge.core.messages": ("Message", "ToolCall", "Usage", "unanswered_calls"),
-    "forge.core.provider": ("ModelRequest", "Provider", "ProviderError", "StreamPart"),
-    "forge.core.reconcile": ("Reconciled",),
-    "forge.core.registry": ("ToolRegistry", "ToolSource"),
-    "forge.core.result": ("Attachment", "Failure", "ToolResult"),
-    "forge.core.secrets": ("Secrets",),
-    "forge.core.spec": ("Category", "Permission", "Rate", "ToolSpec"),
-    "forge.core.tool": ("Tool", "tool", "toolset"),
-    "forge.core.client": ("CallClient", "ClientRoot", "MissingCapability"),
-    "forge.channels.channel": ("Channel", "Channels"),
-    "forge.durable.agent": ("DurableAgent", "DurableResult"),
-    "forge.durable.client": ("Runs",),
-    "forge.exports.prompts": ("Prompt", "prompt"),
-    "forge.exports.resources": ("Resource", "resource"),
-    "forge.memory.memory": ("Memory",),
-    "forge.memory.tools": ("memory_tools",),
-    "forge.schedules.runner": ("Runner",),
-    "forge.schedules.store": ("ScheduleStore",),
-    "forge.schedules.tools": ("schedule_tools",),
-    "forge.skills.active": ("ActiveSkills",),
-    "forge.skills.catalog": ("Catalog",),
-    "forge.skills.guardrails": ("Guardrails",),
-    "forge.skills.tools": ("ReadSkill",),
-    "forge.pipeline.audit_log": ("audit_log",),
-    "forge.permissions.gate": ("Answer", "Approver", "PolicyGate", "approve_all", "nobody"),
-    "forge.permissions.labels.settings": ("LabelSettings",),
-    "forge.permissions.labels.trace": ("Trace",),
-    "forge.permissions.policy": (
-        "Decision",
-        "PermissionRequest",
-        "Policy",
-        "PolicyError",
-        "Ruling",
-        "layered",
-        "load_rules",
-        "rules",
-    ),
-    "forge.network.egress": ("Egress",),
-    "forge.pipeline": ("standard_executor", "standard_steps"),
-    "forge.pipeline.dry_run": ("dry_run",),
-    "forge.pipeline.record": ("record", "replay"),
-    "forge.models.anthropic": ("Anthropic",),
-    "forge.models.bedrock": ("Bedrock",),
-    "forge.models.fallback": ("fallback",),
-    "forge.models.gemini": ("Gemini",),
-    "forge.models.names": ("provider_for",),
-    "forge.models.openai": ("OpenAI",),
-    "forge.models.openai_responses": ("OpenAIResponses",),
-    "forge.models.scripted": ("Scripted", "scripted"),
-    "forge.models.text_calls": ("text_calls",),
-    "forge.sources.mcp": ("mcp",),
-    "forge.sources.openapi": ("openapi",),
-    "forge.sources.scripts": ("scripts",),
-    "forge.sources.webhook": ("webhook",),
-    "forge.tools": ("register_all", "tool_group"),
-    "forge.workspace.history.tracking": ("SessionState",),
-}
-_WHERE = {name: module for module, names in _HOME.items() for name in names}
+if TYPE_CHECKING:  # the public names. Editors and type checkers follow the imports; `__getattr__` loads what is used
+    from forge.agent.agent import Agent as Agent
+    from forge.agent.conversation import Conversation as Conversation
+    from forge.agent.limits import Limits as Limits
+    from forge.agent.limits import Price as Price
+    from forge.agent.loop import run_loop as run_loop
+    from forge.agent.result import RunResult as RunResult
+    from forge.agent.run import LoopSettings as LoopSettings
+    from forge.agent.session import SessionStore as SessionStore
+    from forge.agent.shown_results import ContextRules as ContextRules
+    from forge.agent.subagent import AgentType as AgentType
+    from forge.channels.channel import Channel as Channel
+    from forge.channels.channel import Channels as Channels
+    from forge.core.activity import ActivityStream as ActivityStream
+    from forge.core.client import CallClient as CallClient
+    from forge.core.client import ClientRoot as ClientRoot
+    from forge.core.client import MissingCapability as MissingCapability
+    from forge.core.context import Root as Root
+    from forge.core.context import RunContext as RunContext
+    from forge.core.context import Scope as Scope
+    from forge.core.context import ToolContext as ToolContext
+    from forge.core.errors import DefinitionError as DefinitionError
+    from forge.core.errors import DuplicateToolError as DuplicateToolError
+    from forge.core.errors import ErrorKind as ErrorKind
+    from forge.core.errors import ToolError as ToolError
+    from forge.core.errors import Waiting as Waiting
+    from forge.core.events import ContextShortened as ContextShortened
+    from forge.core.events import Event as Event
+    from forge.core.events import MessageReceived as MessageReceived
+    from forge.core.events import PermissionAnswered as PermissionAnswered
+    from forge.core.events import PermissionAsked as PermissionAsked
+    from forge.core.events import ReasoningDelta as ReasoningDelta
+    from forge.core.events import Retrying as Retrying
+    from forge.core.events import RunFinished as RunFinished
+    from forge.core.events import RunStarted as RunStarted
+    from forge.core.events import SessionTitled as SessionTitled
+    from forge.core.events import TextDelta as TextDelta
+    from forge.core.events import ToolArgumentsDelta as ToolArgumentsDelta
+    from forge.core.events import ToolCompleted as ToolCompleted
+    from forge.core.events import ToolFailed as ToolFailed
+    from forge.core.events import ToolFinished as ToolFinished
+    from forge.core.events import ToolOutput as ToolOutput
+    from forge.core.events import ToolProgress as ToolProgress
+    from forge.core.events import ToolReconciled as ToolReconciled
+    from forge.core.events import ToolStarted as ToolStarted
+    from forge.core.events import TurnFinished as TurnFinished
+    from forge.core.executor import Next as Next
+    from forge.core.executor import Step as Step
+    from forge.core.executor import ToolExecutor as ToolExecutor
+    from forge.core.label import Label as Label
+    from forge.core.messages import Message as Message
+    from forge.core.messages import ToolCall as ToolCall
+    from forge.core.messages import Usage as Usage
+    from forge.core.messages import unanswered_calls as unanswered_calls
+    from forge.core.provider import ModelRequest as ModelRequest
+    from forge.core.provider import Provider as Provider
+    from forge.core.provider import ProviderError as ProviderError
+    from forge.core.provider import StreamPart as StreamPart
+    from forge.core.reconcile import Reconciled as Reconciled
+    from forge.core.registry import ToolRegistry as ToolRegistry
+    from forge.core.registry import ToolSource as ToolSource
+    from forge.core.result import Attachment as Attachment
+    from forge.core.result import Failure as Failure
+    from forge.core.result import ToolResult as ToolResult
+    from forge.core.secrets import Secrets as Secrets
+    from forge.core.spec import Category as Category
+    from forge.core.spec import Permission as Permission
+    from forge.core.spec import Rate as Rate
+    from forge.core.spec import ToolSpec as ToolSpec
+    from forge.core.tool import Tool as Tool
+    from forge.core.tool import tool as tool
+    from forge.core.tool import toolset as toolset
+    from forge.durable.agent import DurableAgent as DurableAgent
+    from forge.durable.agent import DurableResult as DurableResult
+    from forge.durable.client import Runs as Runs
+    from forge.evaluation.case import EvalCase as EvalCase
+    from forge.evaluation.case import EvalExpect as EvalExpect
+    from forge.evaluation.case import EvalRun as EvalRun
+    from forge.evaluation.read import read_cases as read_cases
+    from forge.evaluation.report import EvalReport as EvalReport
+    from forge.evaluation.run import evaluate as evaluate
+    from forge.exports.prompts import Prompt as Prompt
+    from forge.exports.prompts import prompt as prompt
+    from forge.exports.resources import Resource as Resource
+    from forge.exports.resources import resource as resource
+    from forge.memory.memory import Memory as Memory
+    from forge.memory.tools import memory_tools as memory_tools
+    from forge.models.anthropic import Anthropic as Anthropic
+    from forge.models.bedrock import Bedrock as Bedrock
+    from forge.models.fallback import fallback as fallback
+    from forge.models.gemini import Gemini as Gemini
+    from forge.models.names import provider_for as provider_for
+    from forge.models.openai import OpenAI as OpenAI
+    from forge.models.openai_responses import OpenAIResponses as OpenAIResponses
+    from forge.models.scripted import Scripted as Scripted
+    from forge.models.scripted import scripted as scripted
+    from forge.models.text_calls import text_calls as text_calls
+    from forge.network.egress import Egress as Egress
+    from forge.permissions.gate import Answer as Answer
+    from forge.permissions.gate import Approver as Approver
+    from forge.permissions.gate import PolicyGate as PolicyGate
+    from forge.permissions.gate import approve_all as approve_all
+    from forge.permissions.gate import nobody as nobody
+    from forge.permissions.labels.settings import LabelSettings as LabelSettings
+    from forge.permissions.labels.trace import Trace as Trace
+    from forge.permissions.policy import Decision as Decision
+    from forge.permissions.policy import PermissionRequest as PermissionRequest
+    from forge.permissions.policy import Policy as Policy
+    from forge.permissions.policy import PolicyError as PolicyError
+    from forge.permissions.policy import Ruling as Ruling
+    from forge.permissions.policy import layered as layered
+    from forge.permissions.policy import load_rules as load_rules
+    from forge.permissions.policy import rules as rules
+    from forge.pipeline import standard_executor as standard_executor
+    from forge.pipeline import standard_steps as standard_steps
+    from forge.pipeline.audit_log import audit_log as audit_log
+    from forge.pipeline.dry_run import dry_run as dry_run
+    from forge.pipeline.record import record as record
+    from forge.pipeline.record import replay as replay
+    from forge.project.project import Project as Project
+    from forge.project.project import load_project as load_project
+    from forge.schedules.runner import Runner as Runner
+    from forge.schedules.store import ScheduleStore as ScheduleStore
+    from forge.schedules.tools import schedule_tools as schedule_tools
+    from forge.skills.active import ActiveSkills as ActiveSkills
+    from forge.skills.catalog import Catalog as Catalog
+    from forge.skills.guardrails import Guardrails as Guardrails
+    from forge.skills.tools import ReadSkill as ReadSkill
+    from forge.sources.mcp import mcp as mcp
+    from forge.sources.openapi import openapi as openapi
+    from forge.sources.scripts import scripts as scripts
+    from forge.sources.webhook import webhook as webhook
+    from forge.tools import register_all as register_all
+    from forge.tools import tool_group as tool_group
+    from forge.workspace.history.tracking import SessionState as SessionState
 
 _EXTRAS = {"forge.durable.": "durable"}  # names of these modules need an extra that a base install does not have
+_CODE = sys._getframe().f_code  # of this module
+_homes: dict[str, str] = {}  # the public names, and where each is
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         return _names()
     try:
-        module = _WHERE[name]
+        module = _find_homes()[name]
     except KeyError:
         raise AttributeError(f"module 'forge' has no attribute {name!r}") from None
     value = globals()[name] = getattr(import_module(module), name)
@@ -132,409 +170,18 @@ def _names() -> list[str]:
     from forge.core.extras import is_installed
 
     missing = tuple(prefix for prefix, extra in _EXTRAS.items() if not is_installed(extra))
-    return sorted(name for name, module in _WHERE.items() if not module.startswith(missing))
+    return sorted(name for name, module in _find_homes().items() if not module.startswith(missing))
 
 
-if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
-    from forge.agent.agent import (
-        Agent as Agent,
-    )
-    from forge.agent.conversation import (
-        Conversation as Conversation,
-    )
-    from forge.agent.limits import (
-        Limits as Limits,
-    )
-    from forge.agent.limits import (
-        Price as Price,
-    )
-    from forge.agent.loop import (
-        run_loop as run_loop,
-    )
-    from forge.agent.result import (
-        RunResult as RunResult,
-    )
-    from forge.agent.run import (
-        LoopSettings as LoopSettings,
-    )
-    from forge.agent.session import (
-        SessionStore as SessionStore,
-    )
-    from forge.agent.shown_results import (
-        ContextRules as ContextRules,
-    )
-    from forge.agent.subagent import (
-        AgentType as AgentType,
-    )
-    from forge.channels.channel import (
-        Channel as Channel,
-    )
-    from forge.channels.channel import (
-        Channels as Channels,
-    )
-    from forge.core.activity import (
-        ActivityStream as ActivityStream,
-    )
-    from forge.core.client import (
-        CallClient as CallClient,
-    )
-    from forge.core.client import (
-        ClientRoot as ClientRoot,
-    )
-    from forge.core.client import (
-        MissingCapability as MissingCapability,
-    )
-    from forge.core.context import (
-        Root as Root,
-    )
-    from forge.core.context import (
-        RunContext as RunContext,
-    )
-    from forge.core.context import (
-        Scope as Scope,
-    )
-    from forge.core.context import (
-        ToolContext as ToolContext,
-    )
-    from forge.core.errors import (
-        DefinitionError as DefinitionError,
-    )
-    from forge.core.errors import (
-        DuplicateToolError as DuplicateToolError,
-    )
-    from forge.core.errors import (
-        ErrorKind as ErrorKind,
-    )
-    from forge.core.errors import (
-        ToolError as ToolError,
-    )
-    from forge.core.errors import (
-        Waiting as Waiting,
-    )
-    from forge.core.events import (
-        ContextShortened as ContextShortened,
-    )
-    from forge.core.events import (
-        Event as Event,
-    )
-    from forge.core.events import (
-        MessageReceived as MessageReceived,
-    )
-    from forge.core.events import (
-        PermissionAnswered as PermissionAnswered,
-    )
-    from forge.core.events import (
-        PermissionAsked as PermissionAsked,
-    )
-    from forge.core.events import (
-        ReasoningDelta as ReasoningDelta,
-    )
-    from forge.core.events import (
-        Retrying as Retrying,
-    )
-    from forge.core.events import (
-        RunFinished as RunFinished,
-    )
-    from forge.core.events import (
-        RunStarted as RunStarted,
-    )
-    from forge.core.events import (
-        SessionTitled as SessionTitled,
-    )
-    from forge.core.events import (
-        TextDelta as TextDelta,
-    )
-    from forge.core.events import (
-        ToolArgumentsDelta as ToolArgumentsDelta,
-    )
-    from forge.core.events import (
-        ToolCompleted as ToolCompleted,
-    )
-    from forge.core.events import (
-        ToolFailed as ToolFailed,
-    )
-    from forge.core.events import (
-        ToolFinished as ToolFinished,
-    )
-    from forge.core.events import (
-        ToolOutput as ToolOutput,
-    )
-    from forge.core.events import (
-        ToolProgress as ToolProgress,
-    )
-    from forge.core.events import (
-        ToolReconciled as ToolReconciled,
-    )
-    from forge.core.events import (
-        ToolStarted as ToolStarted,
-    )
-    from forge.core.events import (
-        TurnFinished as TurnFinished,
-    )
-    from forge.core.executor import (
-        Next as Next,
-    )
-    from forge.core.executor import (
-        Step as Step,
-    )
-    from forge.core.executor import (
-        ToolExecutor as ToolExecutor,
-    )
-    from forge.core.label import (
-        Label as Label,
-    )
-    from forge.core.messages import (
-        Message as Message,
-    )
-    from forge.core.messages import (
-        ToolCall as ToolCall,
-    )
-    from forge.core.messages import (
-        Usage as Usage,
-    )
-    from forge.core.messages import (
-        unanswered_calls as unanswered_calls,
-    )
-    from forge.core.provider import (
-        ModelRequest as ModelRequest,
-    )
-    from forge.core.provider import (
-        Provider as Provider,
-    )
-    from forge.core.provider import (
-        ProviderError as ProviderError,
-    )
-    from forge.core.provider import (
-        StreamPart as StreamPart,
-    )
-    from forge.core.reconcile import (
-        Reconciled as Reconciled,
-    )
-    from forge.core.registry import (
-        ToolRegistry as ToolRegistry,
-    )
-    from forge.core.registry import (
-        ToolSource as ToolSource,
-    )
-    from forge.core.result import (
-        Attachment as Attachment,
-    )
-    from forge.core.result import (
-        Failure as Failure,
-    )
-    from forge.core.result import (
-        ToolResult as ToolResult,
-    )
-    from forge.core.secrets import (
-        Secrets as Secrets,
-    )
-    from forge.core.spec import (
-        Category as Category,
-    )
-    from forge.core.spec import (
-        Permission as Permission,
-    )
-    from forge.core.spec import (
-        Rate as Rate,
-    )
-    from forge.core.spec import (
-        ToolSpec as ToolSpec,
-    )
-    from forge.core.tool import (
-        Tool as Tool,
-    )
-    from forge.core.tool import (
-        tool as tool,
-    )
-    from forge.core.tool import (
-        toolset as toolset,
-    )
-    from forge.durable.agent import (
-        DurableAgent as DurableAgent,
-    )
-    from forge.durable.agent import (
-        DurableResult as DurableResult,
-    )
-    from forge.durable.client import (
-        Runs as Runs,
-    )
-    from forge.evaluation.case import (
-        EvalCase as EvalCase,
-    )
-    from forge.evaluation.case import (
-        EvalExpect as EvalExpect,
-    )
-    from forge.evaluation.case import (
-        EvalRun as EvalRun,
-    )
-    from forge.evaluation.read import (
-        read_cases as read_cases,
-    )
-    from forge.evaluation.report import (
-        EvalReport as EvalReport,
-    )
-    from forge.evaluation.run import (
-        evaluate as evaluate,
-    )
-    from forge.exports.prompts import (
-        Prompt as Prompt,
-    )
-    from forge.exports.prompts import (
-        prompt as prompt,
-    )
-    from forge.exports.resources import (
-        Resource as Resource,
-    )
-    from forge.exports.resources import (
-        resource as resource,
-    )
-    from forge.memory.memory import (
-        Memory as Memory,
-    )
-    from forge.memory.tools import (
-        memory_tools as memory_tools,
-    )
-    from forge.models.anthropic import (
-        Anthropic as Anthropic,
-    )
-    from forge.models.bedrock import (
-        Bedrock as Bedrock,
-    )
-    from forge.models.fallback import (
-        fallback as fallback,
-    )
-    from forge.models.gemini import (
-        Gemini as Gemini,
-    )
-    from forge.models.names import (
-        provider_for as provider_for,
-    )
-    from forge.models.openai import (
-        OpenAI as OpenAI,
-    )
-    from forge.models.openai_responses import (
-        OpenAIResponses as OpenAIResponses,
-    )
-    from forge.models.scripted import (
-        Scripted as Scripted,
-    )
-    from forge.models.scripted import (
-        scripted as scripted,
-    )
-    from forge.models.text_calls import (
-        text_calls as text_calls,
-    )
-    from forge.network.egress import (
-        Egress as Egress,
-    )
-    from forge.permissions.gate import (
-        Answer as Answer,
-    )
-    from forge.permissions.gate import (
-        Approver as Approver,
-    )
-    from forge.permissions.gate import (
-        PolicyGate as PolicyGate,
-    )
-    from forge.permissions.gate import (
-        approve_all as approve_all,
-    )
-    from forge.permissions.gate import (
-        nobody as nobody,
-    )
-    from forge.permissions.labels.settings import (
-        LabelSettings as LabelSettings,
-    )
-    from forge.permissions.labels.trace import (
-        Trace as Trace,
-    )
-    from forge.permissions.policy import (
-        Decision as Decision,
-    )
-    from forge.permissions.policy import (
-        PermissionRequest as PermissionRequest,
-    )
-    from forge.permissions.policy import (
-        Policy as Policy,
-    )
-    from forge.permissions.policy import (
-        PolicyError as PolicyError,
-    )
-    from forge.permissions.policy import (
-        Ruling as Ruling,
-    )
-    from forge.permissions.policy import (
-        layered as layered,
-    )
-    from forge.permissions.policy import (
-        load_rules as load_rules,
-    )
-    from forge.permissions.policy import (
-        rules as rules,
-    )
-    from forge.pipeline import (
-        standard_executor as standard_executor,
-    )
-    from forge.pipeline import (
-        standard_steps as standard_steps,
-    )
-    from forge.pipeline.audit_log import (
-        audit_log as audit_log,
-    )
-    from forge.pipeline.dry_run import (
-        dry_run as dry_run,
-    )
-    from forge.pipeline.record import (
-        record as record,
-    )
-    from forge.pipeline.record import (
-        replay as replay,
-    )
-    from forge.project.project import (
-        Project as Project,
-    )
-    from forge.project.project import (
-        load_project as load_project,
-    )
-    from forge.schedules.runner import (
-        Runner as Runner,
-    )
-    from forge.schedules.store import (
-        ScheduleStore as ScheduleStore,
-    )
-    from forge.schedules.tools import (
-        schedule_tools as schedule_tools,
-    )
-    from forge.skills.active import (
-        ActiveSkills as ActiveSkills,
-    )
-    from forge.skills.catalog import (
-        Catalog as Catalog,
-    )
-    from forge.skills.guardrails import (
-        Guardrails as Guardrails,
-    )
-    from forge.skills.tools import (
-        ReadSkill as ReadSkill,
-    )
-    from forge.sources.mcp import (
-        mcp as mcp,
-    )
-    from forge.sources.openapi import (
-        openapi as openapi,
-    )
-    from forge.sources.scripts import (
-        scripts as scripts,
-    )
-    from forge.sources.webhook import (
-        webhook as webhook,
-    )
-    from forge.tools import (
-        register_all as register_all,
-    )
-    from forge.tools import (
-        tool_group as tool_group,
-    )
-    from forge.workspace.history.tracking import (
-        SessionState as SessionState,
-    )
+def _find_homes() -> dict[str, str]:
+    """Returns the module of every public name: reads the imports above, which never run, from the module's code."""
+    if not _homes:
+        from dis import get_instructions
+
+        module = ""
+        for step in get_instructions(_CODE):
+            if step.opname == "IMPORT_NAME":
+                module = step.argval
+            elif step.opname == "IMPORT_FROM" and module.startswith("forge."):
+                _homes[step.argval] = module
+    return _homes
