@@ -104,21 +104,21 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.scripted import scripted as scripted
     from forge.models.text_calls import text_calls as text_calls
     from forge.network.egress import Egress as Egress
-    from forge.permissions.gate import Answer as Answer
-    from forge.permissions.gate import Approver as Approver
+    from forge.permissions.answers import Answer as Answer
+    from forge.permissions.answers import Approver as Approver
+    from forge.permissions.answers import approve_all as approve_all
+    from forge.permissions.answers import nobody as nobody
     from forge.permissions.gate import PolicyGate as PolicyGate
-    from forge.permissions.gate import approve_all as approve_all
-    from forge.permissions.gate import nobody as nobody
+    from forge.permissions.labels.conditions import Trace as Trace
     from forge.permissions.labels.settings import LabelSettings as LabelSettings
-    from forge.permissions.labels.trace import Trace as Trace
-    from forge.permissions.policy import Decision as Decision
-    from forge.permissions.policy import PermissionRequest as PermissionRequest
-    from forge.permissions.policy import Policy as Policy
-    from forge.permissions.policy import PolicyError as PolicyError
-    from forge.permissions.policy import Ruling as Ruling
     from forge.permissions.policy import layered as layered
     from forge.permissions.policy import load_rules as load_rules
     from forge.permissions.policy import rules as rules
+    from forge.permissions.request import Decision as Decision
+    from forge.permissions.request import PermissionRequest as PermissionRequest
+    from forge.permissions.request import Policy as Policy
+    from forge.permissions.request import Ruling as Ruling
+    from forge.permissions.rules import PolicyError as PolicyError
     from forge.pipeline import standard_executor as standard_executor
     from forge.pipeline import standard_steps as standard_steps
     from forge.pipeline.audit_log import audit_log as audit_log

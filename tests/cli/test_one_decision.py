@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from forge import Agent, Answer, PermissionRequest, Scope, Tool, ToolContext, rules, tool
 from forge.core.errors import ToolError
-from forge.permissions.explain import explain_call
-from forge.permissions.policy import Rules
+from forge.permissions.policy import Rules, explain_call
 from forge.permissions.request import strictest
 from forge.tools.bash import Bash, guard
 from tests.permissions.test_destructive import DESTRUCTIVE, FINE

@@ -7,7 +7,7 @@ import yaml
 
 from forge.console.rule_file import RuleFile, _add_rule
 from forge.core.errors import ToolError
-from forge.permissions.rule import PolicyError
+from forge.permissions.rules import PolicyError
 from forge.project.trust import accept, trust_state
 
 RULE = 'allow write "a: b".txt'

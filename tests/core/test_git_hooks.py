@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.git_hooks import hook_folders
+from forge.process.git_hooks import hook_folders
 
 SETTINGS = {
     "plain": "[core]\n\thooksPath = .husky\n",

@@ -10,11 +10,11 @@ import pytest
 
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
-from forge.core.arguments.time_zones import zone_of
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
 from forge.core.provider import ModelRequest
+from forge.core.time_zones import zone_of
 from forge.core.tool import tool
 from forge.durable.engine import attempt
 from forge.durable.engine.agents import OfferedTools, for_stored_runs

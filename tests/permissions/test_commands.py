@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.permissions import shell
 from forge.permissions.shell import commands
+from forge.permissions.shell import parse as shell
 from tests.permissions.judging import decide
 
 GIT_LOG = ["allow execute git log *"]

@@ -11,8 +11,8 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Permission
-from forge.permissions.display import request_text, visible
 from forge.permissions.policy import Decision, PermissionRequest, Ruling
+from forge.permissions.questions import request_text, show_invisible
 from forge.permissions.targets import Opaque
 from tests.permissions.judging import NOWHERE, spec_of
 
@@ -50,37 +50,37 @@ INVISIBLE = {
 
 @pytest.mark.parametrize("char", INVISIBLE.values(), ids=INVISIBLE)
 def test_what_cannot_be_seen_is_shown(char):
-    shown = visible(f"rm {char}x")
+    shown = show_invisible(f"rm {char}x")
     assert char not in shown
     assert shown == f"rm ⟨U+{ord(char):04X}⟩x"
 
 
 @pytest.mark.parametrize("text", ["rm -rf x", "café: 名前, имя, 🚀", "a\nb\n\nc", "    indented", "x = {'a': \"b\"}"])
 def test_what_can_be_seen_stays_as_it_is(text):
-    assert visible(text) == text
+    assert show_invisible(text) == text
 
 
 def test_marks_cannot_be_imitated():
-    assert visible("⟨U+200B⟩") == "⟨U+27E8⟩U+200B⟨U+27E9⟩"
+    assert show_invisible("⟨U+200B⟩") == "⟨U+27E8⟩U+200B⟨U+27E9⟩"
 
 
 def test_nothing_is_pushed_out_of_view():
-    assert visible("ls" + " " * 500 + "; rm x") == "ls⟨500 spaces⟩; rm x"
-    assert visible("ls\n" + "\n" * 300 + "rm x") == "ls\n⟨300 blank lines⟩\nrm x"
-    assert visible("ls" + "\n   " * 300 + "\nrm x") == "ls\n⟨300 blank lines⟩\nrm x"
-    assert visible("a\n\nb") == "a\n\nb"
+    assert show_invisible("ls" + " " * 500 + "; rm x") == "ls⟨500 spaces⟩; rm x"
+    assert show_invisible("ls\n" + "\n" * 300 + "rm x") == "ls\n⟨300 blank lines⟩\nrm x"
+    assert show_invisible("ls" + "\n   " * 300 + "\nrm x") == "ls\n⟨300 blank lines⟩\nrm x"
+    assert show_invisible("a\n\nb") == "a\n\nb"
 
 
 def test_stacked_marks_cannot_paint_over_other_lines():
-    assert "⟨U+0301⟩" in visible("a" + "\u0301" * 50)
-    assert visible("a\u0301") == "a\u0301"
+    assert "⟨U+0301⟩" in show_invisible("a" + "\u0301" * 50)
+    assert show_invisible("a\u0301") == "a\u0301"
 
 
 def test_a_long_text_shows_both_ends_and_says_what_is_missing():
-    shown = visible("a" * 10_000 + "rm x", limit=100)
+    shown = show_invisible("a" * 10_000 + "rm x", limit=100)
     assert shown.endswith("rm x")
     assert "⟨9,905 characters left out⟩" in shown
-    assert visible("a" * 100, limit=100) == "a" * 100
+    assert show_invisible("a" * 100, limit=100) == "a" * 100
 
 
 def question(**fields) -> PermissionRequest:

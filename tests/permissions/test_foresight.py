@@ -11,10 +11,10 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
-from forge.permissions import call_preview as foresight
-from forge.permissions.display import request_text
+from forge.permissions import gate as foresight
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import rules
+from forge.permissions.questions import request_text
 from forge.pipeline.authorize import authorize
 
 

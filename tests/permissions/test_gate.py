@@ -16,9 +16,9 @@ from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.core.tool import tool
-from forge.permissions.display import request_text
 from forge.permissions.gate import Answer, Grant, PolicyGate, approve_all, nobody
 from forge.permissions.policy import Decision, PermissionRequest, Ruling, layered, rules
+from forge.permissions.questions import request_text
 
 
 @tool(permissions={"write"}, target="path")

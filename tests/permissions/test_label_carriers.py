@@ -32,7 +32,7 @@ from forge.agent.conversation import Conversation
 from forge.agent.labels import LabelHistory, quote_text
 from forge.agent.session import Session
 from forge.core.spec import Category
-from forge.permissions.labels.label_call import label_call
+from forge.permissions.labels.settings import label_call
 from forge.schedules.store import ScheduleStore
 from forge.schedules.tools import schedule_tools
 from forge.tools.bash import Bash, BashOutput

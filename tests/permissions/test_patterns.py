@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from forge.permissions.safe_regex import Clock, Pattern, PatternError, TooLong
+from forge.core.safe_regex import Clock, Pattern, PatternError, TooLong
 
 
 def found(source: str, text: str) -> list[str]:

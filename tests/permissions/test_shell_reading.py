@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from forge.permissions import shell
+from forge.permissions.shell import parse as shell
 from forge.permissions.shell.literal_line import split_literal
-from forge.permissions.shell.parsed_line import CommandRange, Redirection
-from forge.permissions.shell.word_patterns import ANY, SOME
-from forge.permissions.shell.words import GLOB
+from forge.permissions.shell.words import ANY, GLOB, SOME, CommandRange, Redirection
 
 
 def words(line: str) -> list[tuple[str, ...]]:

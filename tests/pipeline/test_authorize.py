@@ -17,9 +17,9 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool, tool
-from forge.permissions.display import request_text
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import PermissionRequest, Policy, rules
+from forge.permissions.questions import request_text
 from forge.pipeline.authorize import authorize
 from forge.tools.csv_parse import CsvParse
 

@@ -14,7 +14,7 @@ from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.permissions.gate import approve_all
-from forge.permissions.rule import PolicyError
+from forge.permissions.rules import PolicyError
 from forge.project.project import Project, RunOptions
 
 WRITES = "tools: [{name: uuid_generate, config: {permissions: [write]}}]\n"

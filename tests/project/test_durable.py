@@ -24,8 +24,8 @@ from forge.durable.engine.queues import Limits
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo
 from forge.models.scripted import Scripted
-from forge.permissions.display import request_text
 from forge.permissions.gate import PolicyGate
+from forge.permissions.questions import request_text
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config import Configuration, load_configuration, read_configuration
 from forge.project.config.durable import passwords, without_password

@@ -131,7 +131,7 @@ def test_every_find_goes_and_what_is_between_stays():
 
 
 def test_without_re2_whole_lines_go_and_everything_where_a_find_may_cross_them(monkeypatch):
-    monkeypatch.setattr("forge.permissions.safe_regex._make_finder", lambda source: None)
+    monkeypatch.setattr("forge.core.safe_regex._make_finder", lambda source: None)
     lines = Guardrails.of({"deny_output": [{"pattern": "password.*END", "action": "redact"}]})
     assert lines.redact("first\nx password y END z\nlast") == f"first\n{MARK}\nlast"
     assert lines.redact("first\nlast") == "first\nlast"
@@ -171,7 +171,7 @@ def test_a_pattern_that_finds_the_mark_itself_ends(pattern):
 def test_after_redacting_nothing_is_found(text):
     rules = Guardrails.of({"deny_output": [{"pattern": "a-+b", "action": "redact"}]})
     (rule,) = rules.output
-    from forge.permissions.safe_regex import Clock
+    from forge.core.safe_regex import Clock
 
     assert not rule.is_in(rules.redact(text).replace(MARK, ""), Clock()) or MARK in rules.redact(text)
     assert not rule.is_in(rules.redact(text).replace(MARK, "\ue000"), Clock())
@@ -246,7 +246,7 @@ def test_a_search_that_takes_too_long_counts_as_found(monkeypatch):
 
 class _Late:
     def check(self):
-        from forge.permissions.safe_regex import TooLong
+        from forge.core.safe_regex import TooLong
 
         raise TooLong
 

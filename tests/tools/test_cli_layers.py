@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
-from forge.permissions.shell.programs import LINE_OPTIONS
-from forge.permissions.shell.refused_options import LAUNCHERS, TABLE
+from forge.permissions.shell.programs import LAUNCHERS, LINE_OPTIONS, TABLE
 from forge.tools.cli_execute.binaries import AllowedPrograms, refuse_shells, require_allowed, resolve
 from forge.tools.cli_execute.flags import refuse_exec_flags
 from forge.tools.cli_execute.layers import (

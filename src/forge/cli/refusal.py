@@ -34,7 +34,7 @@ def refusals() -> Iterator[None]:
     except DefinitionError as error:
         raise Refusal(str(error)) from error
     except ValueError as error:
-        from forge.permissions.rule import PolicyError  # listing tools does without
+        from forge.permissions.rules import PolicyError  # listing tools does without
 
         if not isinstance(error, PolicyError):
             raise

@@ -23,7 +23,7 @@ from forge.core.secrets import Secrets
 from forge.durable.client import Runs
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.worker import Worker
-from forge.permissions.gate import approve_all
+from forge.permissions.answers import approve_all
 from forge.permissions.policy import Rules
 from forge.project.audit.log_events import EventFilter
 from forge.project.audit.log_index import NAME as INDEX

@@ -12,7 +12,7 @@ from forge.core.messages import Message
 from forge.durable.client import FINE
 from forge.durable.engine.children import ONLY
 from forge.durable.store.rows import Question, RunInfo
-from forge.permissions.display import request_text
+from forge.permissions.questions import request_text
 from forge.project.runs.durable_runs import build_request
 
 BRIEF = 400  # characters of a prompt or an answer in a list

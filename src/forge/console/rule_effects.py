@@ -11,9 +11,9 @@ from forge.console.console_state import ConsoleState
 from forge.console.event_entries import read_arguments
 from forge.core.errors import ToolError
 from forge.core.tool import Tool
-from forge.permissions.explain import explain_call
-from forge.permissions.policy import Decision, Rules, layered
-from forge.permissions.rule import Rule, read_rule
+from forge.permissions.policy import Rules, explain_call, layered
+from forge.permissions.request import Decision
+from forge.permissions.rules import Rule, read_rule
 from forge.project.audit.log_events import EventFilter
 
 RECENT = 200  # calls of the log, the newest

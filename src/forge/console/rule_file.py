@@ -14,7 +14,7 @@ import yaml
 from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 from forge.permissions.policy import load_rules
-from forge.permissions.rule import read_rule
+from forge.permissions.rules import read_rule
 from forge.project.read_yaml import parse_yaml, read_text
 from forge.project.trust import FoundConfig, accept, read_accepted_text
 from forge.workspace.state.replace_file import replace_file

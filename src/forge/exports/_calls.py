@@ -19,8 +19,8 @@ from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
-from forge.permissions.gate import Approver
-from forge.permissions.policy import Policy
+from forge.permissions.answers import Approver
+from forge.permissions.request import Policy
 from forge.pipeline import standard_executor
 
 if TYPE_CHECKING:  # a program without its own egress does not need the network

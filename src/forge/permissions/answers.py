@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any, ClassVar, Literal
 
 from forge.core.errors import Waiting
 from forge.core.secrets import Secrets
-from forge.permissions.failures import describe_failure
 from forge.permissions.request import PermissionRequest
 
 log = logging.getLogger(__name__)
@@ -122,3 +123,14 @@ async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secr
         return answer
     log.error("the approver answered with %s, which is not an Answer", secrets.mask_all(type(answer).__name__))
     return Answer.no("the question got no clear answer", by="error")
+
+
+# Describes exceptions of a custom policy or approver for the log: type and position, never the message.
+
+
+def describe_failure(error: BaseException) -> str:
+    """Returns the type and the innermost position: messages and source lines may hold the arguments."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return type(error).__name__ + (
+        f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    )

@@ -9,9 +9,8 @@ from typing import Any
 
 from forge.core.context import Scope
 from forge.permissions.shell import commands
-from forge.permissions.shell.word_patterns import fits, is_known, may_fit
-from forge.permissions.targets import paths
-from forge.permissions.targets.form import TargetForm, UnreadTarget
+from forge.permissions.shell.words import fits, is_known, may_fit
+from forge.permissions.targets import TargetForm, UnreadTarget, paths
 
 LONGEST_SHOWN = 80  # characters of a command in a reason
 

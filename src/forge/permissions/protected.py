@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from forge.core.context import Scope
-from forge.core.git_hooks import hook_folders
 from forge.core.spec import Permission
 from forge.permissions.request import Decision, Ruling
 from forge.permissions.targets import Opaque, paths
@@ -45,6 +44,8 @@ def find_protection(target: str, scope: Scope) -> tuple[str, str] | None:
 
 def _find_hook(path: str, scope: Scope) -> tuple[str, str] | None:
     """Finds a hook in a folder that the repository's settings name, such as `.husky`."""
+    from forge.process.git_hooks import hook_folders  # a run that writes no file needs none
+
     for root in (scope.workspace, *(root.path for root in scope.roots)):
         for folder in hook_folders(str(root)):
             for start in paths.roots(str(root)):

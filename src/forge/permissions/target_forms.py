@@ -9,8 +9,17 @@ from typing import Any
 
 from forge.core.context import Scope
 from forge.core.spec import Permission
-from forge.permissions.targets import PATHS, Opaque, Scalar, hosts, is_same_number, paths, spell_number
-from forge.permissions.targets.form import TargetForm, UnreadTarget
+from forge.permissions.targets import (
+    PATHS,
+    Opaque,
+    Scalar,
+    TargetForm,
+    UnreadTarget,
+    hosts,
+    is_same_number,
+    paths,
+    spell_number,
+)
 
 
 def read_target_forms(

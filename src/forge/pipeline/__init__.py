@@ -10,9 +10,11 @@ from forge.core.executor import Step, ToolExecutor
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
-from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.permissions.answers import Approver, nobody
+from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
-from forge.permissions.policy import Policy, rules
+from forge.permissions.policy import rules
+from forge.permissions.request import Policy
 from forge.pipeline.authorize import authorize
 from forge.pipeline.break_loops import break_loops
 from forge.pipeline.dry_run import dry_run

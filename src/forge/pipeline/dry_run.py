@@ -8,9 +8,8 @@ from forge.core.executor import Next, Step, render_call
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.call_preview import preview_changes
-from forge.permissions.gate import PolicyGate
-from forge.permissions.policy import Decision, Ruling
+from forge.permissions.gate import PolicyGate, preview_changes
+from forge.permissions.request import Decision, Ruling
 from forge.permissions.targets import targets_of
 from forge.pipeline._step import add_attributes
 

@@ -9,8 +9,7 @@ from forge.core.executor import Look, Step
 from forge.core.label import Label, merge_labels
 from forge.core.messages import InnerCall
 from forge.core.result import ToolResult
-from forge.permissions.labels.label_call import find_fixed_labels, label_call
-from forge.permissions.labels.settings import LabelSettings, current_provenance
+from forge.permissions.labels.settings import LabelSettings, current_provenance, find_fixed_labels, label_call
 from forge.pipeline._step import make_look_step
 
 

@@ -17,8 +17,14 @@ from forge.core.executor import Next, Step
 from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
-from forge.permissions.labels.label_call import is_shell, matches_settings, prints_untrusted, relative_paths
-from forge.permissions.labels.settings import LabelSettings, current_provenance
+from forge.permissions.labels.settings import (
+    LabelSettings,
+    current_provenance,
+    is_shell,
+    matches_settings,
+    prints_untrusted,
+    relative_paths,
+)
 from forge.permissions.targets import targets_of
 from forge.pipeline._step import add_attributes
 from forge.workspace.state.untrusted_files import find_origin, has_marks, mark_span

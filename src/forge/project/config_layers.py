@@ -82,7 +82,8 @@ def rule_layers(layers: Iterable[Layer]) -> dict[str, Rules]:
 def _rules(layer: Layer) -> Rules:
     from dataclasses import replace
 
-    from forge.permissions.policy import PolicyError, Rules, load_rules
+    from forge.permissions.policy import Rules, load_rules
+    from forge.permissions.rules import PolicyError
 
     given = "the given text"
     try:

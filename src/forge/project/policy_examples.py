@@ -15,7 +15,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool, UnavailableTool
 from forge.permissions.labels.provenance import Provenance
-from forge.permissions.policy import Decision
+from forge.permissions.request import Decision
 from forge.project.assemble.choose import apply_settings
 from forge.project.assemble.own_tools import project_tools
 from forge.project.assemble.policy import project_policy

@@ -9,9 +9,8 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.permissions.explain import ExplainedPermission, explain_call
-from forge.permissions.policy import Decision, Rules, Ruling
-from forge.permissions.policy_decision import CallLabeller
+from forge.permissions.policy import CallLabeller, ExplainedPermission, Rules, explain_call
+from forge.permissions.request import Decision, Ruling
 from forge.project.assemble.egress import project_egress
 from forge.project.config import Configuration
 

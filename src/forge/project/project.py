@@ -20,7 +20,8 @@ from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
 from forge.models.names import provider_for
-from forge.permissions.gate import Approver, PolicyGate, nobody
+from forge.permissions.answers import Approver, nobody
+from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
 from forge.project.assemble.agent_types import agent_types, limits_of

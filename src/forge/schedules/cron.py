@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from forge.core.arguments.checks import near
-from forge.core.arguments.time_zones import zone_name, zone_of
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
+from forge.core.time_zones import zone_name, zone_of
 
 LONGEST = 200  # characters of an expression
 SHORTEST_INTERVAL = 60.0  # seconds

@@ -82,7 +82,7 @@ class Schedule:
         }
 
     def format_time(self, moment: float | None) -> str | None:
-        from forge.core.arguments.time_zones import zone_of  # not needed to list tools
+        from forge.core.time_zones import zone_of  # not needed to list tools
 
         try:
             return format_moment(moment, zone_of(self.timezone))

@@ -15,8 +15,8 @@ from warnings import warn
 
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.safe_regex import Clock, Pattern, PatternError, TooLong
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.safe_regex import Clock, Pattern, PatternError, TooLong
 from forge.skills.disguises import spellings
 
 MARK = "[BLOCKED BY POLICY]"
@@ -242,8 +242,8 @@ def _commands(line: str) -> Iterator[str]:
     """Yields the line, and each command that it could run, without quotes and wrappers."""
     from forge.core.context import Scope
     from forge.permissions.shell.commands import UnreadableLine, find_reached  # loads a parser of shell lines
-    from forge.permissions.shell.destructive.expansion import expand_line
-    from forge.permissions.shell.word_patterns import ANY, SOME
+    from forge.permissions.shell.variables import expand_line
+    from forge.permissions.shell.words import ANY, SOME
     from forge.skills.disguises import fold_look_alikes
 
     yield line

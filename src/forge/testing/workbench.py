@@ -24,8 +24,10 @@ from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 from forge.network.egress import Egress
-from forge.permissions.gate import Approver, PolicyGate, nobody
-from forge.permissions.policy import Policy, rules
+from forge.permissions.answers import Approver, nobody
+from forge.permissions.gate import PolicyGate
+from forge.permissions.policy import rules
+from forge.permissions.request import Policy
 from forge.pipeline import standard_steps
 from forge.testing.called import Called, Calls
 from forge.testing.person import Person

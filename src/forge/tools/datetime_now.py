@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import datetime, tzinfo
 from typing import Annotated, Literal
 
-from forge.core.arguments.time_zones import zone_name, zone_of
 from forge.core.result import ToolResult
 from forge.core.spec import Category
+from forge.core.time_zones import zone_name, zone_of
 from forge.core.tool import tool
 
 Format = Literal["rfc3339", "unix", "date", "time", "datetime"]

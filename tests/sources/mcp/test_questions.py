@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.mount_source import mount_source
 from forge.permissions.answers import Answer, approve_all, nobody
-from forge.permissions.display import request_text
+from forge.permissions.questions import request_text
 from forge.sources.mcp import mcp
 from forge.sources.mcp.listener import current_call_key
 from tests.sources.mcp.remote import Desk, Person, Remote, definition

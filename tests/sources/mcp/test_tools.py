@@ -17,7 +17,7 @@ from forge.core.messages import ToolCall
 from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry
 from forge.permissions.answers import Answer, approve_all, nobody
-from forge.permissions.display import request_text
+from forge.permissions.questions import request_text
 from forge.sources.mcp import mcp
 from forge.sources.pins import Pins
 from tests.sources.mcp.remote import Desk, Person, Remote, definition, until

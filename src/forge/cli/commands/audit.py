@@ -253,10 +253,10 @@ def _seconds(event: dict[str, Any]) -> str:
 
 
 def _shorten(value: Any, limit: int = LONGEST) -> str:
-    from forge.permissions.display import visible
+    from forge.permissions.questions import show_invisible
 
     text = value if isinstance(value, str) else "" if value is None else str(value)
-    return visible(text, limit).replace("\n", "⟨U+000A⟩")
+    return show_invisible(text, limit).replace("\n", "⟨U+000A⟩")
 
 
 def _format_time(at: Any) -> str:

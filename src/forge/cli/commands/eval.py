@@ -150,7 +150,7 @@ def _is_file(name: str) -> bool:
 
 def _make_agents(options: Options, model: str | None, config: str | None) -> MakeAgent:
     """Returns a function that makes the project's agent in another workspace."""
-    from forge.permissions.gate import approve_all, nobody
+    from forge.permissions.answers import approve_all, nobody
     from forge.project.project import Project, RunOptions
 
     def make(workspace: Path, given: Provider | None) -> Any:

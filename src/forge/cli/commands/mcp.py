@@ -289,11 +289,11 @@ def _yes_hint(tool: McpTool) -> str:
 
 def _ask_person(tool: McpTool, which: str) -> str:
     """Shows the whole definition or its changes without invisible characters; returns y, n, or a for all new ones."""
-    from forge.permissions.display import visible
+    from forge.permissions.questions import show_invisible
     from forge.sources.pins import format_definition
 
     difference = tool.difference()
-    text = visible(difference or format_definition(tool.offer.definition, tool.offer.target), 24_000)
+    text = show_invisible(difference or format_definition(tool.offer.definition, tool.offer.target), 24_000)
     click.echo(f"\n{tool.spec.name} is {tool.state} ({which}):", err=True)
     click.echo(colour_diff(text) if difference else text, err=True)
     if difference:

@@ -26,7 +26,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.permissions.gate import Approver, approve_all, nobody
+from forge.permissions.answers import Approver, approve_all, nobody
 from forge.project.assemble.sources import Sources
 from forge.project.project import Project
 
@@ -82,7 +82,7 @@ def _advise_person(name: str, spec: ToolSpec, result: ToolResult) -> ToolResult:
 
 def _read_text(project: Project, path: str) -> str:
     """Returns the text of a file in the workspace that no rule hides. Raises `ToolError`."""
-    from forge.permissions.policy import Decision
+    from forge.permissions.request import Decision
     from forge.project.preview_call import preview_call
     from forge.tools.file_read import FileRead
     from forge.workspace.paths.open import read_file

@@ -35,7 +35,7 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
-from forge.permissions.gate import Answer, Approver, approve_all, nobody
+from forge.permissions.answers import Answer, Approver, approve_all, nobody
 from forge.permissions.request import PermissionRequest
 from forge.project.build.built import load_built
 from forge.project.project import Project, RunOptions

@@ -19,7 +19,7 @@ from forge.cli.terminal.keyboard import discard_typed, flush_typed, read_typed, 
 from forge.cli.terminal.output import Output
 from forge.cli.terminal.print_result import harmless
 from forge.cli.terminal.question import render_details, render_question
-from forge.permissions.gate import Answer
+from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 
 BY = "terminal"

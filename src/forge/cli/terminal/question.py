@@ -12,15 +12,15 @@ from forge.cli.terminal.diffs import diff_lines, is_diff
 from forge.cli.terminal.output import Output
 from forge.core.label import UNTRUSTED
 from forge.core.spec import ToolSpec
-from forge.permissions.display import (
+from forge.permissions.questions import (
     IN_PREVIEW,
     LONGEST_PREVIEW,
     MOST,
     one_line,
     real_path_lines,
     request_text,
+    show_invisible,
     value_text,
-    visible,
 )
 from forge.permissions.request import PermissionRequest
 from forge.permissions.targets import PATHS
@@ -61,7 +61,7 @@ def _compact_lines(request: PermissionRequest) -> Iterator[Line]:
     yield from _target_lines(request)
     yield from _reason_lines(request)
     if request.preview:
-        text = visible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
+        text = show_invisible(request.preview.rstrip("\n"), LONGEST_PREVIEW).split("\n")
         if is_diff(request.preview):
             yield from ((f"{BAR}{line}", CODES.get(colour, "")) for line, colour in diff_lines(text))
         else:
@@ -91,7 +91,7 @@ def _target_lines(request: PermissionRequest) -> Iterator[Line]:
     tool, parts = _tool_label(request), request.parts
     path = request.target if len(parts) == 1 and request.permission in (None, *PATHS) else None
     if path is not None and "\n" not in path:
-        yield f"{tool} wants to {request.permission or 'run'} {visible(path)}".rstrip(), TITLE
+        yield f"{tool} wants to {request.permission or 'run'} {show_invisible(path)}".rstrip(), TITLE
         yield from ((line, "") for line in real_path_lines(request))
         return
     shared = {part.permission or "run" for part in parts}
@@ -99,7 +99,7 @@ def _target_lines(request: PermissionRequest) -> Iterator[Line]:
     yield f"{tool} wants to {'use the network' if verb == 'network' else verb}".rstrip(), TITLE
     for part in parts[:MOST]:
         text = part.target if len(shared) == 1 else f"{part.permission or 'run'} {part.target}"
-        yield from ((f"{BAR}{line}", BOLD) for line in visible(text.strip()).split("\n"))
+        yield from ((f"{BAR}{line}", BOLD) for line in show_invisible(text.strip()).split("\n"))
         yield from ((line, "") for line in real_path_lines(part))
     if len(parts) > MOST:
         yield f"  ⟨{len(parts) - MOST:,} more targets⟩", ""
@@ -125,7 +125,7 @@ def _argument_lines(request: PermissionRequest) -> Iterator[str]:
         and not (name in spec.targets and value_text(value) in targets)
     ]
     for name, text in arguments[:MOST]:
-        lines = visible(text).split("\n")
+        lines = show_invisible(text).split("\n")
         if request.preview and len(text) > IN_PREVIEW:
             yield f"  {name}: ⟨{len(text):,} characters, whose effect is shown above⟩"
         elif len(lines) == 1:
@@ -142,7 +142,7 @@ def _always_lines(request: PermissionRequest) -> Iterator[str]:
     stored = request.rules_to_remember
     if stored:
         yield f"Always stores {'this rule' if len(stored) == 1 else 'these rules'} for this tool in this session:"
-        yield from (f"{BAR}{line}" for rule in stored for line in visible(rule).split("\n"))
+        yield from (f"{BAR}{line}" for rule in stored for line in show_invisible(rule).split("\n"))
 
 
 def _is_built_in(spec: ToolSpec) -> bool:

@@ -17,9 +17,9 @@ from forge.console.rule_file import RuleFile
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.durable.store.events import find_events
-from forge.permissions.explain import explain_call
-from forge.permissions.policy import Decision, PermissionRequest, Rules
-from forge.permissions.rule import Rule
+from forge.permissions.policy import Rules, explain_call
+from forge.permissions.request import Decision, PermissionRequest
+from forge.permissions.rules import Rule
 from forge.project.assemble.egress import project_egress
 from forge.project.audit.log_events import EventFilter, is_refusal
 from forge.project.effective_config import find_origin

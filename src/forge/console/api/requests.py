@@ -19,7 +19,7 @@ from forge.console.event_entries import EventEntry, dump_json
 from forge.console.guard import LOOK_KEY
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of
-from forge.permissions.rule import PolicyError
+from forge.permissions.rules import PolicyError
 
 log = logging.getLogger("forge.console")
 

@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated, Any
 
 from forge.core.arguments.parameters import Limits
-from forge.core.arguments.time_zones import zone_name, zone_of
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.plain_values import brief, clip_bytes
 from forge.core.result import ToolResult
 from forge.core.spec import Category
+from forge.core.time_zones import zone_name, zone_of
 from forge.core.tool import tool
 from forge.durable.engine.attempt import current
 

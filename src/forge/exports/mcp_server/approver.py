@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.client import CallClient, current_client
 from forge.permissions.answers import Answer, Approver, nobody
-from forge.permissions.display import request_text
+from forge.permissions.questions import request_text
 from forge.permissions.request import PermissionRequest
 
 LONGEST_FEEDBACK = 2_000  # characters

@@ -40,8 +40,8 @@ from forge.exports.mcp_server.input_requests import (
 from forge.exports.mcp_server.log_messages import LogSender, levels_for
 from forge.exports.mcp_server.open_questions import APPROVAL, OpenQuestions
 from forge.exports.mcp_server.progress import Reporter
-from forge.permissions.forms import ROUNDS, check_answer, check_form
 from forge.permissions.gate import Grant, PolicyGate
+from forge.permissions.questions import ROUNDS, check_answer, check_form
 from forge.sources.mcp.questions import ask_model
 from forge.sources.untrusted import one_line
 

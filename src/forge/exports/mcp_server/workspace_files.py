@@ -17,7 +17,7 @@ from forge.core.result import Attachment
 from forge.core.spec import Category, Permission, ToolOptions
 from forge.exports.resources import LARGEST, Resource
 from forge.permissions.gate import Grant, PolicyGate
-from forge.permissions.policy import Decision
+from forge.permissions.request import Decision
 from forge.tools.file_parts.resolve_path import resolve_approved
 from forge.workspace.changes.artefacts import FOLDER
 from forge.workspace.paths import PathValidator

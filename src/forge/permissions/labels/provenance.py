@@ -9,10 +9,9 @@ from typing import Any, NamedTuple
 from forge.core.label import PRIVATE, UNTRUSTED, Label, merge_labels
 from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.labels.call_labels import RequestLabels
+from forge.permissions.labels.conditions import RequestLabels, Trace
 from forge.permissions.labels.folding import fold
 from forge.permissions.labels.texts import LONGEST_SHOWN, Fields, ReadText
-from forge.permissions.labels.trace import Trace
 from forge.permissions.labels.values import (
     SHORTEST_COPIED,
     Address,

@@ -302,7 +302,7 @@ def _names_something(word: str) -> bool:
 
 def _find_hidden_words(line: str) -> Iterator[str]:
     """Yields the values of variables in a line, and the texts that a command gets as its input."""
-    from forge.permissions import shell
+    from forge.permissions.shell import parse as shell
 
     for command in shell.read(line).commands:
         yield from (value for _, value in command.assignments)

@@ -15,11 +15,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from forge.core.context import Scope
-from forge.permissions import shell
 from forge.permissions.shell import hidden_programs
+from forge.permissions.shell import parse as shell
 from forge.permissions.shell.hidden_programs import hides, is_descriptor, may_run_input, may_start_others, sets_path
-from forge.permissions.shell.literal_line import LiteralCommand, split_literal
-from forge.permissions.shell.parsed_line import CommandRange, Redirection, ShellCommand, ShellLine
+from forge.permissions.shell.literal_line import Area, LiteralCommand, directories, split_literal, unwrap_builtin
 from forge.permissions.shell.programs import (
     FETCHERS,
     FETCHING_COMMANDS,
@@ -31,9 +30,17 @@ from forge.permissions.shell.programs import (
     WRAPPERS,
     base_name,
 )
-from forge.permissions.shell.word_patterns import ANY, SOME, is_known, may_fit
-from forge.permissions.shell.words import GLOB
-from forge.permissions.shell.working_directories import Area, directories, unwrap_builtin
+from forge.permissions.shell.words import (
+    ANY,
+    GLOB,
+    SOME,
+    CommandRange,
+    Redirection,
+    ShellCommand,
+    ShellLine,
+    is_known,
+    may_fit,
+)
 from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, Value, option_values, starts
 from forge.permissions.targets import paths
 

@@ -29,7 +29,7 @@ from forge.permissions.shell.programs import (
     WRAPPERS,
     base_name,
 )
-from forge.permissions.shell.word_patterns import ANY, SOME, is_known, may_fit
+from forge.permissions.shell.words import ANY, SOME, is_known, may_fit
 from forge.permissions.shell.wrappers import option_values
 
 _ASSIGNED = re.compile(r"(\w+)(?:\[[^\]]*\]|[^\w=+])?\+?=(.*)", re.DOTALL)

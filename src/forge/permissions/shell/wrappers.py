@@ -24,8 +24,7 @@ from forge.permissions.shell.programs import (
     WRAPPERS,
     base_name,
 )
-from forge.permissions.shell.word_patterns import ANY, SOME, is_known
-from forge.permissions.shell.words import GLOB
+from forge.permissions.shell.words import ANY, GLOB, SOME, is_known
 
 DEEPEST = 8  # wrappers and shells inside each other
 

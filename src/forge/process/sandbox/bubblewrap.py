@@ -13,8 +13,8 @@ from pathlib import Path
 from stat import S_IFCHR, S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.git_hooks import hook_folders
 from forge.process.find_program import find_trusted_program
+from forge.process.git_hooks import hook_folders
 from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from stat import S_IMODE, S_ISREG
 
-from forge.core.git_hooks import hook_folders
+from forge.process.git_hooks import hook_folders
 from forge.process.sandbox.layout import CONFIGURATION, Confinement, find_skill_files, is_inside, roots_of
 
 MOST = 1024 * 1024  # bytes of a file that is stored; a change of a larger one is only detected

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterable
 from typing import Any
 
-from forge.permissions.policy import Rule
+from forge.permissions.rules import Rule
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.policy import project_policy
 from forge.project.build.filter import is_for_developers

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from forge.core.errors import DefinitionError, ToolError
-from forge.permissions.rule import PolicyError
+from forge.permissions.rules import PolicyError
 from forge.project.build.compile import compile_guards
 from forge.project.build.filter import filter_tools
 from forge.project.build.load import load

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from forge.core.errors import ToolError
-from forge.permissions.rule import PolicyError
+from forge.permissions.rules import PolicyError
 from forge.project.assemble.egress import project_egress
 from forge.project.assemble.policy import project_policy
 from forge.project.assemble.secrets import project_secrets

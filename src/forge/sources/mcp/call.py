@@ -14,7 +14,7 @@ from forge.core.tool import Tool
 from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # listing tools needs nothing of a server
-    from forge.permissions.explain import InnerCall
+    from forge.permissions.policy import InnerCall
     from forge.sources.mcp.contents import ServerResource
     from forge.sources.mcp.server import McpServer
     from forge.sources.mcp.tools import McpTool
@@ -52,7 +52,7 @@ class McpCall(
 
     def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
         """Returns the call of the server's tool, as far as it is known before the server answers."""
-        from forge.permissions.explain import InnerCall  # listing tools does without
+        from forge.permissions.policy import InnerCall  # listing tools does without
         from forge.sources.pins import PinState
 
         name, sent = str(arguments.get("tool_name", "")), arguments.get("arguments")

@@ -11,7 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.permissions.answers import Answer
 from forge.permissions.call_gate import gate_of
-from forge.permissions.forms import describe_field, fill_form, required_names
+from forge.permissions.questions import describe_field, fill_form, required_names
 from forge.permissions.request import PermissionRequest
 from forge.sources.untrusted import clean, clean_schema, one_line
 

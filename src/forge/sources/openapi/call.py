@@ -16,7 +16,7 @@ from forge.core.tool import Tool
 from forge.sources.inner_calls import authorize_inner
 
 if TYPE_CHECKING:  # loaded by the first call
-    from forge.permissions.explain import InnerCall
+    from forge.permissions.policy import InnerCall
     from forge.sources.openapi.source import OpenApi
 
 NOT_FETCHED = "the document is not fetched here: the operation is judged when it is, and asks by default"
@@ -60,7 +60,7 @@ class OpenapiCall(
 
     def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
         """Returns the call of the operation. A document at a URL is not fetched for it."""
-        from forge.permissions.explain import InnerCall  # listing tools does without
+        from forge.permissions.policy import InnerCall  # listing tools does without
         from forge.sources.openapi.opening import is_url
 
         spec, operation_id = str(arguments.get("spec", "")), str(arguments.get("operation_id", ""))

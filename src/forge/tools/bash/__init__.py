@@ -236,7 +236,7 @@ def _show_output(job: Job, since: int | None, secrets: Secrets) -> ToolResult:
     shown = f"{dropped}{text}".replace("\0", "␀").rstrip("\n") or "(no new output)"
     facts = {**_job_data(job), "output": text, "dropped": gone, "next": job.looked, **size}
     said = f"{shown}\n[{job.id}: {_describe_state(job)}]"
-    from forge.permissions.labels.label_call import prints_untrusted  # it loads a parser of shell lines
+    from forge.permissions.labels.settings import prints_untrusted  # it loads a parser of shell lines
 
     labels = (Label(UNTRUSTED, f"bash {job.id}"),) if prints_untrusted(job.command) else ()
     title = f"{job.id}: {_describe_state(job)}"

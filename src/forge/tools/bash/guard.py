@@ -14,11 +14,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.call_gate import gate_of
-from forge.permissions.policy import Decision, Ruling
-from forge.permissions.shell import LONGEST
+from forge.permissions.request import Decision, Ruling
 from forge.permissions.shell.destructive import explain_destruction
+from forge.permissions.shell.parse import LONGEST
 from forge.permissions.shell.read_only import is_plain, only_reads
-from forge.permissions.shell.read_only.git_history import may_show_withheld
+from forge.permissions.shell.read_only.git import may_show_withheld
 from forge.permissions.shell.read_only.in_sandbox import find_read_in_sandbox
 from forge.permissions.targets import CallJudge
 from forge.process.running.run import find_tier

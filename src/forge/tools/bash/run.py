@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
-from forge.permissions.shell import read
+from forge.permissions.shell.parse import read
 from forge.permissions.shell.read_only.in_sandbox import shows_little
 from forge.process.environment import reading_environment, shell_environment
 from forge.process.find_program import find_trusted_program

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from forge.core.context import Scope
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.policy import Decision, Rules
+from forge.permissions.policy import Rules
+from forge.permissions.request import Decision
 from forge.permissions.targets import CallJudge, paths
 from forge.process.sandbox.layout import SETTINGS
 

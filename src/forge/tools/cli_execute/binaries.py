@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.shell.refused_options import LAUNCHERS, SHELLS
+from forge.permissions.shell.programs import LAUNCHERS, REFUSED_SHELLS
 
 _MANY_IN_ONE = frozenset({"busybox", "coreutils", "toybox", "uutils"})  # what they do depends on the name of the link
 _LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2")  # of shared libraries: they start what they load
@@ -125,7 +125,7 @@ def reason_against(name: str) -> str:
     """Returns `shell` or `launcher`, judged by the name or path alone; "" for any other."""
     base = os.path.basename(name.rstrip("/")).lower().removesuffix(".exe")
     stem = found[1] if (found := _STEM.fullmatch(base)) else base
-    if base in SHELLS or stem in SHELLS or base.startswith(("busybox", "toybox")):
+    if base in REFUSED_SHELLS or stem in REFUSED_SHELLS or base.startswith(("busybox", "toybox")):
         return "shell"
     return "launcher" if base in LAUNCHERS or stem in LAUNCHERS or base.startswith(_LOADERS) else ""
 
@@ -150,7 +150,7 @@ def _known_launchers() -> dict[Identity, tuple[str, str]]:
     found: dict[Identity, tuple[str, str]] = {}
     many: set[Identity] = set()
     folders = dict.fromkeys(map(os.path.realpath, _USUAL))
-    for name in (*SHELLS, *LAUNCHERS):
+    for name in (*REFUSED_SHELLS, *LAUNCHERS):
         for folder in folders:
             binary = _identify(os.path.join(folder, name))
             if binary is None or not binary.identity.size:
@@ -158,7 +158,7 @@ def _known_launchers() -> dict[Identity, tuple[str, str]]:
             if _MANY_IN_ONE & {name, os.path.basename(binary.real)}:
                 many.add(binary.identity)
             else:
-                found[binary.identity] = ("shell" if name in SHELLS else "launcher", binary.real)
+                found[binary.identity] = ("shell" if name in REFUSED_SHELLS else "launcher", binary.real)
     return {identity: what for identity, what in found.items() if identity not in many}
 
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from forge.core.context import Scope
-from forge.permissions.shell.refused_options import AWKS, SEDS
+from forge.permissions.shell.programs import AWKS, SEDS
 from forge.tools.cli_execute.binaries import Binary
 from forge.workspace.paths import PathValidator
 

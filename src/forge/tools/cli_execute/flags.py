@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.shell.refused_options import ANY, OTHER_NAMES, TABLE, RefusedFlags, starting_options
+from forge.permissions.shell.programs import ANY, OTHER_NAMES, TABLE, RefusedFlags, starting_options
 from forge.tools.cli_execute.binaries import Binary
 from forge.tools.cli_execute.code import find_inline_module, find_reaching_code
 from forge.tools.cli_execute.git import find_git_flag

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.safe_regex import Clock, Pattern, PatternError, TooLong
+from forge.core.safe_regex import Clock, Pattern, PatternError, TooLong
 from forge.tools.cli_execute.binaries import AllowedPrograms, Binary, refuse_shells, require_allowed, resolve
 from forge.tools.cli_execute.flags import refuse_exec_flags
 from forge.tools.cli_execute.paths import confine_paths

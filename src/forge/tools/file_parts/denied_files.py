@@ -7,7 +7,8 @@ from collections.abc import Callable
 from forge.core.context import ToolContext
 from forge.core.spec import Permission
 from forge.permissions.call_gate import gate_of
-from forge.permissions.policy import Decision, Rules
+from forge.permissions.policy import Rules
+from forge.permissions.request import Decision
 
 
 def denied_predicate(ctx: ToolContext) -> Callable[[str], bool]:

@@ -48,11 +48,11 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
     if options.json:
         click.echo(json.dumps({"tool": name, "decision": strictest, "rulings": rulings}, ensure_ascii=False))
         return
-    from forge.permissions.display import visible
+    from forge.permissions.questions import show_invisible
 
     for one in rulings:
-        what = f"{one['permission'] or 'run'} {visible(one['target'])}".strip()
-        inner = f" by {visible(one['tool'])}" if one["tool"] != name else ""
+        what = f"{one['permission'] or 'run'} {show_invisible(one['target'])}".strip()
+        inner = f" by {show_invisible(one['tool'])}" if one["tool"] != name else ""
         later = " (if it asks for it)" if one["optional"] else ""
         click.echo(f"{one['decision']:<6}{what}{inner}{later}: {one['reason']}")
 

@@ -85,6 +85,6 @@ def _row(one: Verdict) -> tuple[str, ...]:
 
 
 def _on_one_line(text: str) -> str:
-    from forge.permissions.display import visible
+    from forge.permissions.questions import show_invisible
 
-    return visible(text, 400).replace("\n", "⟨U+000A⟩")
+    return show_invisible(text, 400).replace("\n", "⟨U+000A⟩")

@@ -14,14 +14,12 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from forge.core.context import Scope
-from forge.permissions import shell
-from forge.permissions.shell.parsed_line import ShellCommand, ShellLine
+from forge.permissions.shell import parse as shell
+from forge.permissions.shell.literal_line import Area, destination
 from forge.permissions.shell.programs import CODE_VARIABLE, PROGRAM_VARIABLE
 from forge.permissions.shell.read_only.flags import FIND_PATHS, FIND_TESTS, FIND_VALUED
 from forge.permissions.shell.read_only.git import is_harmless_repository
-from forge.permissions.shell.word_patterns import ANY, SOME, is_known
-from forge.permissions.shell.words import GLOB
-from forge.permissions.shell.working_directories import Area, destination
+from forge.permissions.shell.words import ANY, GLOB, SOME, ShellCommand, ShellLine, is_known
 
 LONGEST = 10_000  # characters of a line
 MOST_COMMANDS = 200

@@ -16,8 +16,7 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.conditions import CONDITIONS, CallLabels
 from forge.permissions.request import Decision
 from forge.permissions.target_forms import read_target_forms
-from forge.permissions.targets import PATHS, Scalar, hosts, is_scalar, paths, text_of
-from forge.permissions.targets.form import TargetForm
+from forge.permissions.targets import PATHS, Scalar, TargetForm, hosts, is_scalar, paths, text_of
 
 LAYERS = ("organisation", "user", "project", "session")
 """From the strictest layer, whose denies stay, to the most specific one, which decides everything else."""
@@ -38,7 +37,7 @@ class PolicyError(ValueError):
         >>> rules("alow read")
         Traceback (most recent call last):
         ...
-        forge.permissions.rule.PolicyError: ...
+        forge.permissions.rules.PolicyError: ...
     """
 
 

@@ -8,35 +8,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+import shlex
+import stat
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from forge.core.context import Scope
-from forge.permissions import shell
-from forge.permissions.shell.commands import runs_input, split_loosely
-from forge.permissions.shell.destructive.expansion import expand_line
-from forge.permissions.shell.destructive.protected_locations import Locations
-from forge.permissions.shell.destructive.unseen_code import (
-    find_printed_lines,
-    is_fork_bomb,
-    is_interpreter,
-    runs_fetched_code,
-)
-from forge.permissions.shell.destructive.variables import find_known_values
-from forge.permissions.shell.literal_line import split_literal
-from forge.permissions.shell.parsed_line import Redirection, ShellCommand, ShellLine
+from forge.permissions.shell import parse as shell
+from forge.permissions.shell.commands import find_printed_text, find_runners, runs_input, split_loosely
+from forge.permissions.shell.hidden_programs import hides
+from forge.permissions.shell.literal_line import destination, split_literal
 from forge.permissions.shell.programs import (
     ANYWHERE,
     EVALUATING,
+    FETCHERS,
     LINE_OPTIONS,
     PROGRAM_VARIABLE,
     SHELLS,
     WRAPPERS,
     base_name,
 )
-from forge.permissions.shell.word_patterns import ANY, SOME, is_known
-from forge.permissions.shell.working_directories import destination
+from forge.permissions.shell.variables import expand_line, find_known_values
+from forge.permissions.shell.words import ANY, GLOB, SOME, Redirection, ShellCommand, ShellLine, is_known
 from forge.permissions.shell.wrappers import InnerLine, TooDeep, starts
+from forge.permissions.targets import paths
 
 _DEEPEST = 5  # lines inside each other
 _REDIRECTED = re.compile(r">[|&>]?[ \t]*([^\s;&|<>()]+)")
@@ -331,3 +326,283 @@ def _operands(words: Sequence[str]) -> list[str]:
 
 def _asks_for_help(words: Sequence[str]) -> bool:
     return bool(set(words[1:]) & {"--help", "--version", "-V", "-h"})
+
+
+# Finds paths and devices that no command may destroy: the system, the home directory, the workspace and above.
+
+
+MOST = 8  # directories a command may run in
+
+_SYSTEM = frozenset(
+    f"/{name}"
+    for name in (
+        "bin boot dev etc home lib lib32 lib64 opt proc root run sbin srv sys usr var usr/bin usr/lib usr/sbin"
+        " usr/local usr/share var/lib Applications Library System Users Volumes private"
+    ).split()
+)
+_DISK = re.compile(
+    r"/dev/(?:(?:sd|hd|vd|xvd)[a-z]|nvme\d|mmcblk\d|disk|rdisk|mapper/|dm-\d|md\d|loop\d|nbd\d|sr\d|mem$|kmem$|port$|root$)"
+)
+_FILES = re.compile(
+    r"/etc/(?:passwd|shadow|group|gshadow|sudoers|fstab|hosts|crontab|ld\.so\.preload)$|/etc/sudoers\.d/|/boot/"
+    r"|/proc/sysrq-trigger$|/proc/kcore$|/proc/sys/|/sys/firmware/"
+)
+
+# Where other processes have their root, directory and files: links that only look like names.
+_OF_A_PROCESS = re.compile(r"/proc/[^/]+/(?:task/[^/]+/)?(?:root|cwd|fd)(?:/|$)")
+
+
+class Locations:
+    """The paths that words of a line may name, seen from the directories it may be in."""
+
+    def __init__(self, scope: Scope, directory: str, values: tuple[tuple[str, str], ...] = ()) -> None:
+        self.values = values  # of variables
+        self.doubts: list[str] = []  # programs whose targets are not known
+        self.is_lost = False  # where the line is, is not known
+        self.workspace = paths.roots(str(scope.workspace))
+        self.home_directory = paths.normalise(paths.home_directory())
+        self.directories: list[str] = [paths.normalise(os.path.join(self.workspace[0], directory))]
+        self._before: list[str] = []  # where it is if a `cd` failed
+
+    def change_directory(self, target: str) -> None:
+        """Follows a `cd`."""
+        ahead = [*self.possible_paths(target)]
+        if ahead:
+            self._before = [*self._before, *self.directories][:MOST]
+            self.directories = ahead[:MOST]
+
+    def begin_command(self, joint: str) -> None:
+        """Begins the next command, which runs whether the `cd` worked or not unless it is joined by `&&`."""
+        if joint != "&&" and self._before:
+            self.directories = list(dict.fromkeys([*self._before, *self.directories]))[:MOST]
+            self._before = []
+
+    def possible_paths(self, word: str) -> Iterator[str]:
+        """Returns the absolute paths a word may mean; none where it is known only when the line runs."""
+        if word == "~" or word.startswith("~/"):
+            word = self.home_directory + word[1:]
+        elif word.startswith("~") and "/" not in word.rstrip("/"):
+            word = f"/home/{word[1:]}"
+        if word and ANY not in word and SOME not in word and len(word) <= paths.LONGEST:
+            for path in self.directories:
+                yield from self._resolve_links(os.path.join(path, word))
+
+    def _resolve_links(self, path: str) -> Iterator[str]:
+        """Returns the paths behind a path: a named link is only a link; behind a slash its target counts."""
+        lexical = paths.normalise(path)
+        yield lexical
+        if ".." in path and GLOB not in path:  # behind a link it leads elsewhere than the text says
+            folder, name = os.path.split(path.rstrip("/"))
+            yield path
+            yield paths.normalise(os.path.join(paths.resolve_links(folder), name))
+        if GLOB not in path:
+            parent = os.path.dirname(lexical)
+            through = path.endswith(("/", "/.", "/.."))
+            yield (
+                paths.resolve_links(path)
+                if through
+                else os.path.join(paths.resolve_links(parent), os.path.basename(lexical))
+            )
+
+    def find_program(self, word: str) -> str:
+        """Returns the name of the program behind a link: `rm` for `./zap` that leads to /bin/rm."""
+        if "/" not in word:
+            return ""
+        places = (os.path.join(folder, word) for folder in self.directories if is_known(word))
+        return next((os.path.basename(paths.resolve_links(place)) for place in places if os.path.islink(place)), "")
+
+    def note_doubt(self, program: str, words: Iterable[str]) -> None:
+        """Notes a program that destroys, where one of its targets is not known."""
+        if any(not is_known(word) or (self.is_lost and not word.startswith("/")) for word in words):
+            self.doubts.append(os.path.basename(program.replace(ANY, "").replace(SOME, "")) or "an unknown program")
+
+    def find_vital(self, word: str, *, with_workspace: bool = True) -> str:
+        """Returns the vital path that is destroyed with the word's target, by its whole content or itself."""
+        for path in self.possible_paths(word):
+            folder, name = os.path.split(path)
+            if GLOB in name and not name.strip(f"{GLOB}.") and GLOB not in folder:
+                if folder not in self.workspace and self._is_vital(folder):
+                    return path.replace(GLOB, "*")
+            elif GLOB in path:
+                fixed = path[: path.index(GLOB)].rsplit("/", 1)[0] or "/"
+                if fixed == "/":
+                    return path.replace(GLOB, "*")
+            elif self._is_vital(path) and (with_workspace or path not in self.workspace):
+                return path
+        return ""
+
+    def _is_vital(self, path: str) -> bool:
+        if (
+            path in ("/", self.home_directory)
+            or path in _SYSTEM
+            or _OF_A_PROCESS.match(path)
+            or re.fullmatch(r"/(?:home|Users)/[^/]+", path)
+        ):
+            return True
+        return any(root == path or root.startswith(f"{path.rstrip('/')}/") for root in self.workspace)
+
+    def find_device(self, word: str) -> str:
+        """Returns the disk or memory that would be written."""
+        return next((path for path in self.possible_paths(word) if _DISK.match(path) or _is_block_device(path)), "")
+
+    def find_system_file(self, word: str) -> str:
+        return next((path for path in self.possible_paths(word) if _FILES.match(path)), "")
+
+
+def _is_block_device(path: str) -> bool:
+    if not path.startswith("/dev/"):
+        return False
+    try:
+        return stat.S_ISBLK(os.stat(path).st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+# Finds lines that run unseen code: a server's response, another command's output, themselves without end.
+
+
+_INTERPRETER = re.compile(
+    r"(?:python|perl|ruby|node|nodejs|deno|bun|php|lua|luajit|osascript|pwsh|tclsh|Rscript)[\d.]*"
+)
+_REMOVERS = frozenset({"rm", "unlink", "shred"})
+_CODE = re.compile(r"-[A-Za-z]*[ceEr]|--eval|--command|--print|-p|-m|-n[ep]*|-pe")
+
+
+def is_interpreter(name: str) -> bool:
+    return name in SHELLS or bool(_INTERPRETER.fullmatch(name))
+
+
+def is_fork_bomb(found: ShellLine) -> bool:
+    """Says whether a function starts itself twice at once, or continues in the background."""
+    for function in found.functions:
+        own = [i for i in range(*function.body) if found.commands[i].words[:1] == (function.name,)]
+        if any(sum(stage.start <= i < stage.end for i in own for stage in stages) > 1 for stages in found.pipes):
+            return True
+        if any(span.start <= i < span.end for i in own for span in found.background):
+            return True
+    return False
+
+
+def runs_fetched_code(found: ShellLine) -> bool:
+    """Recognises `curl … | sh`, `bash <(curl …)`, `eval "$(curl …)"`."""
+    for stages in found.pipes:
+        fetches = False
+        for stage in stages:
+            commands = found.commands[stage.start : stage.end]
+            if fetches and any(map(_runs_input, commands)):
+                return True
+            fetches = fetches or any(map(_fetches, commands))
+    for command in found.commands:
+        inner = found.commands[command.inside.start : command.inside.end]
+        if any(map(_fetches, inner)) and (
+            _runs_input(command) or any(map(_runs_unknown_code, _words_started_by(command)))
+        ):
+            return True
+        sends = [command] if command.words else found.commands
+        if any(map(_runs_input, inner)) and any(map(_fetches, sends)):  # curl … > >(sh)
+            return True
+    return False
+
+
+def find_printed_lines(found: ShellLine) -> Iterator[str]:
+    """Returns the lines that `echo` and `printf` print into a shell, or into `xargs` as the words of its command."""
+    for stages in found.pipes:
+        texts: dict[str, None] = {}
+        searches: dict[str, None] = {}
+        for number, stage in enumerate(stages[1:]):  # `tee` and `cat` hand on what they read
+            before = found.commands[stages[number].start : stages[number].end]
+            texts |= dict.fromkeys(text for command in before for text in _texts(command))
+            searches |= dict.fromkeys(text for command in before for text in _removals_by_find(command))
+            for command in found.commands[stage.start : stage.end]:
+                if runs_input(command.words):
+                    yield from texts
+                elif any(os.path.basename(word) == "xargs" for word in command.words):
+                    line = " ".join(command.words)
+                    yield from (f"{line.replace('{}', text)} {text}" for text in texts)
+                    if any(os.path.basename(word) in _REMOVERS for word in command.words):
+                        yield from searches
+
+    if find_runners(found):  # a function, a coprocess or `>(sh)` may get any text of the line
+        yield from (text for command in found.commands for text in _texts(command))
+    for command in found.commands:
+        if _runs_what_is_inside(command):
+            inner = found.commands[command.inside.start : command.inside.end]
+            yield from (text for one in inner if (text := find_printed_text(one.words)))
+
+
+def _removals_by_find(command: ShellCommand) -> Iterator[str]:
+    """Returns `find / -delete` for `find / | xargs rm`, which removes the same."""
+    words = command.words
+    if words and os.path.basename(words[0]) == "find" and all(map(is_known, words)):
+        yield f"{shlex.join(words)} -delete"
+
+
+def _texts(command: ShellCommand) -> Iterator[str]:
+    """Returns the texts that a command prints, and the texts it reads."""
+    if text := find_printed_text(command.words):
+        yield text
+    yield from (one.target for one in command.redirections if one.operator in ("<<", "<<<"))
+
+
+def _runs_what_is_inside(command: ShellCommand) -> bool:
+    """Recognises `bash < <(echo …)`, `. <(echo …)`."""
+    if command.inside.start == command.inside.end:
+        return False
+    is_given = any(one.operator == "<" and not is_known(one.target) for one in command.redirections)
+    if is_given and runs_input(command.words):
+        return True
+    name = os.path.basename(command.words[0]) if command.words else ""
+    return (name in SHELLS or name in (".", "source")) and hides(command.words)
+
+
+def _fetches(command: ShellCommand) -> bool:
+    if command.words[:2] in (("command", "-v"), ("command", "-V")):
+        return False
+    return any(words and os.path.basename(words[0]) in FETCHERS for words in _words_started_by(command))
+
+
+def _runs_input(command: ShellCommand) -> bool:
+    """Says whether the command is an interpreter whose program is its input."""
+    if runs_input(command.words):
+        return True
+    for words in _words_started_by(command):
+        name = os.path.basename(words[0]) if words else ""
+        if name in ("xargs", "parallel") and any(os.path.basename(word) in SHELLS for word in words[1:]):
+            return True
+        if _INTERPRETER.fullmatch(name) and all(word.startswith("-") for word in words[1:]):
+            return not any(_CODE.fullmatch(word) or word in ("--version", "--help", "-V", "-h") for word in words[1:])
+        if name in SHELLS and _is_line_that_runs_input(_code(words[1:])):
+            return True
+    return False
+
+
+def _is_line_that_runs_input(word: str) -> bool:
+    """Recognises `sh -c sh`, `sh -c "$(cat)"`."""
+    return not is_known(word) or any(runs_input(command.words) for command in shell.read_inner(word).commands)
+
+
+def _runs_unknown_code(words: Sequence[str]) -> bool:
+    """Says whether its code, in its words or in the file they name, is known only when the line runs."""
+    if not words:
+        return False
+    name, more = os.path.basename(words[0]), words[1:]
+    if not is_known(words[0]):
+        return True
+    if name == "eval":
+        return not all(map(is_known, more))
+    if name not in SHELLS and name not in (".", "source") and not _INTERPRETER.fullmatch(name):
+        return False
+    return not is_known(_code(more) or next((word for word in more if not word.startswith("-")), ""))
+
+
+def _code(words: Sequence[str]) -> str:
+    """Returns the words behind `-c` or `-e`."""
+    return next((words[i + 1] for i, word in enumerate(words[:-1]) if _CODE.fullmatch(word) and word != "-m"), "")
+
+
+def _words_started_by(command: ShellCommand) -> Iterator[Sequence[str]]:
+    for started, _ in starts(command.words):
+        if isinstance(started, InnerLine):
+            yield from (inner.words for inner in shell.read_inner(started).commands)
+        else:
+            yield started
