@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from forge.models.names import DEFAULTS, OWN_PROTOCOLS, SERVERS
-from forge.project.config.declaration import KEYS, Configuration, keys_said_by, known_variables
-from forge.project.config.key_paths import on_one_line
-from forge.project.config.schema import config_schema
+from forge.project.config.declaration import KEYS, Configuration, config_schema, keys_said_by, known_variables
+from forge.project.config.reader import on_one_line
 from forge.project.config.section import Section
 from scripts.reference.markdown import table, type_of
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from forge.project.config.key_paths import on_one_line
+from forge.project.config.reader import on_one_line
 
 
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:

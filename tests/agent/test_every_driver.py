@@ -16,7 +16,7 @@ import pytest
 from forge import load_project
 from forge.core.provider import ModelRequest
 from forge.models.scripted import Scripted
-from forge.project.runs.scheduled_tasks import make_runner
+from forge.project.runs.scheduled_runs import make_runner
 from tests.cli.conftest import here, workspace
 from tests.cli.scripts import call, script
 from tests.process.planting import found, mark, until

@@ -11,7 +11,7 @@ from forge import Agent, Message, ModelRequest, Price, Scripted, SessionStore, S
 from forge.agent import session_title
 from forge.agent.limits import Limits
 from forge.agent.session_title import clean_title, write_title
-from forge.project.runs.title_session import title_session
+from forge.project.runs.sessions import title_session
 
 TALK = [
     Message("system", "Rules."),

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.project.audit import log_files
+from forge.project.audit import log_index as log_files
+from forge.project.audit.log import OTHERS, Log, Summary
 from forge.project.audit.log_events import EventFilter, parse_moment
-from forge.project.audit.log_summary import OTHERS, Summary
-from forge.project.audit.read_log import Log
 from tests.cli.conftest import start
 
 NOW = 1_700_000_000.0

@@ -14,7 +14,7 @@ import pytest
 
 from forge.cli.commands.init import NAMES
 from forge.core.registry import ToolRegistry
-from forge.project.assemble.choose import MADE_FOR_PROJECTS
+from forge.project.assemble.choose_tools import MADE_FOR_PROJECTS
 from forge.project.templates import TEMPLATES
 from forge.tools import built_ins
 from tests import programs

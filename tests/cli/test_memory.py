@@ -18,9 +18,9 @@ from forge.workspace.state import state_directory
 @pytest.fixture
 def command(workspace, monkeypatch, capsys):
     """`command("search", "tea")`: what it printed, on a memory of its own."""
-    stub = ModuleType("forge.project.assemble.memory")
+    stub = ModuleType("forge.project.assemble.knowledge")
     stub.project_memory = lambda options: Memory(workspace / ".forge" / "memory")  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "forge.project.assemble.memory", stub)
+    monkeypatch.setitem(sys.modules, "forge.project.assemble.knowledge", stub)
 
     def run(*arguments):
         capsys.readouterr()

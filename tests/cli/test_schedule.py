@@ -13,8 +13,8 @@ import pytest
 
 from forge.cli import forge as whole_command
 from forge.core.errors import ToolError
-from forge.project.assemble import schedule_store
-from forge.project.runs import scheduled_tasks as schedules
+from forge.project.assemble import schedules as schedule_store
+from forge.project.runs import scheduled_runs as schedules
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome
 from forge.schedules.store import ScheduleStore

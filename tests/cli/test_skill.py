@@ -10,7 +10,7 @@ import types
 import pytest
 
 import forge.cli
-from forge.project.assemble.workspace import project_scope
+from forge.project.assemble.access import project_scope
 from forge.project.config import load_configuration
 from forge.skills.catalog import Catalog
 
@@ -22,12 +22,12 @@ LACKING = "---\ndescription: Lacks.\nmetadata: {forge: {requires: {bins: [no-suc
 def skill(here, monkeypatch, workspace):
     """Registered as the project does it; what reads forge.yaml is replaced where it is not there."""
     monkeypatch.setattr(forge.cli.forge, "modules", {**forge.cli.forge.modules, "skill": "forge.cli.commands.skill"})
-    if importlib.util.find_spec("forge.project.assemble.skills") is None:
-        module = types.ModuleType("forge.project.assemble.skills")
+    if importlib.util.find_spec("forge.project.assemble.knowledge") is None:
+        module = types.ModuleType("forge.project.assemble.knowledge")
         vars(module)["project_skills"] = lambda options: Catalog(
             ("skills",), project_scope(options.workspace, load_configuration(options.config))
         )
-        monkeypatch.setitem(sys.modules, "forge.project.assemble.skills", module)
+        monkeypatch.setitem(sys.modules, "forge.project.assemble.knowledge", module)
     return lambda *arguments: here("skill", *arguments)
 
 

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from forge.agent.subagent import Task
-from forge.project.assemble.choose import CORE
-from forge.project.assemble.task_tool import DESCRIPTION
+from forge.project.assemble.agents import DESCRIPTION
+from forge.project.assemble.choose_tools import CORE
 from tests.cli.conftest import environment
 from tests.cli.scripts import script
 

@@ -87,7 +87,7 @@ async def test_only_the_ends_of_runs_are_read_from_the_log(workspace, monkeypatc
             parsed.append(line)
             return read_line(line)
 
-        monkeypatch.setattr("forge.project.audit.read_log.read_line", counted)
+        monkeypatch.setattr("forge.project.audit.log.read_line", counted)
         await console.get("/api/trends")
         assert [json.loads(line)["event"] for line in parsed] == ["run_finished"] * 3
 

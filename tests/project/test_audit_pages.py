@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from forge.core.errors import ToolError
+from forge.project.audit.log import Log
 from forge.project.audit.log_events import read_line
 from forge.project.audit.log_index import EventIndex
-from forge.project.audit.read_log import Log
 
 
 def line(session: str, number: int, **more: object) -> bytes:
@@ -113,7 +113,7 @@ def test_what_is_no_event_is_left_out_and_what_a_crash_left_is_found(log):
 
 
 def test_a_line_that_is_too_long_hides_nothing_after_it(log, monkeypatch):
-    monkeypatch.setattr("forge.project.audit.log_files.LONGEST_LINE", 1_000)
+    monkeypatch.setattr("forge.project.audit.log_index.LONGEST_LINE", 1_000)
     append(log, line("talk", 11, text="x" * 5_000), line("talk", 12))
     assert numbers(pages(log))[-2:] == [10, 12]
 

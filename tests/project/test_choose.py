@@ -17,7 +17,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, Rate
-from forge.project.assemble.choose import choose_tools
+from forge.project.assemble.choose_tools import choose_tools
 from forge.project.config import Configuration, load_configuration
 from forge.tools import built_ins
 

@@ -17,8 +17,8 @@ import yaml
 from forge.core.errors import ToolError
 from forge.permissions.policy import PolicyError
 from forge.project.config import KEYS, Configuration, read_configuration
-from forge.project.config.key_paths import example_at
-from forge.project.config.schema import config_schema, organisation_schema
+from forge.project.config.declaration import config_schema, organisation_schema
+from forge.project.config.reader import example_at
 from forge.project.config_layers import Layer, rule_layers
 
 ROOT = Path(__file__).parents[2]

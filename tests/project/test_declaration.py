@@ -12,9 +12,8 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.config import Configuration, read_configuration
 from forge.project.config.agent import AgentEntry
-from forge.project.config.declaration import known_variables, variables_set
+from forge.project.config.declaration import config_schema, known_variables, variables_set
 from forge.project.config.kinds import Choice, FilePath, ListOf, MappingOf, Text, WholeNumber
-from forge.project.config.schema import config_schema
 from forge.project.config.section import ExactlyOne, Section, key, section_of
 from forge.project.effective_config import effective_values
 from scripts.reference.configuration import configuration_page

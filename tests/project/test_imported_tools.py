@@ -15,7 +15,7 @@ from forge import Scripted, ToolCall, ToolError, load_project
 from forge.agent.agent import Agent
 from forge.permissions.gate import approve_all
 from forge.project.config import load_configuration
-from forge.project.doctor.tools import examine_tools
+from forge.project.doctor.project import examine_tools
 from forge.project.project import Project, RunOptions
 from forge.project.trust import accept
 from forge.project.trust_summary import trust_summary

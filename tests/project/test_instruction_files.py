@@ -12,7 +12,7 @@ import pytest
 
 from forge import Scripted, load_project
 from forge.project import trust
-from forge.project.instruction_files import MOST_BYTES, find_instruction_files
+from forge.project.system_prompt import MOST_BYTES, find_instruction_files
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import pytest
 from forge.core.errors import ToolError
 from forge.core.tool import Tool
 from forge.permissions.policy import PolicyError
-from forge.project.assemble.choose import apply_settings, choose_tools
+from forge.project.assemble.choose_tools import apply_settings, choose_tools
 from forge.project.config import Configuration, load_configuration
-from forge.project.config.strictness import stricter_egress, stricter_sandbox
+from forge.project.config.merging import stricter_egress, stricter_sandbox
 from forge.project.config_layers import rule_layers, user_file
 from forge.project.effective_config import HIDDEN, effective_values, nest_values
 from forge.workspace.user_files import data_file

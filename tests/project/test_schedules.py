@@ -13,11 +13,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.process.running.jobs import list_jobs
 from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.schedule_store import project_schedules
+from forge.project.assemble.schedules import project_schedules
 from forge.project.config import load_configuration
-from forge.project.doctor.work import examine_work
+from forge.project.doctor.services import examine_work
 from forge.project.project import Project, RunOptions
-from forge.project.runs.scheduled_tasks import make_runner
+from forge.project.runs.scheduled_runs import make_runner
 from forge.schedules.schedule import Status
 from tests.channels.test_channels import slack_reply
 from tests.cli.scripts import call, script

@@ -11,8 +11,8 @@ from forge.core.errors import ToolError
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall
 from forge.core.registry import ToolRegistry
-from forge.project.assemble.choose import MADE_FOR_PROJECTS
-from forge.project.assemble.memory import remember
+from forge.project.assemble.choose_tools import MADE_FOR_PROJECTS
+from forge.project.assemble.knowledge import remember
 from forge.project.project import Project, RunOptions
 from forge.tools import built_ins
 from tests.cli.scripts import call, script

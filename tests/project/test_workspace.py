@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.assemble.workspace import workspace_root
+from forge.project.assemble.access import workspace_root
 
 
 def test_the_flag_then_the_file_then_the_cap_then_the_current_directory(tmp_path, monkeypatch):

@@ -17,9 +17,9 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool
-from forge.project.assemble.own_tools import own_tools
-from forge.project.assemble.skills import active_skills
+from forge.project.assemble.knowledge import active_skills
 from forge.project.assemble.sources import Sources
+from forge.project.assemble.tools import own_tools
 from forge.project.config import Configuration
 from forge.project.config.knowledge import MemoryEntry
 from forge.tools import built_ins

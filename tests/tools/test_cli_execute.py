@@ -23,7 +23,7 @@ from forge.permissions.targets import find_requests
 from forge.pipeline.authorize import authorize
 from forge.pipeline.limit_time import limit_time
 from forge.process.sandbox import Tier, problem
-from forge.project.assemble.choose import choose_tools
+from forge.project.assemble.choose_tools import choose_tools
 from forge.project.config import load_configuration
 from forge.tools.cli_execute import CliExecute
 from tests.patience import longer

@@ -16,7 +16,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
 from forge.pipeline import standard_executor
-from forge.project.assemble import choose
+from forge.project.assemble import choose_tools as choose
 from forge.tools.bash import Bash
 from forge.tools.cli_execute import CliExecute
 from forge.tools.directory_list import DirectoryList

@@ -25,12 +25,12 @@ from forge.durable.engine.queues import DEFAULT
 from forge.durable.worker import Worker
 from forge.permissions.answers import approve_all
 from forge.permissions.policy import Rules
+from forge.project.audit.log import NAME as LOG
+from forge.project.audit.log import Log
 from forge.project.audit.log_events import EventFilter
 from forge.project.audit.log_index import NAME as INDEX
 from forge.project.audit.log_index import EventIndex
-from forge.project.audit.read_log import NAME as LOG
-from forge.project.audit.read_log import Log
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 from forge.project.project import Project, RunOptions
 from forge.project.runs.durable_runs import (
     check_installed,

@@ -13,8 +13,8 @@ from forge.core.secrets import Secrets
 from forge.project.assemble.secrets import project_secrets
 from forge.project.config.declaration import Configuration, keys_of
 from forge.project.config.durable import without_password
-from forge.project.config.key_paths import description_at
-from forge.project.instruction_files import describe_files, find_instruction_files
+from forge.project.config.reader import description_at
+from forge.project.system_prompt import describe_files, find_instruction_files
 
 HIDDEN = "[not shown]"
 _NONE: Mapping[str, Any] = MappingProxyType({})

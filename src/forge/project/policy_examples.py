@@ -16,13 +16,13 @@ from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool, UnavailableTool
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.request import Decision
-from forge.project.assemble.choose import apply_settings
-from forge.project.assemble.own_tools import project_tools
-from forge.project.assemble.policy import project_policy
-from forge.project.assemble.skills import active_skills
+from forge.project.assemble.access import ProjectFlags, project_policy, project_scope
+from forge.project.assemble.choose_tools import apply_settings
+from forge.project.assemble.knowledge import active_skills
 from forge.project.assemble.sources import Sources, mount_tools
-from forge.project.assemble.workspace import ProjectFlags, project_scope
-from forge.project.config import Configuration, load_configuration
+from forge.project.assemble.tools import project_tools
+from forge.project.config import load_configuration
+from forge.project.config.declaration import Configuration
 from forge.project.config.reader import Reader
 from forge.project.preview_call import preview_call
 from forge.project.read_yaml import read_yaml

@@ -11,8 +11,8 @@ from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.permissions.policy import CallLabeller, ExplainedPermission, Rules, explain_call
 from forge.permissions.request import Decision, Ruling
-from forge.project.assemble.egress import project_egress
-from forge.project.config import Configuration
+from forge.project.assemble.access import project_egress
+from forge.project.config.declaration import Configuration
 
 EGRESS = "egress"
 REDIRECT = "a redirect to another server cannot be foreseen: the rules judge its address when it comes"

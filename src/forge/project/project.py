@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,31 +20,30 @@ from forge.core.executor import Step
 from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
+from forge.memory.minilm import MiniLM, is_installed
 from forge.models.names import provider_for
 from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
-from forge.project.assemble.agent_types import agent_types, limits_of
-from forge.project.assemble.choose import apply_settings, defer_tools
-from forge.project.assemble.egress import project_egress
-from forge.project.assemble.model import choose_model
-from forge.project.assemble.own_tools import project_tools
-from forge.project.assemble.policy import project_policy
+from forge.project.assemble.access import project_egress, project_policy, project_scope
+from forge.project.assemble.agents import add_task, agent_types, choose_model, limits_of
+from forge.project.assemble.choose_tools import apply_settings, defer_tools
+from forge.project.assemble.knowledge import active_skills, skills_prompt
 from forge.project.assemble.secrets import project_secrets
-from forge.project.assemble.skills import active_skills, skills_prompt
 from forge.project.assemble.sources import Sources
-from forge.project.assemble.task_tool import add_task
-from forge.project.assemble.tool_search import rank_tools_by_meaning
-from forge.project.assemble.workspace import project_scope
-from forge.project.config import Configuration, load_configuration
-from forge.project.instruction_files import read_instructions
+from forge.project.assemble.tools import project_tools
+from forge.project.config.declaration import Configuration
+from forge.project.config.load import load_configuration
+from forge.project.system_prompt import read_instructions
 from forge.project.trust import find_accepted_config, trust_state
+from forge.tools.tool_search import ToolSearch
 from forge.workspace.changes.journal import recover_once
 from forge.workspace.history.tracking import SessionState
 
-if TYPE_CHECKING:  # only with --from
+if TYPE_CHECKING:
     from forge.project.build.built import Built
+
 
 log = logging.getLogger(__name__)
 
@@ -279,3 +279,26 @@ def _replay_file(path: str) -> Step:
 def _unusable_file(doing: str, path: str, error: Exception) -> ToolError:
     problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
     return ToolError(f"cannot {doing} {path!r}: {problem}", ErrorKind.CONFIG, "Choose another file.")
+
+
+# Lets `tool_search` rank tools by meaning, with the embedder that runs on this machine.
+
+
+def rank_tools_by_meaning(registry: ToolRegistry, configuration: Configuration) -> None:
+    """Gives `tool_search` the local embedder, if it is installed and the project allows it.
+
+    A server that `memory.embedder` names is not used: no one agreed to send it the tools.
+    """
+    search = registry.get("tool_search")
+    if isinstance(search, ToolSearch) and configuration.agent.tool_search == "meaning" and is_installed():
+        search.rank_by_meaning(embed_locally)
+
+
+def embed_locally(texts: Sequence[str]) -> list[Sequence[float]]:
+    """Embeds texts with the local model, which the first call loads."""
+    return _model().embed(texts)
+
+
+@cache
+def _model() -> MiniLM:
+    return MiniLM()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.context import ProgramLimits
 from forge.core.secrets import Secrets
-from forge.project.config import Configuration, read_configuration
+from forge.project.config import read_configuration
+from forge.project.config.declaration import Configuration
 
 if TYPE_CHECKING:  # most projects have no servers
     from forge.project.config.sources import McpEntry
@@ -173,6 +174,6 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> str:
-    from forge.project.config.key_paths import on_one_line
+    from forge.project.config.reader import on_one_line
 
     return on_one_line(value)

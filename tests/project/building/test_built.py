@@ -21,9 +21,9 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate, approve_all
 from forge.pipeline import standard_steps
-from forge.project.assemble.own_tools import project_tools
-from forge.project.assemble.policy import project_policy
-from forge.project.assemble.skills import active_skills
+from forge.project.assemble.access import project_policy
+from forge.project.assemble.knowledge import active_skills
+from forge.project.assemble.tools import project_tools
 from forge.project.build.built import Built, load_built
 from forge.project.build.record import AGENT, MANIFEST, digest, to_bytes
 

@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.project.build.output import write_files
+from forge.project.build.output import read_build, write_files
 from forge.project.build.record import FORMAT, MANIFEST, OutputFile, digest, to_bytes
-from forge.project.build.verify import read_build
 
 NAMES = st.text("abc.-_é ", min_size=1, max_size=6).filter(lambda name: name not in (".", "..", MANIFEST))
 PATHS = st.lists(NAMES, min_size=1, max_size=3).map("/".join)

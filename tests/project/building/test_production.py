@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from forge.project.assemble.sources import Sources
-from forge.project.build.load import project_alone
-from forge.project.build.variables import variables
+from forge.project.build.load import project_alone, variables
 
 
 def test_what_is_ready_for_production_is_built(project: Any) -> None:

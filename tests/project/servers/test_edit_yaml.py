@@ -6,7 +6,7 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.project.read_yaml import parse_yaml
-from forge.project.servers.edit_yaml import put_entry, remove_entry
+from forge.project.servers.change import put_entry, remove_entry
 
 ENTRY = {
     "command": "npx",

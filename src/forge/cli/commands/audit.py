@@ -16,9 +16,8 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # loaded when a log is read
+    from forge.project.audit.log import Log, Summary
     from forge.project.audit.log_events import LogEntry
-    from forge.project.audit.log_summary import Summary
-    from forge.project.audit.read_log import Log
 
 DEFAULT_EVENTS = (
     "run_*",
@@ -99,9 +98,8 @@ for _option in command.params:
 
 
 def _log(options: Options, flags: dict[str, Any]) -> Log:
+    from forge.project.audit.log import Log, Summary, index_beside
     from forge.project.audit.log_events import EventFilter
-    from forge.project.audit.log_summary import Summary
-    from forge.project.audit.read_log import Log, index_beside
 
     path = _path(options, flags["file"])
     usual = Summary.COUNTED if flags["summary"] else () if options.json else DEFAULT_EVENTS
@@ -130,8 +128,8 @@ def _log(options: Options, flags: dict[str, Any]) -> Log:
 def _path(options: Options, file: str | None) -> Path:
     if file is not None:
         return Path(file).absolute() if not Path(file).is_symlink() else Path(file).resolve()
-    from forge.project.assemble.workspace import workspace_root
-    from forge.project.audit.read_log import NAME
+    from forge.project.assemble.access import workspace_root
+    from forge.project.audit.log import NAME
     from forge.project.config import load_configuration
     from forge.workspace.state import NAME as STATE
 

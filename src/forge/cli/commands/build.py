@@ -70,7 +70,7 @@ def command(options: Options, *, prod: bool, output: str | None) -> int:
 
 def _order(options: Options, *, prod: bool, output: str | None) -> BuildOrder:
     """Reads the flags into an order. Raises `ToolError`."""
-    from forge.project.assemble.workspace import workspace_root
+    from forge.project.assemble.access import workspace_root
     from forge.project.build.record import BuildOrder
 
     workspace = workspace_root(options.workspace)

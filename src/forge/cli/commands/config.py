@@ -85,7 +85,7 @@ def show(options: Options, explain: bool) -> None:
 
 def _find_workspace(requested: str | None, configured: Path | None) -> Path | None:
     from forge.core.errors import ToolError
-    from forge.project.assemble.workspace import workspace_root
+    from forge.project.assemble.access import workspace_root
 
     try:
         return workspace_root(requested, configured)
@@ -94,7 +94,7 @@ def _find_workspace(requested: str | None, configured: Path | None) -> Path | No
 
 
 def _print_values(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
-    from forge.project.config.key_paths import on_one_line
+    from forge.project.config.reader import on_one_line
 
     lines = [harmless(f"{one.key_path}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]
     clipped = [line if len(line) <= _LONGEST else f"{line[:_LONGEST]}…" for line in lines]
@@ -117,6 +117,6 @@ def schema(organisation: bool) -> None:
       # then, in the first line of forge.yaml:
       # yaml-language-server: $schema=forge.schema.json
     """
-    from forge.project.config.schema import config_schema, organisation_schema
+    from forge.project.config.declaration import config_schema, organisation_schema
 
     click.echo(json.dumps(organisation_schema() if organisation else config_schema(), indent=2, ensure_ascii=False))

@@ -41,8 +41,7 @@ def command(options: Options, directory: str | None, template: str, name: str | 
     \b
     Exit codes: 0 written     2 a file exists already, or the directory or the name cannot be used
     """
-    from forge.project.templates import OFTEN_THERE, files_of  # showing the help does without
-    from forge.project.write_new import write_new
+    from forge.project.templates import OFTEN_THERE, files_of, write_new  # showing the help does without
 
     with refusals():
         if name is not None and (not name or name != _id(name)):

@@ -154,7 +154,7 @@ def _print_names(memory: Memory, options: Options) -> None:
 @contextmanager
 def _memory(options: Options) -> Iterator[Memory]:
     with refusals():
-        from forge.project.assemble.memory import project_memory
+        from forge.project.assemble.knowledge import project_memory
 
         memory: Memory = project_memory(options)
         try:

@@ -128,8 +128,8 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
 
 def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
     """Warns now about a channel or skill that does not exist, not when the schedule fires."""
-    from forge.project.assemble.schedule_store import missing_names
-    from forge.project.assemble.skills import project_skills
+    from forge.project.assemble.knowledge import project_skills
+    from forge.project.assemble.schedules import missing_names
     from forge.project.config import load_configuration
 
     with refusals():
@@ -223,8 +223,7 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
             "An ID and --once cannot be combined: --once runs every due schedule. Remove one of them."
         )
     with refusals():
-        from forge.project.runs.scheduled_runs import ProjectClaims
-        from forge.project.runs.scheduled_tasks import make_runner
+        from forge.project.runs.scheduled_runs import ProjectClaims, make_runner
 
         if id is None:
             ProjectClaims(options).prepare()
@@ -243,7 +242,7 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
 @contextmanager
 def _store(options: Options, *, read_only: bool = False) -> Iterator[ScheduleStore]:
     with refusals():
-        from forge.project.assemble.schedule_store import project_schedules, read_schedules
+        from forge.project.assemble.schedules import project_schedules, read_schedules
 
         with read_schedules(options) if read_only else project_schedules(options) as store:
             yield store

@@ -157,7 +157,7 @@ def remember(options: Options, name: str, model: str | None) -> None:
     """
     import asyncio
 
-    from forge.project.assemble.memory import remember as remember_session
+    from forge.project.assemble.knowledge import remember as remember_session
 
     with _store(options, name, read_only=True) as store:
         session = store.show(name)
@@ -292,9 +292,9 @@ def _store(options: Options, needed: str | None = None, *, read_only: bool = Fal
     """
     with refusals():
         from forge.agent.session import FILE, SessionStore
-        from forge.project.assemble.workspace import workspace_root
+        from forge.project.assemble.access import workspace_root
         from forge.project.config import load_configuration
-        from forge.project.runs.stored_conversation import session_store
+        from forge.project.runs.sessions import session_store
         from forge.workspace.state import NAME
         from forge.workspace.state.state_copy import copy_state_file, is_writable
 

@@ -132,7 +132,7 @@ def new(options: Options, name: str) -> None:
 @contextmanager
 def _catalog(options: Options) -> Iterator[Catalog]:
     with refusals():
-        from forge.project.assemble.skills import project_skills
+        from forge.project.assemble.knowledge import project_skills
 
         catalog: Catalog = project_skills(options)
         yield catalog
@@ -234,7 +234,7 @@ def _write_skill(catalog: Catalog, name: str) -> list[str]:
     import shutil
 
     from forge.core.errors import ToolError
-    from forge.project.write_new import write_new
+    from forge.project.templates import write_new
     from forge.skills.catalog import is_skill_name
     from forge.skills.template import files_of
     from forge.workspace.paths import PathValidator

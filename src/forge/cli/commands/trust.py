@@ -13,7 +13,7 @@ from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when it is used
-    from forge.project.instruction_files import InstructionFile
+    from forge.project.system_prompt import InstructionFile
     from forge.project.trust import Standing
     from forge.project.trust_summary import TrustItem
 
@@ -111,13 +111,13 @@ def _scripts(workspace: str) -> list[str]:
 
 
 def _find_files(now: Standing) -> list[InstructionFile]:
-    from forge.project.instruction_files import find_instruction_files
+    from forge.project.system_prompt import find_instruction_files
 
     return find_instruction_files(now.path.parent)
 
 
 def _list_file_items(files: list[InstructionFile]) -> list[TrustItem]:
-    from forge.project.instruction_files import list_items
+    from forge.project.system_prompt import list_items
 
     return list_items(files)
 

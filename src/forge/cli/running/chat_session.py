@@ -39,14 +39,14 @@ from forge.permissions.answers import Answer, Approver, approve_all, nobody
 from forge.permissions.request import PermissionRequest
 from forge.project.build.built import load_built
 from forge.project.project import Project, RunOptions
-from forge.project.runs.stored_conversation import (
+from forge.project.runs.sessions import (
     StoredConversation,
     new_name,
     open_conversation,
     session_store,
+    title_session,
     unstored_conversation,
 )
-from forge.project.runs.title_session import title_session
 
 MODEL = "model"  # the key in a session's `meta`
 PATIENCE = 5.0  # seconds that a person who leaves waits for the title of the session

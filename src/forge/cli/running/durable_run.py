@@ -35,7 +35,7 @@ from forge.project.runs.durable_runs import (
     project_version,
 )
 from forge.project.runs.project_worker import check_names
-from forge.project.runs.stored_conversation import session_store
+from forge.project.runs.sessions import session_store
 
 
 def run_durably(

@@ -18,7 +18,7 @@ from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
 from forge.permissions.answers import approve_all
-from forge.project.assemble.workspace import workspace_root
+from forge.project.assemble.access import workspace_root
 from forge.project.config import load_configuration
 from forge.project.project import Project
 from forge.project.runs.durable_runs import check_installed, make_approver, own_file, project_database, project_version

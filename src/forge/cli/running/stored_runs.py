@@ -41,7 +41,7 @@ def open_stored_runs(options: Options, database: str | None, needed: str | None 
     """Opens the stored runs. Reading creates no database: `needed` is a run that must exist, or the command ends."""
     with refusals():
         from forge.cli.running.next_commands import Commands
-        from forge.project.assemble.workspace import workspace_root
+        from forge.project.assemble.access import workspace_root
         from forge.project.config import load_configuration
         from forge.project.runs.durable_runs import check_installed, is_own, project_database
 

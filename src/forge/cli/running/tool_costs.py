@@ -9,7 +9,7 @@ from forge.agent.tokens import estimate_definition
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.core.registry import ToolRegistry
-from forge.project.assemble.choose import defer_tools
+from forge.project.assemble.choose_tools import defer_tools
 from forge.project.config import load_configuration
 
 

@@ -13,12 +13,12 @@ from forge.core.errors import ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool, UnavailableTool
-from forge.project.assemble.choose import MADE_FOR_PROJECTS, MEMORY, choose_tools
-from forge.project.assemble.own_tools import project_tools as tools_of
-from forge.project.assemble.skills import active_skills
+from forge.project.assemble.access import project_scope, workspace_root
+from forge.project.assemble.agents import add_task
+from forge.project.assemble.choose_tools import MADE_FOR_PROJECTS, MEMORY, choose_tools
+from forge.project.assemble.knowledge import active_skills
 from forge.project.assemble.sources import Sources, mount_tools
-from forge.project.assemble.task_tool import add_task
-from forge.project.assemble.workspace import project_scope, workspace_root
+from forge.project.assemble.tools import project_tools as tools_of
 from forge.project.config import load_configuration
 from forge.tools import built_ins
 

@@ -41,7 +41,7 @@ from forge.project.runs.durable_runs import (
     queue_limits,
     store_in_session,
 )
-from forge.project.runs.stored_conversation import session_store
+from forge.project.runs.sessions import session_store
 
 LOOK = 0.1  # seconds between two reads of the run's events
 LOOK_FOR_QUESTIONS = 0.5  # seconds between two reads of its questions while it runs

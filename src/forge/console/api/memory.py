@@ -12,7 +12,7 @@ from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.messages import ToolCall
-from forge.project.assemble.memory import memory_of
+from forge.project.assemble.knowledge import memory_of
 from forge.project.runs.project_worker import log_events
 
 LONGEST_QUERY = 1_000

@@ -20,7 +20,7 @@ from forge.durable.store.events import find_events
 from forge.permissions.policy import Rules, explain_call
 from forge.permissions.request import Decision, PermissionRequest
 from forge.permissions.rules import Rule
-from forge.project.assemble.egress import project_egress
+from forge.project.assemble.access import project_egress
 from forge.project.audit.log_events import EventFilter, is_refusal
 from forge.project.effective_config import find_origin
 

@@ -17,7 +17,7 @@ from forge.durable.client import new_run_id
 from forge.durable.engine.children import ONLY
 from forge.durable.store.rows import MODEL, RunInfo
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
-from forge.project.runs.stored_conversation import session_store
+from forge.project.runs.sessions import session_store
 
 MOST_CALLS = 200  # calls that a preview names
 

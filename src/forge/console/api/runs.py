@@ -24,7 +24,7 @@ from forge.durable.store.find import COLUMNS, run_info
 from forge.durable.store.rows import MODEL, OVER, RunInfo
 from forge.durable.store.tables import runs
 from forge.project.runs.durable_runs import INITIAL_MESSAGES, store_in_session
-from forge.project.runs.stored_conversation import session_store
+from forge.project.runs.sessions import session_store
 from forge.workspace.history.tracking import SessionState
 
 log = logging.getLogger("forge.console")

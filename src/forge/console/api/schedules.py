@@ -18,10 +18,9 @@ from forge.durable.client import new_run_id
 from forge.durable.store.rows import MODEL, RunInfo
 from forge.durable.store.tables import runs
 from forge.models.command import COMMAND
-from forge.project.assemble.schedule_store import missing_names, open_schedule_store
+from forge.project.assemble.schedules import missing_names, open_schedule_store
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
-from forge.project.runs.scheduled_runs import list_scheduled
-from forge.project.runs.scheduled_tasks import scheduled_prompt
+from forge.project.runs.scheduled_runs import list_scheduled, scheduled_prompt
 from forge.schedules.check_schedule import check_no_secret
 from forge.schedules.cron import Cron
 from forge.schedules.runner import Runner
@@ -225,7 +224,7 @@ def _runs_of(console: ConsoleState, sessions: Sequence[str]) -> dict[str, str]:
 
 
 def _row(one: Run) -> dict[str, Any]:
-    names = "due started duration error session".split()
+    names = ["due", "started", "duration", "error", "session"]
     told = {name: getattr(one, name) for name in names}
     return {**told, "run": one.run_id, "status": str(one.status), "result": one.result[:LONGEST_RESULT]}
 

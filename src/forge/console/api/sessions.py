@@ -11,7 +11,7 @@ from forge.console.console_state import ConsoleState
 from forge.console.event_entries import build_entry, join_pieces
 from forge.console.response_shapes import message_shape, run_shape
 from forge.core.errors import ToolError
-from forge.project.runs.stored_conversation import session_store
+from forge.project.runs.sessions import session_store
 
 MOST = 500  # sessions of a list
 MOST_EVENTS = 5_000
@@ -81,7 +81,7 @@ def _demo() -> dict[str, Any]:
 
 
 def _info(one: SessionInfo) -> dict[str, Any]:
-    names = "name title created updated messages turns".split()
+    names = ["name", "title", "created", "updated", "messages", "turns"]
     return {**{name: getattr(one, name) for name in names}, "is_demo": False}
 
 

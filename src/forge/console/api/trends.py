@@ -14,8 +14,8 @@ from forge.console.api.requests import ApiRequest
 from forge.console.console_state import ConsoleState
 from forge.durable.store.rows import OVER
 from forge.durable.store.tables import runs
+from forge.project.audit.log import DayCount, Trends
 from forge.project.audit.log_events import EventFilter, is_error, number_of, text_of
-from forge.project.audit.log_trends import DayCount, Trends
 
 MOST_DAYS = 90
 MOST_RUNS = 20_000  # ends of runs that are read for their costs, the newest

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 
 if TYPE_CHECKING:  # most projects have none
     from forge.channels.channel import Channel

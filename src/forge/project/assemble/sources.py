@@ -15,16 +15,16 @@ from forge.core.lazy import LazyLog
 from forge.core.mount_source import mount_source
 from forge.core.registry import ToolRegistry, ToolSource, problems_of
 from forge.core.tool import Tool
-from forge.project.assemble.choose import (
+from forge.project.assemble.access import ProjectFlags, project_egress, workspace_root
+from forge.project.assemble.choose_tools import (
     MADE_FOR_PROJECTS,
     apply_settings,
     check_names,
     report_unavailable,
     report_unmatched,
 )
-from forge.project.assemble.egress import project_egress
-from forge.project.assemble.workspace import ProjectFlags, workspace_root
-from forge.project.config import NAME, Configuration, load_configuration
+from forge.project.config import load_configuration
+from forge.project.config.declaration import NAME, Configuration
 
 if TYPE_CHECKING:  # loaded where a project has them
     from forge.project.config.sources import McpEntry

@@ -20,14 +20,14 @@ from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.assemble.sources import Sources
-from forge.project.build.definition import entry_of, schema_of, schema_path
 from forge.project.build.load import project_alone
-from forge.project.build.output import write_files
+from forge.project.build.output import read_build, write_files
 from forge.project.build.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, OutputFile, to_bytes
-from forge.project.build.verify import read_build
-from forge.project.config import Configuration, EgressEntry, load_configuration
+from forge.project.build.schemas import entry_of, schema_of, schema_path
+from forge.project.config import EgressEntry, load_configuration
+from forge.project.config.declaration import Configuration
 from forge.project.config.knowledge import SkillsEntry
-from forge.project.config.strictness import stricter_egress, stricter_sandbox
+from forge.project.config.merging import stricter_egress, stricter_sandbox
 from forge.project.version import version
 from forge.sources.pins import Pin, Pins, digest
 from forge.workspace.paths import PathValidator

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.spec import ToolSpec
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 
 if TYPE_CHECKING:  # loaded where a project has skills
     from forge.skills.active import ActiveSkills

@@ -12,12 +12,11 @@ from forge.agent.subagent import Task
 from forge.core.context import Scope
 from forge.core.extras import install_program
 from forge.core.registry import ToolRegistry
-from forge.project.assemble.imported_tools import is_part_of_project, list_references
-from forge.project.assemble.own_tools import project_tools
-from forge.project.assemble.skills import active_skills
+from forge.project.assemble.knowledge import active_skills
 from forge.project.assemble.sources import Sources
+from forge.project.assemble.tools import is_part_of_project, list_references, project_tools
 from forge.project.build.record import Build, Problem, RemoteTool, StageRefused
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 from forge.skills.active import ActiveSkills
 
 

@@ -19,16 +19,17 @@ from forge.project.config.access import (
     WorkspaceEntry,
 )
 from forge.project.config.agent import AgentEntry, ContextEntry, LimitsEntry, SubAgentEntry, ToolEntry
-from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Variable
+from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Schema, Variable
 from forge.project.config.reader import Reader, config_error, file_of
 from forge.project.config.section import DeferredSection, Key, Section, key, section_of
 from forge.project.config_layers import Layer
 
-if TYPE_CHECKING:  # most projects have none
+if TYPE_CHECKING:
     from forge.project.config.durable import DurableEntry
     from forge.project.config.knowledge import ChannelEntry, MemoryEntry, SkillsEntry
     from forge.project.config.serve import ServeEntry
     from forge.project.config.sources import McpEntry, OpenApiEntry, WebhookEntry
+
 
 NAME = "forge.yaml"
 _ALL = "organisation, user, project"
@@ -196,3 +197,33 @@ def variables_set(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 KEYS = tuple(sorted(Configuration.keys))
+
+
+# The JSON Schema of `forge.yaml`: what editors complete, and where errors and pages take their words from.
+#
+# It accepts what the reader accepts. Some things need more than the document (whether a tool, a file or a variable
+# exists, whether a cron rule or a pattern can be read); the reader alone checks them.
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_MADE: dict[type[Section], Schema] = {}
+
+
+def config_schema(declaration: type[Section] = Configuration) -> Schema:
+    if declaration not in _MADE:
+        entry = declaration.schema()
+        _MADE[declaration] = {
+            "$schema": DIALECT,
+            "title": "forge.yaml",
+            "description": entry.pop("description"),
+            "anyOf": [{"type": "null"}, entry],
+            "examples": entry.pop("examples"),
+        }
+    return _MADE[declaration]
+
+
+def organisation_schema() -> Schema:
+    """Returns the schema of the organisation's file, which nothing loosens."""
+    entry = Configuration.schema()
+    known = keys_said_by("organisation")
+    return {**entry, "properties": {key: one for key, one in entry["properties"].items() if key in known}}

@@ -6,16 +6,15 @@ import os
 from pathlib import Path
 
 from forge.core.errors import ToolError
-from forge.project.assemble.workspace import project_scope, workspace_root
-from forge.project.config import Configuration, load_configuration
-from forge.project.doctor.durable import examine_durable
+from forge.project.assemble.access import project_scope, workspace_root
+from forge.project.config import load_configuration
+from forge.project.config.declaration import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.project.doctor.machine import examine_machine
-from forge.project.doctor.project import examine_project
+from forge.project.doctor.project import examine_project, examine_tools
+from forge.project.doctor.services import examine_durable, examine_work
 from forge.project.doctor.sources import examine_sources
 from forge.project.doctor.state import examine_state
-from forge.project.doctor.tools import examine_tools
-from forge.project.doctor.work import examine_work
 from forge.workspace import CAP
 
 __all__ = ["Finding", "examine"]

@@ -18,7 +18,7 @@ from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers
 from forge.process.scripts.runtimes import command_for
 from forge.project.assemble.secrets import KEYS
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.project.version import version
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.extras import install_command, is_installed
-from forge.project.assemble.choose import choose_tools
-from forge.project.assemble.skills import catalog_of
+from forge.project.assemble.choose_tools import choose_tools
+from forge.project.assemble.knowledge import catalog_of
 from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
 from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import check_extra
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
 from forge.project.version import version as forge_version
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
@@ -202,7 +202,7 @@ def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> i
 def store_finished_runs(store: RunStore, workspace: Path, limit: int = 100) -> int:
     """Appends the newest finished runs of a workspace's own database to their sessions."""
     from forge.durable.store.rows import OVER
-    from forge.project.runs.stored_conversation import session_store
+    from forge.project.runs.sessions import session_store
 
     with session_store(workspace) as sessions:
         return sum(store_in_session(run, store, sessions) for run in store.list(status=OVER, parent="", limit=limit))

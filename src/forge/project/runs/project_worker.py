@@ -29,9 +29,9 @@ from forge.durable.worker.retention import Pruning
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.pipeline.audit_log import audit_log
 from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.schedule_store import open_schedule_store
-from forge.project.audit.read_log import NAME as AUDIT
-from forge.project.config import Configuration
+from forge.project.assemble.schedules import open_schedule_store
+from forge.project.audit.log import NAME as AUDIT
+from forge.project.config.declaration import Configuration
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (
     is_own,
@@ -41,7 +41,7 @@ from forge.project.runs.durable_runs import (
     queue_limits,
     store_finished_runs,
 )
-from forge.project.runs.scheduled_tasks import check_channels, scheduled_prompt
+from forge.project.runs.scheduled_runs import check_channels, scheduled_prompt
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import state_directory
 from forge.workspace.state.store import StoreError

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.read_yaml import parse_yaml, read_text
-from forge.project.servers.edit_yaml import put_entry, remove_entry
 from forge.project.servers.plan import SECTION, ServerPlan, folder_of
 from forge.project.trust import accept, trust_state
 from forge.sources.mcp.programs.installed import is_installed_here
@@ -128,3 +129,164 @@ def _write(config: str, text: str, locks: dict[str, LockedProgram]) -> Changed:
     if is_projects and before in ("trusted", "none"):
         accept(path.parent, text)
     return Changed(config, is_projects and before not in ("trusted", "none"))
+
+
+# Adds and removes entries of a mapping in a YAML text. Comments and the layout of the rest stay as they are.
+
+
+_PLAIN = re.compile(r"[A-Za-z_./@][\w./@+-]*")
+_WORDS = frozenset(
+    ["true", "false", "yes", "no", "on", "off", "null", "y", "n", "~"]
+)  # YAML reads them as other values
+_STEP = "  "
+
+
+def put_entry(text: str, section: str, name: str, entry: Mapping[str, Any], file: str = "forge.yaml") -> str:
+    """Returns the text with the entry `name` in the mapping `section`; an existing one is replaced.
+
+    Raises `ToolError` if the text cannot be changed safely.
+    """
+    before = _read_mapping(text, file)
+    if name in (before.get(section) or {}):
+        text = remove_entry(text, section, name, file)
+    changed = _add(text, section, name, entry)
+    wanted = {**before, section: {**{k: v for k, v in (before.get(section) or {}).items() if k != name}, name: entry}}
+    return _checked(changed, wanted, file)
+
+
+def remove_entry(text: str, section: str, name: str, file: str = "forge.yaml") -> str:
+    """Returns the text without an entry. Raises `ToolError` if the text cannot be changed safely."""
+    before = _read_mapping(text, file)
+    left = {key: value for key, value in before[section].items() if key != name}
+    if not left:
+        changed = _cut(text, _root(text), section)
+        return _checked(changed, {key: value for key, value in before.items() if key != section}, file)
+    return _checked(_cut(text, _find(_root(text), section)[1], name), {**before, section: left}, file)
+
+
+def _read_mapping(text: str, file: str) -> dict[str, Any]:
+    document = parse_yaml(text, file)
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise _refuse(file)
+    return document
+
+
+def _checked(text: str, wanted: Mapping[str, Any], file: str) -> str:
+    """Returns the changed text if it means exactly what is wanted."""
+    try:
+        found = _read_mapping(text, file)
+    except ToolError:
+        found = None
+    if found != dict(wanted):
+        raise _refuse(file)
+    return text
+
+
+def _refuse(file: str) -> ToolError:
+    return ToolError(
+        f"{file} cannot be changed without touching other parts of it",
+        ErrorKind.CONFIG,
+        "Write the entry by hand: `--dry-run` shows it.",
+    )
+
+
+def _root(text: str) -> Any:
+    import yaml  # only where a file is changed
+
+    return yaml.compose(text, Loader=yaml.SafeLoader)
+
+
+def _find(mapping: Any, name: str) -> tuple[Any, Any]:
+    return next(((key, value) for key, value in mapping.value if key.value == name), (None, None))
+
+
+def _add(text: str, section: str, name: str, entry: Mapping[str, Any]) -> str:
+    root = _root(text)
+    if root is None or not root.value:
+        return f"{_ended(text)}{section}:\n{_render(name, entry, _STEP)}"
+    if root.flow_style:
+        key, value = _find(root, section)
+        if key is None:
+            return _into_flow(text, root, f"{json.dumps(section)}: {json.dumps({name: entry})}")
+        return _into_flow(text, value, f"{json.dumps(name)}: {json.dumps(entry)}")
+    key, value = _find(root, section)
+    if key is None:
+        return f"{_ended(text)}{section}:\n{_render(name, entry, _STEP)}"
+    if not isinstance(value.value, list) or not value.value:  # nothing, or {}
+        start, end = key.end_mark.index, value.end_mark.index
+        tail = text[end:] if value.value == [] else text[max(end, text.index(":", start) + 1) :]
+        line_end = tail.find("\n")
+        rest, below = (tail, "") if line_end < 0 else (tail[:line_end], tail[line_end + 1 :])
+        return f"{text[:start]}:{rest}\n{_render(name, entry, _STEP)}{below}"
+    if value.flow_style:
+        return _into_flow(text, value, f"{json.dumps(name)}: {json.dumps(entry)}")
+    indent = " " * value.value[0][0].start_mark.column
+    at = _end_of_block(text, value)
+    return f"{_ended(text[:at])}{_render(name, entry, indent)}{text[at:]}"
+
+
+def _into_flow(text: str, mapping: Any, item: str) -> str:
+    """Inserts an item before the closing brace."""
+    brace = mapping.end_mark.index - 1
+    before = text[:brace].rstrip()
+    comma = "" if before.endswith(("{", ",")) else ","
+    return f"{before}{comma}{'' if before.endswith('{') else ' '}{item}{text[len(before) : brace]}{text[brace:]}"
+
+
+def _end_of_block(text: str, mapping: Any) -> int:
+    """Returns where the last line of a block with content ends; comments and empty lines below stay below."""
+    last = _last_index(mapping)
+    end = text.find("\n", last)
+    return len(text) if end < 0 else end + 1
+
+
+def _last_index(node: Any) -> int:
+    """Returns where the content of a node ends. The mark of a block itself is behind the comments that follow it."""
+    import yaml
+
+    if isinstance(node, yaml.ScalarNode) or node.flow_style or not node.value:
+        end: int = node.end_mark.index
+        return end - 1 if isinstance(node, yaml.ScalarNode) and node.style in ("|", ">") else end
+    last = node.value[-1]
+    return max(_last_index(last[0]), _last_index(last[1])) if isinstance(last, tuple) else _last_index(last)
+
+
+def _cut(text: str, mapping: Any, name: str) -> str:
+    """Removes one item of a mapping."""
+    index = next(number for number, (key, _) in enumerate(mapping.value) if key.value == name)
+    key, value = mapping.value[index]
+    if not mapping.flow_style:
+        start = text.rfind("\n", 0, key.start_mark.index) + 1
+        end = text.find("\n", max(key.end_mark.index, _last_index(value)))
+        return text[:start] + ("" if end < 0 else text[end + 1 :])
+    if index + 1 < len(mapping.value):
+        return text[: key.start_mark.index] + text[mapping.value[index + 1][0].start_mark.index :]
+    start = mapping.value[index - 1][1].end_mark.index if index else key.start_mark.index
+    return text[:start] + text[value.end_mark.index :]
+
+
+def _render(name: str, entry: Mapping[str, Any], indent: str) -> str:
+    """Renders an entry in block style: a line for each key, values in flow style."""
+    lines = [f"{indent}{_scalar(name)}:"]
+    lines += [f"{indent}{_STEP}{_scalar(key)}: {_flow(value)}" for key, value in entry.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _flow(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(one)}" for key, one in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str:
+    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS and value[0] != "@":
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _ended(text: str) -> str:
+    return text if not text or text.endswith("\n") else f"{text}\n"

@@ -177,10 +177,8 @@ async def _plan(
     name: str, words: tuple[str, ...], settings: ServerSettings, said: dict[str, Any], config: str
 ) -> ServerPlan:
     from forge.project.servers.change import check_free
-    from forge.project.servers.images import pin_image
     from forge.project.servers.plan import apply_settings, check_name, pin_entry, plan_command, safe_name
-    from forge.project.servers.registry import load_document, registry_url
-    from forge.project.servers.registry_document import plan_document
+    from forge.project.servers.registry import load_document, pin_image, plan_document, registry_url
 
     source = said["source"]
     if bool(words) == bool(source or "/" in name):

@@ -131,8 +131,7 @@ async def _plan_all(
 
 
 def _convert_all(source: str, workspace: Path) -> list[ServerPlan]:
-    from forge.project.servers.convert import Converter
-    from forge.project.servers.other_clients import CLIENTS, list_files, read_file
+    from forge.project.servers.other_clients import CLIENTS, Converter, list_files, read_file
 
     files = list_files(source, workspace) if source in CLIENTS else [Path(source)]
     if not files:

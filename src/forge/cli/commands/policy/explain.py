@@ -15,7 +15,7 @@ from forge.core.tool import UnavailableTool
 if TYPE_CHECKING:  # completing a name does without
     from forge.core.context import Scope
     from forge.permissions.labels.provenance import Provenance
-    from forge.project.config import Configuration
+    from forge.project.config.declaration import Configuration
 
 _STRICTNESS = ("allow", "ask", "deny")
 
@@ -58,8 +58,7 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
 
 
 def _rulings(options: Options, name: str, arguments: str | None, after: str | None) -> list[dict[str, Any]]:
-    from forge.project.assemble.policy import project_policy
-    from forge.project.assemble.workspace import project_scope
+    from forge.project.assemble.access import project_policy, project_scope
     from forge.project.config import (
         load_configuration,  # the rules and the schema, which completing a name does without
     )

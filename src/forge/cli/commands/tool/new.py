@@ -15,7 +15,7 @@ from forge.core.spec import is_name
 
 if TYPE_CHECKING:  # showing the help does without
     from forge.core.context import Scope
-    from forge.project.config import Configuration
+    from forge.project.config.declaration import Configuration
 
 _HEADER = """\
 Tool: {name}
@@ -112,9 +112,9 @@ def command(options: Options, name: str, lang: str) -> int:
     \b
     Exit codes: 0 both files are written     2 the name cannot be used, or a file exists already
     """
-    from forge.project.assemble.workspace import project_scope
+    from forge.project.assemble.access import project_scope
     from forge.project.config import load_configuration  # showing the help does without
-    from forge.project.write_new import write_new
+    from forge.project.templates import write_new
 
     with refusals():
         configuration = load_configuration(options.config)
@@ -137,7 +137,7 @@ def command(options: Options, name: str, lang: str) -> int:
 
 def _decide(configuration: Configuration, policy: str | None, name: str, scope: Scope) -> str:
     """Returns what the project's rules decide about a call of the new tool: allow, ask or deny."""
-    from forge.project.assemble.policy import project_policy
+    from forge.project.assemble.access import project_policy
     from forge.project.preview_call import preview_call
     from forge.sources.scripts import scripts
 

@@ -11,14 +11,35 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, Any, NamedTuple, TypeVar
 
-from forge.project.audit.log_events import Event, EventFilter, LogEntry, read_line, text_of
-from forge.project.audit.log_files import Tail, lines_from, modification_time, open_log, read_piece, rotations, unpack
+from forge.project.audit.log_events import (
+    Event,
+    EventFilter,
+    LogEntry,
+    is_error,
+    is_refusal,
+    number_of,
+    read_line,
+    text_of,
+    tool_of,
+)
 from forge.project.audit.log_index import NAME as INDEX
-from forge.project.audit.log_index import PAGE, EventIndex, EventPosition, IndexedFile, is_damage
-from forge.project.audit.log_summary import Summary
-from forge.project.audit.log_trends import Trends, read_trends
+from forge.project.audit.log_index import (
+    PAGE,
+    EventCount,
+    EventIndex,
+    EventPosition,
+    IndexedFile,
+    Tail,
+    is_damage,
+    lines_from,
+    modification_time,
+    open_log,
+    read_piece,
+    rotations,
+    unpack,
+)
 from forge.workspace.state.ownership import is_foreign
 from forge.workspace.state.store import StoreError
 
@@ -242,3 +263,169 @@ class Log:
                 self._discard_index()
                 entry = None
             yield entry
+
+
+# Counts the events of the log by tool, and the ends of runs by reason.
+
+
+MOST_TOOLS = 1_000  # tools that are counted separately: a model may invent names
+OTHERS = "(others)"
+
+
+class Tally:
+    """The calls of one tool in numbers."""
+
+    def __init__(self) -> None:
+        self.calls = self.errors = self.denied = self.asked = self.started = 0
+        self.seconds = 0.0
+
+    @property
+    def unfinished(self) -> int:
+        """The calls without an end: still running, or the process was killed."""
+        return max(0, self.started - self.calls)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "calls": self.calls,
+            "errors": self.errors,
+            "denied": self.denied,
+            "asked": self.asked,
+            "unfinished": self.unfinished,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+class Summary:
+    """Counts events by tool, and the ends of runs. Its size does not depend on the number of events."""
+
+    COUNTED = ("permission_asked", "run_finished", "tool_call_*")
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Tally] = {}
+        self.runs: dict[str, int] = {}  # reason -> number
+        self.first: float | None = None
+        self.last: float | None = None
+
+    def add(self, event: Event) -> None:
+        at = number_of(event.get("ts"))
+        self.first = at if self.first is None else min(self.first, at)
+        self.last = at if self.last is None else max(self.last, at)
+        kind = event.get("event")
+        if kind == "run_finished":
+            reason = text_of(event.get("reason"))[:40]
+            self.runs[reason] = self.runs.get(reason, 0) + 1
+        elif kind in ("tool_call_start", "tool_call_end", "permission_asked"):
+            self._count(self._tally_of(tool_of(event)), event)
+
+    def add_count(self, count: EventCount) -> None:
+        """Adds many events of one kind and tool at once."""
+        self.first = count.first if self.first is None else min(self.first, count.first)
+        self.last = count.last if self.last is None else max(self.last, count.last)
+        if count.kind == "run_finished":
+            self.runs[count.reason] = self.runs.get(count.reason, 0) + count.number
+        elif count.kind == "tool_call_start":
+            self._tally_of(count.tool).started += count.number
+        elif count.kind == "permission_asked":
+            self._tally_of(count.tool).asked += count.number
+        elif count.kind == "tool_call_end":
+            tally = self._tally_of(count.tool)
+            tally.calls += count.number
+            tally.errors += count.failed
+            tally.denied += count.refused
+            tally.seconds += count.seconds
+
+    @property
+    def total(self) -> Tally:
+        total = Tally()
+        for one in self.tools.values():
+            for name, value in vars(one).items():
+                setattr(total, name, getattr(total, name) + value)
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "from": self.first,
+            "to": self.last,
+            "runs": dict(sorted(self.runs.items())),
+            "tools": [{"tool": name, **one.to_dict()} for name, one in self.tools_by_calls()],
+            "total": self.total.to_dict(),
+        }
+
+    def tools_by_calls(self) -> list[tuple[str, Tally]]:
+        """Returns the tools, the most used first."""
+        return sorted(self.tools.items(), key=lambda one: (-one[1].calls, one[0]))
+
+    def _tally_of(self, name: str) -> Tally:
+        if name not in self.tools and len(self.tools) >= MOST_TOOLS:
+            name = OTHERS
+        return self.tools.setdefault(name, Tally())
+
+    def _count(self, tally: Tally, event: Event) -> None:
+        kind = event["event"]
+        if kind == "tool_call_start":
+            tally.started += 1
+        elif kind == "permission_asked":
+            tally.asked += 1
+        else:
+            tally.calls += 1
+            tally.errors += is_error(event)
+            tally.denied += is_refusal(event)
+            tally.seconds += max(0.0, number_of(event.get("seconds")))
+
+
+# Counts calls, errors, refusals and times by day and by tool, from the index alone.
+
+
+# calls that wait for a person or a run are not over: they end again later
+_ENDS = """WITH ends AS (
+    SELECT date(ts, 'unixepoch', 'localtime') AS day, tool, wrong, seconds FROM audit_events
+    WHERE file IN ({files}) AND ts >= ? AND wrong & 4 = 0
+    AND kind = (SELECT id FROM audit_names WHERE text = 'tool_call_end') {tool})"""
+_COUNTS = """ SELECT day, text, count(*), sum(wrong & 3 = 2), sum(wrong & 1) FROM ends
+    JOIN audit_names ON id = tool GROUP BY day, tool ORDER BY day, text"""
+_TIMES = """, ranked AS (SELECT {key} AS part, seconds, row_number() OVER (PARTITION BY {key} ORDER BY seconds) AS rank,
+    count(*) OVER (PARTITION BY {key}) AS number FROM ends)
+    SELECT {shown}, max(CASE WHEN rank = (number + 1) / 2 THEN seconds END),
+    max(CASE WHEN rank = (number * 95 + 99) / 100 THEN seconds END) FROM ranked GROUP BY part"""
+
+
+class DayCount(NamedTuple):
+    """The finished calls of a tool on a local day, as `YYYY-MM-DD`."""
+
+    day: str
+    tool: str
+    calls: int
+    errors: int  # without refusals
+    denied: int
+
+
+class CallTimes(NamedTuple):
+    """The seconds that half of the calls take at most, and 95 of 100."""
+
+    p50: float
+    p95: float
+
+
+class Trends(NamedTuple):
+    """Figures of calls since a time."""
+
+    counts: Sequence[DayCount]
+    by_day: dict[str, CallTimes]
+    by_tool: dict[str, CallTimes]
+
+
+def read_trends(index: EventIndex, files: Sequence[IndexedFile], since: float, tool: str = "") -> Trends:
+    """Counts the calls since a time, of one tool or of all. No line of the log is read. Raises `StoreError`."""
+    chosen = "AND tool = (SELECT id FROM audit_names WHERE text = ?)" if tool else ""
+    ends = _ENDS.format(files=", ".join(str(one.id) for one in files), tool=chosen)
+    values: list[Any] = [since, *([tool] if tool else [])]
+    tool_name = "(SELECT text FROM audit_names WHERE id = part)"
+    return Trends(
+        [DayCount(*row) for row in index.query(ends + _COUNTS, values)],
+        _read_times(index, ends + _TIMES.format(key="day", shown="part"), values),
+        _read_times(index, ends + _TIMES.format(key="tool", shown=tool_name), values),
+    )
+
+
+def _read_times(index: EventIndex, query: str, values: Sequence[Any]) -> dict[str, CallTimes]:
+    return {str(name): CallTimes(p50, p95) for name, p50, p95 in index.query(query, values)}

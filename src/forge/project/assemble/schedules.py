@@ -8,8 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forge.project.assemble.workspace import ProjectFlags, project_scope
-from forge.project.config import Configuration, load_configuration
+from forge.project.assemble.access import ProjectFlags, project_scope
+from forge.project.config.declaration import Configuration
+from forge.project.config.load import load_configuration
 
 if TYPE_CHECKING:  # it loads SQLite, which listing tools does without
     from forge.schedules.schedule import Schedule

@@ -5,12 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.project.config import Configuration
+from forge.project.config.declaration import Configuration
+from forge.project.config_layers import rule_layers
 from forge.workspace import CAP
+
+if TYPE_CHECKING:
+    from forge.network.egress import Egress
+    from forge.permissions.policy import Rules
 
 
 class ProjectFlags(Protocol):
@@ -91,3 +96,39 @@ def _current_directory() -> Path:
             ErrorKind.CONFIG,
             "Change to an existing directory, or name one with --workspace.",
         ) from None
+
+
+# Builds the policy of a project: the organisation's rules, the user's, the project's, then those for this call.
+
+
+def project_policy(configuration: Configuration, policy: str | None) -> Rules:
+    """A rule file given for this call is the most specific layer: it decides, but denies of other layers stay.
+
+    Raises `PolicyError`.
+    """
+    from forge.permissions.policy import layered, load_rules
+
+    above = rule_layers(configuration.layers)
+    return layered(
+        organisation=above.get("organisation"),
+        user=above.get("user"),
+        project=above.get("project"),
+        session=load_rules(Path(policy)) if policy is not None else None,
+    )
+
+
+# Builds the egress of a project: the addresses that its tools may connect to.
+
+
+def project_egress(configuration: Configuration) -> Egress | None:
+    """Returns the configured egress; None if none is configured. Raises `ToolError`."""
+    said = configuration.egress
+    if said is None:
+        return None
+    from forge.network.egress import Egress
+
+    try:
+        return Egress(mode=said.mode, domains=said.domains, private=said.private)
+    except ValueError as error:
+        way = "Write a domain such as api.example.com under domains, a network such as 10.0.0.0/8 under private."
+        raise ToolError(f"{configuration.name}: egress: {error}", ErrorKind.CONFIG, way) from None

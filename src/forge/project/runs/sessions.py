@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import MutableMapping
 from dataclasses import dataclass
@@ -9,13 +10,16 @@ from os import urandom
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forge.agent.agent import Agent
+from forge.agent.prices import price_for
 from forge.agent.session import Session, SessionStore
+from forge.agent.session_title import write_title
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import SessionTitled
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
 
-if TYPE_CHECKING:  # slow to import: `forge runs list` only stores messages
-    from forge.agent.agent import Agent
+if TYPE_CHECKING:
     from forge.agent.context_window import Shortening
     from forge.agent.conversation import Conversation
 
@@ -75,3 +79,25 @@ def _conversation(session: Session) -> Conversation:
     from forge.agent.conversation import Conversation
 
     return Conversation(session.messages, lambda messages: session.append(*messages))
+
+
+# Gives a new session a title that its model wrote.
+
+
+log = logging.getLogger(__name__)
+
+
+async def title_session(agent: Agent, session: Session) -> None:
+    """Asks the session's model for a title and stores it. A failure is only logged; the cost is an event."""
+    title = await write_title(agent.model_for(session.name), list(session.messages))
+    text = agent.secrets.mask_all(title.text)
+    if title.usage.total or text:
+        price = price_for(agent.limits, agent.provider)
+        event = SessionTitled(text, title.usage._asdict(), price.of(title.usage) if price is not None else None)
+        event.session, event.agent = session.name, agent.name
+        agent.activity.emit(event)
+    try:
+        if text:
+            session.suggest_title(text)
+    except ToolError as error:  # deleted meanwhile, or the disk is full
+        log.warning("The title of the session %s is not stored: %s", session.name, error.message)

@@ -12,7 +12,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import CONVERSATION, ToolRegistry
 from forge.core.spec import Category, Permission, Rate, ToolSpec
 from forge.core.tool import Tool, explain_unavailable
-from forge.project.config import Configuration, ToolEntry
+from forge.project.config.agent import ToolEntry
+from forge.project.config.declaration import Configuration
 from forge.project.config_layers import rule_layers
 from forge.tools import GROUPS, built_ins
 
@@ -21,8 +22,20 @@ SKILLS = ("read_skill",)
 CODE_MODE = "code-mode"  # the group of `run_code`
 TASK = "task"  # every agent has it
 MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
-    "mcp_call mcp_resource openapi_call read_skill memory_get memory_search memory_write schedule_delete"
-    " schedule_history schedule_list schedule_set task".split()
+    [
+        "mcp_call",
+        "mcp_resource",
+        "openapi_call",
+        "read_skill",
+        "memory_get",
+        "memory_search",
+        "memory_write",
+        "schedule_delete",
+        "schedule_history",
+        "schedule_list",
+        "schedule_set",
+        "task",
+    ]
 )
 FAMILIES = frozenset({"bash"})  # useless without the tools for its jobs, such as bash_output
 CORE = frozenset({"file_read", "file_write", "file_edit", "bash", "ask_question", "tool_search"})
@@ -214,7 +227,7 @@ def _tighten(tool: Tool, settings: dict[str, Any], traits: dict[str, Any], confi
             said |= (fields.get("config") or {}) if _matches(named, tool.spec) and _applies_to(named, tool.spec) else {}
     known = _settings(tool) if said else {}
     if said.get("sandbox") is not None and "sandbox" in known:
-        from forge.project.config.strictness import stricter_sandbox  # few users say so
+        from forge.project.config.merging import stricter_sandbox  # few users say so
 
         own = settings.get("sandbox")
         settings["sandbox"] = stricter_sandbox(said["sandbox"], configuration.sandbox if own is None else own)
