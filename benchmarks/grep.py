@@ -12,7 +12,7 @@ from benchmarks.timing import Measure, side_by_side_async, wall
 from benchmarks.tree import tree
 from forge import Scope, ToolCall, rules
 from forge.pipeline import standard_executor
-from forge.process.find_program import find_packaged_program
+from forge.process.environment import find_packaged_program
 from forge.tools.grep_search import GrepSearch
 
 PATTERN = r"this file is \d*77\b"

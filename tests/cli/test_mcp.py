@@ -153,7 +153,7 @@ def test_approvals_of_a_state_that_is_not_used_leave_the_tools_unknown(here, off
     mark = workspace / ".forge/made-here"
     kept = mark.read_text()
     mark.write_text("elsewhere")
-    from forge.workspace.state import ownership
+    from forge.workspace import state as ownership
 
     ownership._known.clear()
     assert here("tool", "call", "git__status", "{}", "--yes", *CONFIG).code == 1

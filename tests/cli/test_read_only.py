@@ -63,7 +63,7 @@ def test_what_only_looks_needs_to_write_nothing(read_only: Any, workspace: Path)
 
 def test_a_copy_to_look_at_has_what_was_committed_last_and_is_gone_afterwards(workspace: Path) -> None:
     from forge.schedules.store import ScheduleStore
-    from forge.workspace.state.state_copy import copy_state_file
+    from forge.workspace.state.store import copy_state_file
 
     with ScheduleStore.of(workspace) as store:
         store.set(id="one", cron="@daily", task="x")  # still in the log, as long as the store is open

@@ -20,7 +20,7 @@ from forge.models.http import sse as sse_reader
 from forge.models.http.errors import BrokeOff, PromptTooLong
 from forge.models.http.post import Event, post_stream, stream_error
 from forge.models.http.sse import EventReader
-from forge.network import model_client
+from forge.network import connections as model_client
 from tests.models.serving import CUT, RESET, Reply, Server, named_sse, refusal, serving, sse, stream
 
 KEY = "sk-live/Ab+c==0123456789"

@@ -23,7 +23,7 @@ from typing import Any
 from forge.core.errors import ToolError
 from forge.network.client import fetch
 from forge.network.egress import Egress
-from forge.network.limits import Limits
+from forge.network.headers import Limits
 from tests.network.authority import Authority
 
 UNPREPARED = "a namespace without the addresses it needs"

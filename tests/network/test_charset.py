@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from forge.network.charset import read_text
+from forge.network.body import read_text
 
 WORD = "Grüße, €5 – naïve"
 

@@ -11,7 +11,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.network.client import fetch
 from forge.network.egress import Egress, use_egress
-from forge.network.limits import Limits
+from forge.network.headers import Limits
 from tests.network.serving import HERE, Part, Reply, page, serving
 
 BRIEF = Limits(connect=60, read=60, total=0.5)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from forge.core.errors import ToolError
-from forge.network.decoding import Unpacker, read_encodings
+from forge.network.body import Unpacker, read_encodings
 
 TEXT = b"The quick brown fox jumps over the lazy dog. " * 200
 BARE = zlib.compressobj(wbits=-15)

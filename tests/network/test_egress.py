@@ -7,8 +7,8 @@ import ipaddress
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import read_url
 from forge.network.egress import Egress, use_egress
-from forge.network.url import read_url
 
 
 def judged(egress: Egress, url: str, *leads_to: str) -> list[str] | str:

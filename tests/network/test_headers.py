@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import read_url
 from forge.network.headers import build_headers, check_headers, drop_body_headers, keep_harmless
-from forge.network.url import read_url
 
 
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "a\rb", "\n", "a\x00b", "a\x7f", "a\x1b[1m", "\ud800"])
@@ -53,7 +53,10 @@ def test_too_many_are_refused():
 
 
 def test_another_server_sees_nothing_in_which_a_secret_could_be():
-    pairs = [(name, "secret") for name in "authorization cookie x-api-key x-custom referer content-type origin".split()]
+    pairs = [
+        (name, "secret")
+        for name in ["authorization", "cookie", "x-api-key", "x-custom", "referer", "content-type", "origin"]
+    ]
     kept = [("accept", "text/html"), ("accept-language", "de"), ("user-agent", "me")]
     assert keep_harmless([*pairs, *kept]) == kept
     assert drop_body_headers([("content-type", "a"), ("content-encoding", "b"), ("accept", "c")]) == [("accept", "c")]

@@ -15,7 +15,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.tool import Tool
 from forge.network.egress import Egress
-from forge.network.idempotency_key import key_header
+from forge.network.headers import key_header
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.project.assemble.sources import Sources

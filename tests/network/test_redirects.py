@@ -7,10 +7,10 @@ import gzip
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import read_url
 from forge.network.client import _is_same_server, fetch
 from forge.network.egress import Egress
-from forge.network.limits import Limits
-from forge.network.url import read_url
+from forge.network.headers import Limits
 from tests.network.serving import HERE, Reply, page, redirect, serving, site
 
 SECRETS = {

@@ -8,11 +8,11 @@ import httpx2
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network import tls
+from forge.network import connections as tls
 from forge.network.client import fetch
+from forge.network.connections import model_client
 from forge.network.egress import Egress
-from forge.network.limits import Limits
-from forge.network.model_client import model_client
+from forge.network.headers import Limits
 from tests.network.authority import Authority, make_authority
 from tests.network.serving import HERE, page, redirect, serving, site
 

@@ -13,7 +13,7 @@ from forge.pipeline.limit_rate import limit_rate
 from forge.pipeline.track_files import track_files
 from forge.tools.file_read import FileRead
 from forge.tools.file_write import FileWrite
-from forge.workspace.history import seen_files
+from forge.workspace.history import tracking as seen_files
 from forge.workspace.history.tracking import SessionState
 from tests.pipeline.calling import call_once, executor_of
 

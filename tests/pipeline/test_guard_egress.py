@@ -28,7 +28,7 @@ def seen_in_a_thread() -> str:
 @tool(isolate=True)
 async def seen_elsewhere(url: str = "") -> str:
     """Say which egress holds in a process of its own, and what it lets pass."""
-    from forge.network.url import read_url
+    from forge.network.address import read_url
 
     Egress.current().judge(read_url(url or "https://example.com/"))
     return f"{Egress.current().mode} {' '.join(Egress.current().domains)} {Egress.current().private}".strip()

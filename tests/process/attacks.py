@@ -118,7 +118,7 @@ _OF_ANOTHER = tuple(
     for name, line in (
         ("end another by its limits", "resource.prlimit(WHO, resource.RLIMIT_CPU, (1, 1))"),
         ("limit what another opens", "resource.prlimit(WHO, resource.RLIMIT_NOFILE, (17, 17))"),
-        ("slow another down", "os.setpriority(one, WHO, 7)"),
+        ("slow another down", "os.setpriority(one, WHO, 19)"),
         ("move another to a processor", "os.sched_setaffinity(WHO, {min(os.sched_getaffinity(0))})"),
         ("reschedule another", "os.sched_setscheduler(WHO, os.SCHED_BATCH, scheduled)"),
         ("set how another is scheduled", "os.sched_setparam(WHO, scheduled)"),
@@ -127,7 +127,7 @@ _OF_ANOTHER = tuple(
 )
 OTHERS = (
     *_OF_ANOTHER,
-    Attack("slow the group of another down", python(_CALLS + "os.setpriority(os.PRIO_PGRP, {victim}, 7)")),
+    Attack("slow the group of another down", python(_CALLS + "os.setpriority(os.PRIO_PGRP, {victim}, 19)")),
     Attack("read shared memory", python(_CALLS + "check(libc.shmget({shared}, 64, 0o600))"), _SHARED),
     Attack(
         "attach shared memory",

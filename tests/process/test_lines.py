@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.process.running.lines import LONGEST, PAUSE, run_streamed
+from forge.process.running.pipes import LONGEST, PAUSE, run_streamed
 
 
 def python(code: str) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.environment import shell_environment
-from forge.process.running.piped import Piped
+from forge.process.running.pipes import Piped
 
 
 async def started(*argv: str, cwd: Path = Path("/")) -> Piped:

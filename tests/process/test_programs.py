@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.find_program import find_packaged_program, find_trusted_program
+from forge.process.environment import find_packaged_program, find_trusted_program
 
 
 @pytest.fixture

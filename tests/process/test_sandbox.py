@@ -17,7 +17,7 @@ from forge.process import sandbox
 from forge.process.running.run import Finished
 from forge.process.running.run import run as run_program
 from forge.process.sandbox import Confinement, Tier, choose_tier, confine_command, landlock, problem, report_tiers
-from forge.process.sandbox.command import CommandLine
+from forge.process.sandbox.layout import CommandLine
 from tests.process.attacks import (
     ATTACKS,
     REACHED,

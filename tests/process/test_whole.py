@@ -15,9 +15,8 @@ import pytest
 from forge import Scope, ToolCall, rules
 from forge.core.result import ToolResult
 from forge.pipeline import standard_executor
-from forge.process.running import whole_output
-from forge.process.running.output import Capture, CapturedOutput
-from forge.process.running.whole_output import WholeOutput
+from forge.process.running import output as whole_output
+from forge.process.running.output import Capture, CapturedOutput, WholeOutput
 from forge.tools.bash import Bash, BashKill, BashOutput
 
 PYTHON = shlex.quote(sys.executable)

@@ -18,7 +18,7 @@ from forge.project.audit import log_index as audit_index
 from forge.project.audit.log import DAMAGED, Log, index_beside
 from forge.project.audit.log_events import EventFilter, read_line
 from forge.project.audit.log_index import EventIndex
-from forge.workspace.state.ownership import mark_own
+from forge.workspace.state import mark_own
 
 NOW = 1_700_000_000.0
 

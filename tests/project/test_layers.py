@@ -16,7 +16,7 @@ from forge.project.config import Configuration, load_configuration
 from forge.project.config.merging import stricter_egress, stricter_sandbox
 from forge.project.config_layers import rule_layers, user_file
 from forge.project.effective_config import HIDDEN, effective_values, nest_values
-from forge.workspace.user_files import data_file
+from forge.workspace.state import data_file
 
 
 class Places(NamedTuple):

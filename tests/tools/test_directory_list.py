@@ -137,7 +137,7 @@ def test_what_is_in_directories_that_are_not_shown_is_counted(listed, tmp_path):
 
 def test_counting_ends_in_time_and_says_so(listed, tmp_path, monkeypatch):
     made(tmp_path, "a/1", "b/1", "c")
-    monkeypatch.setattr("forge.workspace.search.overview.COUNTING", -1.0)
+    monkeypatch.setattr("forge.workspace.search.walk.COUNTING", -1.0)
     cut = listed(recursive=True, max_entries=3)
     assert (cut.data["total"], cut.data["total_is_minimum"], cut.data["truncated"]) == (3, True, True)
     whole = listed(recursive=True, max_entries=5)

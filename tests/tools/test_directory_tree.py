@@ -110,7 +110,7 @@ def test_a_directory_with_very_many_entries_is_bounded(tree, tmp_path):
 
 def test_an_unreadable_directory_says_so_and_the_rest_is_shown(tree, tmp_path, monkeypatch):
     made(tmp_path, "closed/x", "open/y")
-    import forge.workspace.search.overview as module
+    import forge.workspace.search.walk as module
     from forge.workspace.paths.open import open_directory as real
 
     def refusing(place):

@@ -18,8 +18,7 @@ from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.pipeline.track_files import track_files
 from forge.tools.todo import TodoRead, TodoWrite, complete_items
-from forge.workspace.history.todos import Todos
-from forge.workspace.history.tracking import SessionState
+from forge.workspace.history.tracking import SessionState, Todos
 
 
 class Plans:

@@ -13,8 +13,8 @@ from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
+from forge.network.address import read_url
 from forge.network.egress import Egress, use_egress
-from forge.network.url import read_url
 from forge.pipeline.guard_egress import guard_egress
 from forge.tools.web_search import WebSearch
 from forge.tools.web_search.services import Perplexity, Tavily, choose_service

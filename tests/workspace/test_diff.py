@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.workspace.text.common_lines import find_shared_blocks
+from forge.workspace.text import find_shared_blocks
 from forge.workspace.text.diff import content_diff, find_changed_lines, unified_diff
 
 PROGRAMS = [program for program in ("patch", "git") if shutil.which(program)]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.workspace.text.file_kinds import HEAD, kind_of
+from forge.workspace.reading import KIND_HEAD, kind_of
 
 
 @pytest.mark.parametrize(
@@ -86,6 +86,6 @@ def test_any_bytes_are_answered(head):
 
 
 def name_of(content: bytes) -> str:
-    kind = kind_of(content[:HEAD])
+    kind = kind_of(content[:KIND_HEAD])
     assert kind is not None
     return kind.name

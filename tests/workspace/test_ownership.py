@@ -21,8 +21,8 @@ from forge.project.foreign_state import accept_state
 from forge.schedules.store import ScheduleStore
 from forge.sources.pins import Pins
 from forge.tools.bash import Bash
-from forge.workspace.state import explain_unusable, ownership, state_directory
-from forge.workspace.state.ownership import MARK, is_foreign, mark_own
+from forge.workspace import state as ownership
+from forge.workspace.state import MARK, explain_unusable, is_foreign, mark_own, state_directory
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import open_directory
-from forge.workspace.search import similar_names as module
-from forge.workspace.search.similar_names import find_similar_names
+from forge.workspace.search import glob as module
+from forge.workspace.search.glob import find_similar_names
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state import replace_file
 
 
 def test_a_file_is_replaced_and_private(tmp_path: Path) -> None:

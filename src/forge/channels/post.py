@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.body import Response
 from forge.network.client import fetch
 from forge.network.egress import Egress
-from forge.network.limits import Limits
-from forge.network.response import Response
+from forge.network.headers import Limits
 
 TRIES = 3
 LONGEST_WAIT = 60.0  # seconds that a service may ask for

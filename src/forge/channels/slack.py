@@ -15,7 +15,7 @@ from forge.channels.webhook import Webhook, escape_mentions
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
-from forge.network.response import Response
+from forge.network.body import Response
 
 API = "https://slack.com/api"
 LONGEST = 4_000  # UTF-16 units of a message: what Slack recommends

@@ -12,7 +12,7 @@ from forge.channels.post import Sleep, delivery_error, parse_retry_after, post, 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
-from forge.network.response import Response
+from forge.network.body import Response
 
 API = "https://api.telegram.org"
 LONGEST = 4_096  # UTF-16 units of a message

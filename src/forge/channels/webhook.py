@@ -13,8 +13,8 @@ from forge.channels.form import encode_form, file_name, list_file_names, media_t
 from forge.channels.post import Sleep, delivery_error, parse_retry_after, post
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
-from forge.network.response import Response
-from forge.network.url import read_url
+from forge.network.address import read_url
+from forge.network.body import Response
 
 LONGEST = 40_000  # UTF-16 units of a message: what Slack takes
 LARGEST = 50_000_000  # bytes of all files of a message

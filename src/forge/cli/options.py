@@ -146,7 +146,7 @@ def _warn_of_untrusted_files(options: Options) -> None:
     if os.path.lexists(os.path.join(workspace, STATE)):
         from pathlib import Path
 
-        from forge.workspace.state.ownership import is_foreign
+        from forge.workspace.state import is_foreign
 
         if is_foreign(Path(workspace, STATE)):
             way = "run `forge trust` to review and trust it"

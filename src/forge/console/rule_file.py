@@ -17,7 +17,7 @@ from forge.permissions.policy import load_rules
 from forge.permissions.rules import read_rule
 from forge.project.read_yaml import parse_yaml, read_text
 from forge.project.trust import FoundConfig, accept, read_accepted_text
-from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state import replace_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from forge.console.login import Entrance, new_key
-from forge.workspace.state.replace_file import replace_file
-from forge.workspace.user_files import data_file
+from forge.workspace.state import data_file, replace_file
 
 FOLDER = "console"
 LARGEST = 20_000  # bytes

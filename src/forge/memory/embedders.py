@@ -98,7 +98,7 @@ class Endpoint:
 
     async def _request_vectors(self, texts: list[str]) -> list[Vector]:
         from forge.network.client import fetch  # loaded by the first request
-        from forge.network.limits import Limits
+        from forge.network.headers import Limits
 
         key = os.environ.get(self._key_env, "") if self._key_env else ""
         if self._key_env and not key:
@@ -128,8 +128,8 @@ class Endpoint:
         """Allows the configured server, wherever it is, unless all requests are switched off."""
         from dataclasses import replace
 
+        from forge.network.address import read_url
         from forge.network.egress import Egress
-        from forge.network.url import read_url
 
         server = read_url(self.url)
         host_and_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"

@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.decoding import Unpacker, read_encodings
+from forge.network.address import Url, read_redirect, read_url
+from forge.network.body import Response, Unpacker, read_encodings
 from forge.network.egress import Egress
-from forge.network.headers import Headers, Pairs, build_headers, check_headers, drop_body_headers, keep_harmless
-from forge.network.limits import Limits
-from forge.network.response import Response
-from forge.network.url import Url, read_redirect, read_url
+from forge.network.headers import Headers, Limits, Pairs, build_headers, check_headers, drop_body_headers, keep_harmless
 
 if TYPE_CHECKING:  # heavy: loaded by the first request
     import httpcore2
@@ -106,7 +104,7 @@ class _FetchChain:
             request = found
 
     async def _judge_and_send(self, request: _Request, hops: list[str]) -> Response | _Request:
-        from forge.network.pools import find_proxy
+        from forge.network.connections import find_proxy
 
         try:
             self.egress.judge(request.url, proxied=bool(find_proxy(request.url, self.egress)))
@@ -118,7 +116,7 @@ class _FetchChain:
 
     async def _send(self, request: _Request) -> Response | _Request:
         """Returns the answer, or the next request if the answer is a redirect to follow."""
-        from forge.network.pools import find_pool
+        from forge.network.connections import find_pool
 
         with await find_pool(request.url, self.egress) as pool:
             answer = await pool.handle_async_request(_build_request(request, self.limits))

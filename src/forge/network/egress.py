@@ -13,8 +13,16 @@ from typing import Literal, NamedTuple, NoReturn, get_args
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.context_transfer import register_variable
-from forge.network.address import METADATA_NAMES, Address, Network, is_metadata, why_not_public
-from forge.network.url import Url, read_host, read_url
+from forge.network.address import (
+    METADATA_NAMES,
+    Address,
+    Network,
+    Url,
+    is_metadata,
+    read_host,
+    read_url,
+    why_not_public,
+)
 
 Mode = Literal["open", "allowlist", "deny-all"]
 

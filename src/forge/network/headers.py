@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
+from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.decoding import ACCEPTED
-from forge.network.url import Url
+from forge.core.reconcile import Reconciled
+from forge.network.address import Url
+from forge.network.body import ACCEPTED
 
 Headers = Mapping[str, str] | Iterable[tuple[str, str]]
 Pairs = list[tuple[str, str]]
@@ -19,10 +22,23 @@ LONGEST = 32 * 1024  # bytes of all headers together
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _OURS = frozenset(  # they decide where the request goes and where its body ends, so only the client sets them
-    "host content-length transfer-encoding connection keep-alive upgrade te trailer expect proxy-authorization "
-    "proxy-connection proxy-authenticate http2-settings".split()
+    [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "upgrade",
+        "te",
+        "trailer",
+        "expect",
+        "proxy-authorization",
+        "proxy-connection",
+        "proxy-authenticate",
+        "http2-settings",
+    ]
 )
-_HARMLESS = frozenset("accept accept-language user-agent cache-control pragma".split())
+_HARMLESS = frozenset(["accept", "accept-language", "user-agent", "cache-control", "pragma"])
 
 
 def check_headers(headers: Headers) -> Pairs:
@@ -79,3 +95,48 @@ def _check_pair(name: str, value: str) -> bool:
 
 def _header_error(what: str, suggestion: str) -> ToolError:
     return ToolError(what, ErrorKind.VALIDATION, suggestion)
+
+
+# Adds a call's key as a header, so that a server handles a repeated request only once.
+
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})  # asking twice changes nothing, so they need no key
+
+_LENGTH = 32  # characters: every server accepts that many, and a UUID has as many digits
+
+
+def key_header(name: str, method: str, ctx: ToolContext, given: Iterable[str] = ()) -> dict[str, str]:
+    """Returns the header to add, or none if it is not configured, not needed, or among the `given` ones.
+
+    Its value is a hash: the key itself names the session, which must stay private.
+    """
+    if not name or method.upper() in SAFE or any(one.lower() == name.lower() for one in given):
+        return {}
+    from hashlib import sha256
+
+    return {name: sha256(ctx.key.encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]}
+
+
+def reconcile_request(name: str, method: str, ctx: ToolContext, given: Iterable[str] = ()) -> Reconciled:
+    """Says whether a request of a lost worker may be sent again; the arguments are those of `key_header`."""
+    if method.upper() in SAFE:
+        return Reconciled.not_done(f"a {method.upper()} request changes nothing", final=True)
+    if key_header(name, method, ctx, given):
+        return Reconciled.not_done("the server handles a repeated key only once", final=True)
+    return Reconciled.unknown("the request may have reached the server")
+
+
+# The bounds of one request.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds in seconds and bytes, for the whole chain of redirects or for each answer in it."""
+
+    connect: float = 10.0  # until a connection stands, name and handshake included
+    read: float = 30.0  # between two pieces of an answer
+    total: float = 30.0  # everything, redirects included
+    size: int = 1024 * 1024  # of a body, unpacked
+    headers: int = 200  # lines
+    header_size: int = 64 * 1024  # all of them
+    redirects: int = 10

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.workspace.user_files import config_file
+from forge.workspace.state import config_file
 
 if TYPE_CHECKING:  # listing tools does without
     from forge.permissions.policy import Rules

@@ -12,8 +12,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
 from forge.project.trust_summary import TrustItem
 from forge.sources.pins import reseal_pins
-from forge.workspace.state import NAME
-from forge.workspace.state.ownership import is_foreign, mark_own
+from forge.workspace.state import NAME, is_foreign, mark_own
 
 MOST = 50  # schedules that are shown
 LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is read

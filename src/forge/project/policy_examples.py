@@ -275,7 +275,7 @@ class _StandIn(Tool):
 
 
 def _address(url: str) -> str:
-    from forge.network.url import read_url
+    from forge.network.address import read_url
 
     return read_url(url).origin
 

@@ -58,8 +58,8 @@ def _may_judge_redirects(policy: Rules, tool: Tool, wants: list[ExplainedPermiss
 
 def _egress_refusals(configuration: Configuration, url: str) -> list[ExplainedPermission]:
     """Returns a refusal of the egress, which no rule can allow. Addresses of names are not resolved here."""
+    from forge.network.address import read_url
     from forge.network.egress import Egress  # few calls name a URL
-    from forge.network.url import read_url
 
     egress = project_egress(configuration) or Egress()
     try:

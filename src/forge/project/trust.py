@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.config_layers import file_exists
 from forge.project.read_yaml import read_text
-from forge.workspace.user_files import data_file
+from forge.workspace.state import data_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
@@ -280,7 +280,7 @@ def _change_store(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]
     """Yields the store's content, and writes it back in one piece at the end; one process at a time."""
     import json
 
-    from forge.workspace.state.replace_file import replace_file
+    from forge.workspace.state import replace_file
 
     store = data_file(STORE)
     if store is None or _read_trust_store(root, os.environ).problem:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
-from forge.process.scripts.settings import ScriptSettings
+from forge.process.scripts.tool import ScriptSettings
 from forge.skills.catalog import Catalog, Problem
 from forge.skills.guardrails import Guardrails
 from forge.skills.script_tool import skill_tools
@@ -144,8 +144,7 @@ class ActiveSkills:
 
     @cached_property
     def _store(self) -> ReadSkills:
-        from forge.workspace.state import state_directory
-        from forge.workspace.state.ownership import is_foreign
+        from forge.workspace.state import is_foreign, state_directory
 
         if self._path is None or is_foreign(self._path.parent):
             return ReadSkills(None)

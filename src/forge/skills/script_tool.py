@@ -11,8 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
-from forge.process.scripts.settings import ScriptSettings
-from forge.process.scripts.tool import FileTool
+from forge.process.scripts.tool import FileTool, ScriptSettings
 from forge.skills.catalog import Problem
 from forge.skills.front_matter import one_line
 from forge.skills.sections import Section

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from forge.process.scripts.inputs import InputError, InputLine, read_inputs
+from forge.process.scripts.types import InputError, InputLine, read_inputs
 from forge.skills.front_matter import one_line
 
 MOST = 64  # tools of one skill

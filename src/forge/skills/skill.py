@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.find_program import find_trusted_program
+from forge.process.environment import find_trusted_program
 from forge.skills import front_matter
 from forge.skills.front_matter import FrontMatter, Requires
 from forge.skills.guardrails import Guardrails

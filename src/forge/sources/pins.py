@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
 from forge.sources.untrusted import is_visible
-from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state import replace_file
 from forge.workspace.state.sealing import find_change, is_sealed_place, seal
 
 VERSION = 1

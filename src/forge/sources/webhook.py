@@ -17,9 +17,9 @@ from forge.core.tool import SchemaTool
 from forge.sources.untrusted import clean
 
 if TYPE_CHECKING:  # loaded by the first request
+    from forge.network.address import Url
+    from forge.network.body import Response
     from forge.network.egress import Egress
-    from forge.network.response import Response
-    from forge.network.url import Url
 
 SECONDS = 30.0
 MAX_BYTES = 1024 * 1024  # of an answer's body
@@ -76,8 +76,8 @@ class Webhook(SchemaTool):
         idempotency_header: str = "",
         permissions: Collection[PermissionName | Permission] = _NETWORK,
     ) -> None:
+        from forge.network.address import read_url
         from forge.network.headers import check_headers
-        from forge.network.url import read_url
 
         self.method = method.upper()
         self.seconds = timeout
@@ -117,7 +117,7 @@ class Webhook(SchemaTool):
         return [self.url.origin]
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.network.idempotency_key import key_header
+        from forge.network.headers import key_header
 
         key = key_header(self.idempotency_header, self.method, ctx, self.headers)
         return await self._send(arguments, key)
@@ -127,7 +127,7 @@ class Webhook(SchemaTool):
 
     async def _send(self, arguments: Mapping[str, Any], key: Mapping[str, str]) -> ToolResult:
         from forge.network.client import fetch
-        from forge.network.limits import Limits
+        from forge.network.headers import Limits
 
         sent = arguments["payload"] if self.has_payload else arguments
         bounds = Limits(connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes)

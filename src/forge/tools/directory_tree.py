@@ -25,7 +25,7 @@ from forge.tools.file_parts.listing import (
 )
 
 if TYPE_CHECKING:  # it loads what only a call needs
-    from forge.workspace.search.overview import OverviewItem
+    from forge.workspace.search.walk import OverviewItem
 
 MAX_DEPTH = 3
 WORTH_SAYING = 1024  # bytes from which on a size is shown

@@ -44,8 +44,8 @@ class WebhookCall(
         from json import dumps
 
         from forge.network.client import fetch  # the network is loaded by the first request
-        from forge.network.idempotency_key import key_header
-        from forge.network.limits import Limits as Bounds
+        from forge.network.headers import Limits as Bounds
+        from forge.network.headers import key_header
         from forge.tools.http_request import build_result
 
         try:
@@ -69,6 +69,6 @@ class WebhookCall(
         return ToolResult(for_llm=result.for_llm, title=result.title, data=data, attachments=result.attachments)
 
     async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
-        from forge.network.idempotency_key import reconcile_request
+        from forge.network.headers import reconcile_request
 
         return reconcile_request(self.idempotency_header, "POST", ctx, arguments["headers"] or {})

@@ -13,8 +13,7 @@ from hashlib import sha256
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.commit import Change, commit
-from forge.workspace.history.seen_files import changed_error
-from forge.workspace.history.tracking import current_call
+from forge.workspace.history.tracking import changed_error, current_call
 from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.digest import LARGE, Digest
 from forge.workspace.paths.open import explain_errors, open_at, open_file, status_of

@@ -296,7 +296,7 @@ def _store(options: Options, needed: str | None = None, *, read_only: bool = Fal
         from forge.project.config import load_configuration
         from forge.project.runs.sessions import session_store
         from forge.workspace.state import NAME
-        from forge.workspace.state.state_copy import copy_state_file, is_writable
+        from forge.workspace.state.store import copy_state_file, is_writable
 
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)
         if not (workspace / NAME / FILE).exists():

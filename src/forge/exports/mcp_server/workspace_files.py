@@ -22,10 +22,10 @@ from forge.tools.file_parts.resolve_path import resolve_approved
 from forge.workspace.changes.artefacts import FOLDER
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import read_file, status_of
+from forge.workspace.reading import KIND_HEAD, kind_of
 from forge.workspace.search.walk import walk
 from forge.workspace.state import NAME
 from forge.workspace.text import is_binary
-from forge.workspace.text.file_kinds import HEAD, kind_of
 
 if TYPE_CHECKING:
     from forge.core.executor import ToolExecutor
@@ -122,7 +122,7 @@ class WorkspaceFiles:
 async def _read(path: str, ctx: ToolContext) -> Attachment:
     location, *_ = await resolve_approved(ctx, Permission.READ, path)
     content: bytes = await in_thread(lambda: read_file(ctx.scope, str(location.path), LARGEST))
-    return Attachment(_media_type(path, content[:HEAD]), content, path)
+    return Attachment(_media_type(path, content[:KIND_HEAD]), content, path)
 
 
 def _media_type(path: str, head: bytes) -> str:

@@ -12,7 +12,7 @@ from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.models.http.errors import clean_message
 from forge.models.http.outgoing import host_of, mask_for
-from forge.network.model_client import model_client
+from forge.network.connections import model_client
 
 LARGEST = 4 * 1024 * 1024  # bytes of a document
 SECONDS = 10.0

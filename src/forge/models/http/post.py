@@ -25,7 +25,7 @@ from forge.models.http.errors import (
 )
 from forge.models.http.outgoing import OutgoingRequest, Sign, encode_body, host_of, mask_for
 from forge.models.http.sse import Event, EventReader, TooLong
-from forge.network.model_client import model_client
+from forge.network.connections import model_client
 
 if TYPE_CHECKING:  # heavy: loaded by the first request
     import httpx2

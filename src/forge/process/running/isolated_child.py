@@ -23,7 +23,7 @@ from forge.core.messages import ToolCall
 from forge.core.plain_values import plain, text_of
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName
-from forge.process.running.shipped_tool import unpack_tool, unpack_values
+from forge.process.running.isolated import unpack_tool, unpack_values
 
 _PARENT_DIES = 1  # Linux: PR_SET_PDEATHSIG
 

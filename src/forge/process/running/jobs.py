@@ -16,11 +16,17 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.session_end import at_session_end
 from forge.core.secrets import Secrets
 from forge.process.running.limits import Resources
-from forge.process.running.output import Capture, CapturedOutput, count_waiting_bytes, drop_partial_start, read_piece
+from forge.process.running.output import (
+    Capture,
+    CapturedOutput,
+    WholeOutput,
+    count_waiting_bytes,
+    drop_partial_start,
+    read_piece,
+)
 from forge.process.running.run import ConfinedCommand, signal_name
 from forge.process.running.supervisor import GRACE, Program, start
-from forge.process.running.whole_output import WholeOutput
-from forge.process.sandbox.command import CommandLine
+from forge.process.sandbox.layout import CommandLine
 
 MOST_JOBS = 50  # of one session
 MOST_LOGGED = 10 * 1024 * 1024  # bytes of each, the newest

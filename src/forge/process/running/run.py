@@ -7,6 +7,8 @@ import contextlib
 import errno
 import os
 import signal
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,16 +18,22 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.process.running.cgroups import find_delegated
 from forge.process.running.limits import Resources
-from forge.process.running.output import OFTEN, Capture, CapturedOutput, LiveOutput, count_waiting_bytes, read_piece
-from forge.process.running.slots import slots
+from forge.process.running.output import (
+    OFTEN,
+    Capture,
+    CapturedOutput,
+    LiveOutput,
+    WholeOutput,
+    count_waiting_bytes,
+    read_piece,
+)
 from forge.process.running.supervisor import GRACE, Program, start
-from forge.process.running.whole_output import WholeOutput
-from forge.process.sandbox.command import CommandLine
-from forge.process.sandbox.layout import Confinement
+from forge.process.sandbox.layout import CommandLine, Confinement
 from forge.process.sandbox.restore_files import watch_protected_files
 
-if TYPE_CHECKING:  # only where programs are confined
+if TYPE_CHECKING:
     from forge.process.sandbox import SandboxedCommand, Tier
+
 
 __all__ = ["Capture", "ConfinedCommand", "Confinement", "Finished", "confine", "find_tier", "run", "signal_name"]
 
@@ -417,3 +425,70 @@ def start_error(number: int, stage: str, name: str, cwd: Path) -> ToolError:
         )
     kind = ErrorKind.NOT_FOUND if number == errno.ENOENT else ErrorKind.USER
     return ToolError(f'"{name[:200]}" cannot be started: {words}', kind, "Check that it is an executable program.")
+
+
+# Limits the number of programs at once, since file descriptors are limited.
+
+
+_RESERVED = 192  # descriptors reserved for other uses
+_EACH = 4  # descriptors of one run: the keeper's socket and three pipes
+_MOST = 256  # programs at once
+
+
+class Slots:
+    """Grants turns to any event loop and thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._used = 0
+        self._waiting: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    async def __aenter__(self) -> None:
+        with self._lock:
+            if self._used < count_slots():
+                self._used += 1
+                return
+            loop = asyncio.get_running_loop()
+            turn = (loop, loop.create_future())
+            self._waiting.append(turn)
+        try:
+            await turn[1]
+        except BaseException:
+            with self._lock:
+                waits = turn in self._waiting
+                if waits:
+                    self._waiting.remove(turn)
+            if not waits:  # the turn was granted already
+                await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._used -= 1
+                    return
+                loop, turn = self._waiting.popleft()
+            try:
+                loop.call_soon_threadsafe(_wake, turn)
+                return
+            except RuntimeError:  # that loop is closed
+                continue
+
+
+slots = Slots()
+
+
+def count_slots() -> int:
+    """Returns how many programs may run at once, by the descriptor limit of this process."""
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return _MOST
+    return max(4, min(_MOST, (soft - _RESERVED) // _EACH))
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)

@@ -18,7 +18,7 @@ from forge.core.execution.session_end import at_session_end
 from forge.core.held_directories import check_held
 from forge.process.running.keeper_messages import CGROUPS, END, NEW, Messages, pack
 from forge.process.running.limits import Resources
-from forge.process.sandbox.command import CommandLine
+from forge.process.sandbox.layout import CommandLine
 
 GRACE = 2.0  # seconds between the request to end and the kill
 MOST_IDLE = 256  # keepers that wait for work; each ends by itself after a while

@@ -19,16 +19,17 @@ from typing import Any
 from forge.core.context import ProgramLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.sandbox import bubblewrap, landlock
-from forge.process.sandbox.command import CommandLine
 from forge.process.sandbox.landlock_program import landlock_version
 from forge.process.sandbox.layout import (
+    CommandLine,
     Confinement,
     cgroup_limits,
     describe_limits,
     explain_reached_limits,
     find_hidden,
+    make_private_folder,
+    remove_folder,
 )
-from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
 __all__ = ["Confinement", "SandboxedCommand", "Tier", "choose_tier", "confine_command", "report_tiers"]
 

@@ -13,10 +13,8 @@ from pathlib import Path
 from stat import S_IFCHR, S_IMODE, S_ISDIR, S_ISLNK, S_ISREG
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.find_program import find_trusted_program
+from forge.process.environment import find_trusted_program
 from forge.process.git_hooks import hook_folders
-from forge.process.sandbox.command import CommandLine
-from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.landlock_program import INET, INET6, NETLINK, UNIX, syscall_filter
 from forge.process.sandbox.layout import (
     CONFIGURATION,
@@ -26,16 +24,19 @@ from forge.process.sandbox.layout import (
     SKILLS,
     STATE,
     SYSTEM,
+    CommandLine,
     Confinement,
     Roots,
     find_skill_files,
+    git_settings,
     is_inside_any,
     kernel_limits,
+    make_private_folder,
     own_folders,
     program_folders,
+    remove_folder,
     roots_of,
 )
-from forge.process.sandbox.private_folders import make_private_folder, remove_folder
 
 HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 

@@ -13,23 +13,23 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process.sandbox import landlock_program
-from forge.process.sandbox.command import CommandLine
-from forge.process.sandbox.git_settings import git_settings
 from forge.process.sandbox.layout import (
     MIB,
     PROCESSORS,
     SETTINGS,
     STATE,
     SYSTEM,
+    CommandLine,
     Confinement,
     Roots,
+    git_settings,
     is_inside,
     is_inside_any,
     kernel_limits,
+    make_private_folder,
     program_folders,
     roots_of,
 )
-from forge.process.sandbox.private_folders import make_private_folder
 
 HOW = "It needs Linux 5.13 or newer with Landlock switched on: lsm=landlock,… on the kernel's command line."
 

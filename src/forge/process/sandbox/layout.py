@@ -2,30 +2,60 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import re
+import secrets
+import shutil
+import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Protocol
 
 from forge.core.context import ProgramLimits, Root, Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.held_directories import check_held
+from forge.process.environment import find_trusted_program
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")
 """Programs and libraries. Not `/var`, `/run` and `/srv`, which hold data and sockets."""
 
 SETTINGS = tuple(
     f"/etc/{name}"
-    for name in (
-        "alternatives crypto-policies pki/ca-trust pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf ssl/certs "
-        "ssl/cert.pem ssl/openssl.cnf ld.so.cache localtime locale.conf passwd group nsswitch.conf hosts resolv.conf "
-        "services mime.types fonts java java-8-openjdk java-11-openjdk java-17-openjdk java-21-openjdk os-release"
-    ).split()
+    for name in [
+        "alternatives",
+        "crypto-policies",
+        "pki/ca-trust",
+        "pki/tls/certs",
+        "pki/tls/cert.pem",
+        "pki/tls/openssl.cnf",
+        "ssl/certs",
+        "ssl/cert.pem",
+        "ssl/openssl.cnf",
+        "ld.so.cache",
+        "localtime",
+        "locale.conf",
+        "passwd",
+        "group",
+        "nsswitch.conf",
+        "hosts",
+        "resolv.conf",
+        "services",
+        "mime.types",
+        "fonts",
+        "java",
+        "java-8-openjdk",
+        "java-11-openjdk",
+        "java-17-openjdk",
+        "java-21-openjdk",
+        "os-release",
+    ]
 )
 """Files of /etc that programs need: each costs a tenth of a millisecond a run. No passwords, no keys, no
 tokens of package managers."""
@@ -352,3 +382,150 @@ def _list_beside(folders: list[str], homes: set[str]) -> Iterator[str]:
 
 def _depth(item: tuple[str, bool]) -> int:
     return item[0].count("/")
+
+
+# Defines a command line to start, with the files to open for the program.
+
+
+_READING, _APPENDING = os.O_RDONLY, os.O_WRONLY | os.O_APPEND
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """A command to start. The starter opens its files, makes its cgroup and, if wanted, makes it ignore SIGTERM."""
+
+    argv: list[str]
+    reads: tuple[tuple[int, str], ...] = ()  # descriptor and path of each file that it reads from the beginning
+    appends: tuple[tuple[int, str], ...] = ()  # of each file that it writes to at the end
+    ignores_term: bool = False  # it starts with SIGTERM ignored
+    cgroup: tuple[str, tuple[tuple[str, str], ...]] | None = (
+        None  # where to make its cgroup, and the values of its files
+    )
+
+    @property
+    def files(self) -> list[tuple[int, str, int]]:
+        """Descriptor, path and open flags of each file."""
+        return [(*one, _READING) for one in self.reads] + [(*one, _APPENDING) for one in self.appends]
+
+    def in_shell(self) -> list[str]:
+        """Returns one command line for starting it without a keeper: a shell opens the files. It has no cgroup."""
+        if not self.files and not self.ignores_term:
+            return self.argv
+        opened = [f"{number}<{path}" for number, path in self.reads]
+        opened += [f"{number}>>{path}" for number, path in self.appends]
+        ignored = 'trap "" TERM; ' if self.ignores_term else ""
+        return ["/bin/sh", "-c", f'{ignored}exec "$@" {" ".join(opened)}', "sh", *self.argv]
+
+
+# Makes folders for one run of a program: files that a sandbox needs, and an empty home directory.
+
+
+_NAME = re.compile(r"forge-run-(\d+)-(\d+)-[0-9a-f]{16}")
+_lock = threading.Lock()
+_made: set[str] = set()
+_tidied: set[str] = set()  # directories in which folders of dead processes were removed
+
+
+def make_private_folder() -> str:
+    """Makes an empty folder that only this user can use. `remove_folder` or the end of this process removes it."""
+    directory = tempfile.gettempdir()
+    with _lock:
+        if directory not in _tidied:
+            _tidied.add(directory)
+            _tidy(directory)
+        folder = os.path.join(directory, f"forge-run-{os.geteuid()}-{os.getpid()}-{secrets.token_hex(8)}")
+        os.mkdir(folder, 0o700)
+        _made.add(folder)
+    return folder
+
+
+def remove_folder(folder: str) -> None:
+    with _lock:
+        _made.discard(folder)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _tidy(directory: str) -> None:
+    """Removes folders that killed processes of this user left behind."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(directory):
+            found = _NAME.fullmatch(name)
+            if found and int(found[1]) == os.geteuid() and not _runs(int(found[2])):
+                shutil.rmtree(os.path.join(directory, name), ignore_errors=True)
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _remove_all() -> None:
+    for folder in tuple(_made):
+        remove_folder(folder)
+
+
+def _reset_after_fork() -> None:
+    """Forgets the folders, which belong to the parent process."""
+    global _lock
+    _lock = threading.Lock()
+    _made.clear()
+
+
+atexit.register(_remove_all)
+os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+# Reads the person's Git identity for programs in a sandbox, which cannot read it themselves but commit in that
+# name.
+
+
+_WANTED = (
+    r"^(user\.(name|email)|init\.defaultbranch|safe\.directory)$"  # nothing here names a program or holds a secret
+)
+_SECONDS = 5.0
+
+
+def git_settings(workspace: str) -> bytes:
+    """Returns the person's name, address and similar settings as a settings file; b"" if there are none."""
+    home, more = os.path.expanduser("~"), os.environ.get("XDG_CONFIG_HOME", "")
+    return _read_settings(workspace, home, more) if os.path.isabs(home) else b""
+
+
+@lru_cache(maxsize=64)
+def _read_settings(workspace: str, home: str, more: str) -> bytes:
+    git = find_trusted_program("git", [])
+    if git is None or _lies_in(git, workspace):
+        return b""
+    env = {"PATH": os.defpath, "HOME": home, **({"XDG_CONFIG_HOME": more} if more else {})}
+    argv = [git, "config", "--global", "--includes", "--null", "--get-regexp", _WANTED]
+    try:
+        ended = subprocess.run(
+            argv,
+            cwd=workspace,  # some settings are for certain directories only
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return b""
+    return b"".join(_format_settings(ended.stdout)) if ended.returncode == 0 else b""
+
+
+def _lies_in(program: str, workspace: str) -> bool:
+    return os.path.realpath(program).startswith(f"{workspace.rstrip('/')}/")
+
+
+def _format_settings(output: bytes) -> Iterator[bytes]:
+    for entry in output.split(b"\0"):
+        key, _, value = entry.partition(b"\n")
+        section, _, name = key.partition(b".")
+        if name and value and b"\n" not in value:
+            quoted = value.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
+            yield b'[%s]\n\t%s = "%s"\n' % (section, name, quoted)

@@ -19,10 +19,11 @@ from forge.core.execution.threads import in_thread
 from forge.core.executor import render_call
 from forge.core.result import ToolResult, read_failure
 from forge.process.environment import shell_environment
-from forge.process.running.run import Capture, Confinement, Finished, run
-from forge.process.sandbox.layout import PathRoots, confinement_of, find_hidden
+from forge.process.running.output import Capture
+from forge.process.running.run import Finished, run
+from forge.process.sandbox.layout import Confinement, PathRoots, confinement_of, find_hidden
 from forge.process.scripts.runtimes import Runnable, ScriptCommand, command_for
-from forge.process.scripts.settings import ScriptSettings
+from forge.process.scripts.tool import ScriptSettings
 
 MOST_OF_ERRORS = 2_000  # characters, the last ones
 MOST_OF_CANCELLED = 10_000  # characters, the last ones
@@ -74,7 +75,7 @@ async def _run(
     env = _environment(settings, command)
     argv = [*command.argv]
     if command.bundler:
-        from forge.process.scripts.bundling import bundle_script  # only for TypeScript on an old Node
+        from forge.process.scripts.runtimes import bundle_script  # only for TypeScript on an old Node
 
         file = await bundle_script(script, command.bundler, confinement=confinement, sandbox=settings.sandbox, env=env)
         argv.append(str(file))

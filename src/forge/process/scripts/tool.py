@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
-from forge.process.scripts.settings import ScriptSettings
 
 
 class ScriptDescription(Protocol):
@@ -84,3 +84,22 @@ def _whole(value: Any) -> Any:
     if isinstance(value, list):
         return [_whole(one) for one in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+# Defines the person's settings for scripts that become tools.
+
+
+TIMEOUT = 120.0  # seconds
+MAX_OUTPUT = 1024 * 1024  # bytes of each stream
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptSettings:
+    """The person's settings for scripts; a script itself cannot change them."""
+
+    timeout: float | None = TIMEOUT
+    python: str = ""  # a program's name or path; by default the Python that runs Forge
+    env_passthrough: tuple[str, ...] = ()  # names of variables that scripts see
+    network: bool = False  # in a sandbox
+    sandbox: str | bool = "auto"
+    max_output_bytes: int = MAX_OUTPUT

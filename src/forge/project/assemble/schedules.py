@@ -29,7 +29,7 @@ def project_schedules(flags: ProjectFlags) -> ScheduleStore:
 def read_schedules(flags: ProjectFlags) -> Iterator[ScheduleStore]:
     """Opens the schedules for reading, also where nothing can be written. Raises `ToolError`."""
     from forge.schedules.store import ScheduleStore
-    from forge.workspace.state.state_copy import copy_state_file, is_writable
+    from forge.workspace.state.store import copy_state_file, is_writable
 
     configuration = load_configuration(flags.config)
     workspace = project_scope(flags.workspace, configuration).workspace

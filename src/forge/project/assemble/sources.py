@@ -233,7 +233,7 @@ def server_sandbox(configuration: Configuration, entry: McpEntry) -> str:
 def _unused_pins(workspace: Path) -> str:
     """Returns why approvals in the workspace are not used: another person may have made them."""
     from forge.workspace.state import NAME as STATE
-    from forge.workspace.state.ownership import is_foreign
+    from forge.workspace.state import is_foreign
 
     folder = workspace / STATE
     if not os.path.lexists(folder / PINS) or not is_foreign(folder):

@@ -40,7 +40,7 @@ from forge.project.audit.log_index import (
     rotations,
     unpack,
 )
-from forge.workspace.state.ownership import is_foreign
+from forge.workspace.state import is_foreign
 from forge.workspace.state.store import StoreError
 
 NAME = "audit.ndjson"

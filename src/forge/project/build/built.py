@@ -178,7 +178,7 @@ class BuiltScripts:
         return None
 
     def _load(self) -> list[Tool]:
-        from forge.process.scripts.settings import ScriptSettings
+        from forge.process.scripts.tool import ScriptSettings
         from forge.sources.scripts.finding import find_candidates
         from forge.sources.scripts.loading import Script, load
         from forge.sources.scripts.tool import ScriptTool

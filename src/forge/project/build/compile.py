@@ -331,8 +331,8 @@ def gather_documents(build: Build) -> Documents:
 
 async def _download(build: Build, name: str) -> tuple[bytes, str]:
     """Returns the document and the server of its operations: a copy no longer says from which server it came."""
+    from forge.network.address import read_url
     from forge.network.egress import Egress
-    from forge.network.url import read_url
     from forge.sources.openapi.opening import download, parse_document
     from forge.sources.openapi.servers import Servers
 

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from forge.project.config_layers import user_file
 from forge.project.doctor.finding import Finding
-from forge.workspace.state import NAME
-from forge.workspace.state.ownership import is_foreign
-from forge.workspace.user_files import data_file
+from forge.workspace.state import NAME, data_file, is_foreign
 
 STORES = ("state.db", "memory.db")
 MOST = 5_000  # files whose modes are checked

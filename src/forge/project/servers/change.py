@@ -16,7 +16,7 @@ from forge.project.trust import accept, trust_state
 from forge.sources.mcp.programs.installed import is_installed_here
 from forge.sources.mcp.programs.installer import install_program, remove_program
 from forge.sources.mcp.programs.lock import LockedProgram, read_lock, write_lock
-from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state import replace_file
 
 
 class Changed(NamedTuple):

@@ -16,7 +16,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
 from forge.network.client import fetch
 from forge.network.egress import Egress
-from forge.network.limits import Limits
+from forge.network.headers import Limits
 from forge.project.servers.plan import URL, ServerPlan
 from forge.sources.mcp.programs.run_installer import run_installer, scratch_folder
 from forge.sources.untrusted import one_line

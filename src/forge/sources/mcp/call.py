@@ -95,7 +95,7 @@ class McpCall(
         if server in self.servers:
             return self.servers[server]
         if server.strip().lower().startswith(("http://", "https://")):
-            from forge.network.url import read_url
+            from forge.network.address import read_url
 
             address = str(read_url(server))
             same = (one for one in self.servers.values() if one.url and str(read_url(one.url)) == address)

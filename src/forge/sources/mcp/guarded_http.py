@@ -10,10 +10,10 @@ import httpcore2
 import httpx2
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import read_url
+from forge.network.connections import Pool, find_pool, find_proxy
 from forge.network.egress import Egress
 from forge.network.headers import USER_AGENT
-from forge.network.pools import Pool, find_pool, find_proxy
-from forge.network.url import read_url
 from forge.sources.mcp.bounds import MIB, MOST_MESSAGE, MOST_VALUES
 from forge.sources.untrusted import has_too_many_values
 

@@ -13,9 +13,9 @@ import httpx2
 from mcp.client.streamable_http import streamable_http_client
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import Url, read_url
 from forge.network.egress import Egress
 from forge.network.headers import check_headers
-from forge.network.url import Url, read_url
 from forge.sources.mcp.bounds import MOST_MESSAGE
 from forge.sources.mcp.guarded_http import (
     BROKEN,

@@ -19,7 +19,7 @@ _LONG_SEGMENT = re.compile(r"(?<=/)[\w.~%-]{20,}(?=/|$)")  # of a URL path: some
 def read_target(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
     """Reads a command or a URL. Raises `DefinitionError` or `ToolError`."""
     if isinstance(where, str) and is_url(where):
-        from forge.network.url import read_url  # programs do not need the network
+        from forge.network.address import read_url  # programs do not need the network
 
         read_url(where.strip())
         return (), where.strip()
@@ -42,7 +42,7 @@ def display_target(command: Sequence[str], url: str, secrets: Collection[str]) -
 
 
 def origin_of(url: str) -> str:
-    from forge.network.url import read_url
+    from forge.network.address import read_url
 
     return read_url(url).origin
 

@@ -17,7 +17,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adapter
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.running.piped import Piped
+from forge.process.running.pipes import Piped
 from forge.sources.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
 from forge.sources.mcp.programs.start import find_hidden_files, start_program
 from forge.sources.mcp.server_link import Wire

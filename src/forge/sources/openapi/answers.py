@@ -9,7 +9,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import Secrets
-from forge.network.response import Response
+from forge.network.body import Response
 from forge.sources.openapi.document import Document
 from forge.sources.openapi.operations import Operation
 from forge.sources.openapi.trimming import Trimmer, schema_for

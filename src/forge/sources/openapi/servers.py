@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.network.address import Url, read_url
 from forge.network.egress import Egress
-from forge.network.url import Url, read_url
 from forge.sources.openapi.document import Document
 from forge.sources.openapi.operations import Operation
 from forge.sources.untrusted import one_line

@@ -14,9 +14,9 @@ from forge.core.execution.threads import in_thread
 from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Category, Permission, PermissionName
 from forge.core.tool import Tool
+from forge.network.address import read_url
 from forge.network.egress import Egress
 from forge.network.headers import check_headers
-from forge.network.url import read_url
 from forge.sources.openapi.answers import AnswerReader
 from forge.sources.openapi.credentials import Auth, place_credentials, read_auth
 from forge.sources.openapi.document import Document

@@ -16,10 +16,9 @@ from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import JsonSchema, Permission, ToolSpec
 from forge.core.tool import Tool
+from forge.network.address import read_url
 from forge.network.client import fetch
-from forge.network.idempotency_key import SAFE, key_header
-from forge.network.limits import Limits
-from forge.network.url import read_url
+from forge.network.headers import SAFE, Limits, key_header
 from forge.sources.openapi.answers import LARGEST, AnswerReader
 from forge.sources.openapi.bodies import LARGEST as LARGEST_BODY
 from forge.sources.openapi.bodies import BodyFile, content_of, files_in

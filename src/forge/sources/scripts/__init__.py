@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge.process.scripts.settings import ScriptSettings
+from forge.process.scripts.tool import ScriptSettings
 from forge.sources.scripts.folder import ScriptFolder, scripts
 from forge.sources.scripts.loading import Problem
 from forge.sources.scripts.tool import ScriptTool

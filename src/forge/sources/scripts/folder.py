@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
-from forge.process.scripts.settings import MAX_OUTPUT, TIMEOUT, ScriptSettings
+from forge.process.scripts.tool import MAX_OUTPUT, TIMEOUT, ScriptSettings
 from forge.sources.scripts.finding import MOST, Candidate, find_candidates
 from forge.sources.scripts.loading import Problem, Script, load
 from forge.sources.scripts.tool import ScriptTool

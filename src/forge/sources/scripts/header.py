@@ -21,7 +21,7 @@ from typing import Any
 
 from forge.core.arguments.schema import check_size
 from forge.core.errors import DefinitionError
-from forge.process.scripts.inputs import InputError, InputLine, is_entry, read_inputs
+from forge.process.scripts.types import InputError, InputLine, is_entry, read_inputs
 from forge.sources.untrusted import clean, clean_schema
 
 LONGEST = 64 * 1024  # characters at the beginning of a file that are read

@@ -9,8 +9,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
-from forge.process.scripts.settings import ScriptSettings
-from forge.process.scripts.tool import FileTool
+from forge.process.scripts.tool import FileTool, ScriptSettings
 from forge.sources.scripts.loading import Script, read_script
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.digest import digest_of

@@ -16,11 +16,12 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.permissions.shell.parse import read
 from forge.permissions.shell.read_only.in_sandbox import shows_little
-from forge.process.environment import reading_environment, shell_environment
-from forge.process.find_program import find_trusted_program
+from forge.process.environment import find_trusted_program, reading_environment, shell_environment
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
-from forge.process.running.run import Capture, Confinement, Finished, confine, run
+from forge.process.running.output import Capture
+from forge.process.running.run import Finished, confine, run
+from forge.process.sandbox.layout import Confinement
 from forge.tools.bash.withheld_paths import ReadOnlyRun
 from forge.tools.file_parts.resolve_path import resolve_approved
 from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings

@@ -17,7 +17,8 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
-from forge.process.running.run import Capture, Finished, run
+from forge.process.running.output import Capture
+from forge.process.running.run import Finished, run
 from forge.process.sandbox.layout import SYSTEM
 from forge.tools.cli_execute.layers import CheckedCommand
 from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings

@@ -256,7 +256,7 @@ def _answer(edited: EditOutcome, diff: str) -> ToolResult:
 
 def _missing_file_error(location: Location) -> ToolError:
     from forge.workspace.paths import quote_path
-    from forge.workspace.search.similar_names import find_similar_names
+    from forge.workspace.search.glob import find_similar_names
 
     meant = " or ".join(map(quote_path, find_similar_names(location)))
     return ToolError(

@@ -13,7 +13,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.tools.file_edit.indentation import Reindent, convert_units, find_uniform_shift, find_unit
 from forge.tools.file_edit.newlines import Newlines, normalise_newlines
 from forge.tools.file_parts.punctuation import PUNCTUATION
-from forge.workspace.text.common_lines import find_shared_blocks
+from forge.workspace.text import find_shared_blocks
 
 MOST = 100  # places that are counted before an ambiguity is reported
 MOST_COMPARED = 1_000_000  # lines, before a rung gives up

@@ -11,7 +11,7 @@ from forge.core.result import ToolResult
 
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.workspace.paths import Location
-    from forge.workspace.search.overview import Overview, OverviewItem
+    from forge.workspace.search.walk import Overview, OverviewItem
 
 MAX_ENTRIES = 500
 MOST = 10_000  # entries that a call may ask for
@@ -54,7 +54,7 @@ def list_directory(
 def list_one_entry(ctx: ToolContext, location: Location) -> ToolResult:
     """Lists a single file, as `ls` does."""
     from forge.workspace.paths.open import status_of
-    from forge.workspace.search.overview import OverviewItem
+    from forge.workspace.search.walk import OverviewItem
 
     status = status_of(location)
     if status is None:
@@ -75,7 +75,7 @@ def scan_directory(
     import time
 
     from forge.tools.file_parts.denied_files import denied_predicate
-    from forge.workspace.search.overview import OverviewOptions, make_overview
+    from forge.workspace.search.walk import OverviewOptions, make_overview
 
     end = time.monotonic() + patience
     return make_overview(
@@ -157,7 +157,7 @@ def sendable_name(name: str) -> str:
 def missing_error(ctx: ToolContext, location: Location, what: str = "directory") -> ToolError:
     """Returns the error for a missing path. It suggests no names that a rule hides."""
     from forge.tools.file_parts.denied_files import denied_predicate
-    from forge.workspace.search.similar_names import find_similar_names
+    from forge.workspace.search.glob import find_similar_names
 
     hidden = denied_predicate(ctx)
     found = (name for name in find_similar_names(location) if not hidden(name))

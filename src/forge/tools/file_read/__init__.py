@@ -173,7 +173,7 @@ def _read_paths(path: str | list[str]) -> list[str]:
 
 def _missing_file_error(ctx: ToolContext, location: Location, *, is_link: bool) -> ToolError:
     from forge.tools.file_parts.denied_files import denied_predicate
-    from forge.workspace.search.similar_names import find_similar_names
+    from forge.workspace.search.glob import find_similar_names
 
     is_denied = denied_predicate(ctx)
     names = [f'"{printable(name)}"' for name in find_similar_names(location) if not is_denied(name)]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from threading import Event
 
 from forge.core.execution.threads import in_thread
-from forge.process.running.lines import StreamedProgram
+from forge.process.running.pipes import StreamedProgram
 
 MOST_FILES = 200_000  # with matches; then the search ends
 END = 1 << 62  # the column of a match at the end of its line

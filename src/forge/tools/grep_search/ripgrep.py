@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.find_program import find_packaged_program
-from forge.process.running.lines import run_streamed
+from forge.process.environment import find_packaged_program
+from forge.process.running.pipes import run_streamed
 from forge.tools.grep_search.filter import FileFilter, Globs, RulesAbove, names_for_ripgrep
 from forge.tools.grep_search.matches import FoundMatches, SearchClock
 from forge.tools.grep_search.pattern import Pattern, convert_to_pcre, explain_refusal, install_advice, may_need_pcre

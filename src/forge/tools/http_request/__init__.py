@@ -49,8 +49,8 @@ class HttpRequest(
         json: Annotated[Any, "Sent as JSON, instead of body."] = None,
         timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
     ) -> ToolResult:
-        from forge.network.idempotency_key import key_header
-        from forge.network.limits import Limits as Bounds  # the network is loaded by the first request
+        from forge.network.headers import Limits as Bounds  # the network is loaded by the first request
+        from forge.network.headers import key_header
         from forge.tools.http_request.redirects import send_request
 
         sent, content = _prepare_request(headers or {}, body, json)
@@ -60,7 +60,7 @@ class HttpRequest(
         return build_result(answer)
 
     async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
-        from forge.network.idempotency_key import reconcile_request
+        from forge.network.headers import reconcile_request
 
         sent, _ = _prepare_request(arguments["headers"] or {}, arguments["body"], arguments["json"])
         return reconcile_request(self.idempotency_header, arguments["method"], ctx, sent)

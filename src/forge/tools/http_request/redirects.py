@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.limits import Limits
-from forge.network.response import Response
+from forge.network.body import Response
+from forge.network.headers import Limits
 
 _AS_GET = (301, 302, 303)
 _REDIRECTED = "after a redirect, "  # the call did not name this server

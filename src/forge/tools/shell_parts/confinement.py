@@ -12,7 +12,7 @@ from forge.core.spec import Permission
 from forge.permissions.gate import is_opened
 from forge.process.sandbox.layout import Confinement, confinement_of
 from forge.workspace.paths import PathValidator
-from forge.workspace.user_files import config_file
+from forge.workspace.state import config_file
 
 _NAMES_SETTINGS = re.compile(r"CONFIG|CREDENTIAL|CERT|CA_BUNDLE|CA_FILE|PASSFILE|NETRC|[A-Z]RC\Z")
 

@@ -78,7 +78,8 @@ class TestRunner(
     async def _run_plan(self, ctx: ToolContext, plan: Plan, timeout: float) -> Finished:
         from dataclasses import replace
 
-        from forge.process.running.run import Capture, run
+        from forge.process.running.output import Capture
+        from forge.process.running.run import run
         from forge.tools.bash.run import prepare_line
 
         work = await prepare_line(self._settings, ctx, plan.line, plan.folder, "", None)

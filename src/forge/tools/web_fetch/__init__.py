@@ -13,7 +13,7 @@ from forge.core.tool import Tool
 from forge.tools.web_fetch.cache import Cache, HostRateLimit
 
 if TYPE_CHECKING:  # the network is loaded by the first request
-    from forge.network.response import Response
+    from forge.network.body import Response
     from forge.tools.web_parts.content import Content
     from forge.tools.web_parts.read_page import PageReader
 
@@ -61,8 +61,8 @@ class WebFetch(
     ) -> ToolResult:
         import asyncio  # which listing tools does without
 
+        from forge.network.address import read_url
         from forge.network.egress import Egress
-        from forge.network.url import read_url
         from forge.tools.web_fetch.page_part import render_part
         from forge.tools.web_parts.read_page import PageReader
 
@@ -99,7 +99,7 @@ class WebFetch(
 
     async def _fetch(self, url: str, timeout: float, reader: PageReader) -> Response:
         from forge.network.client import fetch
-        from forge.network.limits import Limits as Bounds
+        from forge.network.headers import Limits as Bounds
         from forge.tools.web_parts.read_page import may_be_a_page
 
         if may_be_a_page(url):

@@ -10,7 +10,7 @@ from forge.core.result import Attachment
 from forge.tools.web_parts.mark_untrusted import clean_text
 
 if TYPE_CHECKING:  # the network is loaded by the first request
-    from forge.network.response import Response
+    from forge.network.body import Response
     from forge.tools.web_parts.read_page import PageReader
 
 _PAGES = ("text/html", "application/xhtml+xml")

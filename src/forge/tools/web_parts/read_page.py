@@ -14,7 +14,7 @@ from typing import NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import EXTRAS, missing_extra
 from forge.core.plain_values import sendable
-from forge.process.running.lines import StreamedProgram, run_streamed
+from forge.process.running.pipes import StreamedProgram, run_streamed
 from forge.tools.web_parts.spare_program import prepare_spare, take_spare
 
 SECONDS = 10  # of computing

@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 from forge.core.errors import ToolError
-from forge.process.running.lines import StreamedProgram, run_streamed
+from forge.process.running.pipes import StreamedProgram, run_streamed
 
 IDLE = 30.0  # seconds that it waits
 

@@ -74,7 +74,7 @@ class WebSearch(
         from urllib.parse import urlencode
 
         from forge.network.client import fetch  # the network is loaded by the first request
-        from forge.network.limits import Limits as Bounds
+        from forge.network.headers import Limits as Bounds
         from forge.tools.web_search.services import find_explanation, refusal_error
 
         url = self._url(service)
@@ -115,8 +115,8 @@ class WebSearch(
         """Allow the provider's server, or the one that a person configured, which may have a private address."""
         from dataclasses import replace
 
+        from forge.network.address import read_url
         from forge.network.egress import Egress
-        from forge.network.url import read_url
 
         server = read_url(url)
         host_and_port = f"[{server.host}]:{server.port}" if ":" in server.host else f"{server.host}:{server.port}"

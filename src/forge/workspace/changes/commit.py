@@ -11,10 +11,11 @@ import errno
 import os
 import stat
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.workspace.changes.journal import (
@@ -30,8 +31,8 @@ from forge.workspace.changes.journal import (
 )
 from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.digest import Digest
-from forge.workspace.paths.held_folders import Folders
 from forge.workspace.paths.locks import lock_directories
+from forge.workspace.paths.open import open_directory
 
 __all__ = ["Change", "commit", "lock_directories", "recover"]
 
@@ -328,3 +329,79 @@ _EXPLANATIONS = {
     errno.EISDIR: ("it is a directory", ErrorKind.USER, "Name a file."),
     errno.EIO: ("the disk reported an error", ErrorKind.SYSTEM, "Tell the person: the disk may be failing."),
 }
+
+
+# Holds the directories of a commit open, so that they cannot be replaced meanwhile, and makes missing ones.
+
+
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_CANNOT_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
+
+
+class Folders:
+    """A context manager that closes all directories at its end. Raises `ToolError` for a path that cannot be opened as
+    one.
+    """
+
+    def __init__(self, wanted: Iterable[Location]) -> None:
+        self._open: dict[Path, int] = {}
+        self._made: list[Location] = []
+        missing: dict[Path, Location] = {}
+        try:
+            for folder in wanted:
+                self._find(folder, missing)
+        except BaseException:
+            self._close()
+            raise
+        self.missing = sorted(missing.values(), key=lambda one: one.relative.count("/"))  # the outermost first
+
+    def __enter__(self) -> Folders:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close()
+
+    def of(self, location: Location) -> int:
+        """Returns the descriptor of the directory that contains a location."""
+        return self._open[location.parent.path]
+
+    def has(self, location: Location) -> bool:
+        return location.parent.path in self._open
+
+    def make(self, folder: Location) -> None:
+        """Makes a missing directory. Raises `OSError`."""
+        above = self._open[folder.parent.path]
+        with suppress(FileExistsError):  # another process made it
+            os.mkdir(folder.name, dir_fd=above)
+            self._made.append(folder)
+        self._open[folder.path] = os.open(folder.name, _FLAGS, dir_fd=above)
+
+    def unmake(self) -> None:
+        """Removes the directories made here, if they are empty."""
+        while self._made:
+            folder = self._made.pop()
+            with suppress(OSError):
+                os.rmdir(folder.name, dir_fd=self._open[folder.parent.path])
+
+    def sync(self) -> None:
+        """Makes names survive a power failure, if the file system can."""
+        for descriptor in self._open.values():
+            try:
+                os.fsync(descriptor)
+            except OSError as error:
+                if error.errno not in _CANNOT_SYNC:
+                    raise
+
+    def _find(self, folder: Location, missing: dict[Path, Location]) -> None:
+        while folder.path not in self._open and folder.path not in missing:
+            try:
+                self._open[folder.path] = open_directory(folder)
+            except ToolError as error:
+                if error.kind is not ErrorKind.NOT_FOUND or folder.relative == ".":
+                    raise
+                missing[folder.path] = folder
+                folder = folder.parent
+
+    def _close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
 from pathlib import Path
 
 from forge.core.context import CurrentDirectory
 from forge.core.errors import ToolError
 from forge.core.held_directories import check_held
 from forge.core.plain_values import sendable
-from forge.workspace.state.ownership import is_foreign, is_own
-from forge.workspace.user_files import config_file
 
 NAME = ".forge"
 KEY = "state.key"  # of the seals, in the user's configuration directory
@@ -157,3 +157,132 @@ def _make_directory(root: Path, parts: tuple[str, ...], *, marked: bool = False)
         if path.is_symlink():  # a clone may bring links: old files are removed here, and must be ours
             raise OSError(f"{path} is a link")
     return path
+
+
+# State directories that a clone or an archive brought are not used before they are trusted. Forge's mark in a directory
+# holds values that nobody else can know in advance: this machine's id and the directory's own inode number. A copied,
+# cloned or unpacked directory has another number.
+
+
+MARK = "made-here"
+LONGEST = 200  # bytes of a mark
+_IDS = ("/etc/machine-id", "/var/lib/dbus/machine-id")
+_HARMLESS = (".gitignore", "memory", MARK)  # notes are written by people and belong to the project, as its skills do
+_known: set[tuple[str, int]] = set()  # directories that this process found to be its own
+
+
+def is_own(directory: Path) -> bool:
+    """Returns True if the directory was made or trusted here. Marks one that holds only notes. Raises `OSError`."""
+    number = os.lstat(directory).st_ino
+    if (str(directory), number) in _known:
+        return True
+    if not _is_marked(directory, number):
+        if not _is_harmless(directory):
+            return False
+        mark_own(directory)
+    _known.add((str(directory), number))
+    return True
+
+
+def mark_own(directory: Path) -> None:
+    """Marks the directory as made here. Raises `OSError`."""
+    # another process, which writes the same mark, never sees a part of it
+    replace_file(directory / MARK, _compute_mark(os.lstat(directory).st_ino), lasting=False)
+
+
+def is_foreign(directory: Path) -> bool:
+    """Returns True for an existing directory that was not made here. Changes nothing, never raises."""
+    try:
+        number = os.lstat(directory).st_ino
+        known = (str(directory), number) in _known or _is_marked(directory, number)
+        return directory.is_dir() and not known and not _is_harmless(directory)
+    except OSError:
+        return False
+
+
+def _is_marked(directory: Path, number: int) -> bool:
+    mark = _read_mark(directory)
+    return bool(mark) and mark == _compute_mark(number)
+
+
+def _is_harmless(directory: Path) -> bool:
+    """Returns True if the directory holds only notes, and files of a process that is making it right now."""
+    return all(name in _HARMLESS or name.startswith(".forge-tmp-") for name in os.listdir(directory))
+
+
+def _read_mark(directory: Path) -> str:
+    try:
+        file = os.open(directory / MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    with os.fdopen(file, "rb") as stream:
+        return stream.read(LONGEST).decode("ascii", "replace")
+
+
+def _compute_mark(number: int) -> str:
+    from hashlib import sha256  # needed once for each directory
+
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    return sha256(f"forge state {_machine_id()} {user} {number}".encode()).hexdigest()
+
+
+@cache
+def _machine_id() -> str:
+    """Returns an id of this machine, which is never shown; empty where there is none, as in many containers: then the
+    directory's number alone identifies it.
+    """
+    for path in _IDS:
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="ascii") as stream:
+            if found := stream.read(LONGEST).strip():
+                return found
+    if sys.platform.startswith("linux"):
+        return ""
+    import uuid
+
+    card = uuid.getnode()
+    return "" if card >> 40 & 1 else f"{card:x}"  # that bit marks a number that is random each time
+
+
+# Replaces a file atomically, also when the power fails.
+
+
+def replace_file(path: Path, content: str | bytes, mode: int = 0o600, *, lasting: bool = True) -> None:
+    """Replaces a file, readable by its owner alone unless `mode` says otherwise. On `OSError` the old file stays.
+
+    Without `lasting`, a power failure may lose the new content.
+    """
+    beside = path.with_name(f".forge-tmp-{os.urandom(8).hex()}")
+    file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(file, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+            if mode != 0o600:
+                os.fchmod(file, mode)  # whatever the umask
+            stream.flush()
+            if lasting:
+                os.fsync(file)
+        os.replace(beside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(beside)
+        raise
+
+
+# Finds Forge's files in the home directory of the user, as the XDG standard places them.
+
+
+def config_file(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Returns `$XDG_CONFIG_HOME/forge/NAME` or `~/.config/forge/NAME`; None without a home directory."""
+    return _file_in_home(environment, "XDG_CONFIG_HOME", ".config", name)
+
+
+def data_file(name: str, environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Returns `$XDG_DATA_HOME/forge/NAME` or `~/.local/share/forge/NAME`; None without a home directory."""
+    return _file_in_home(environment, "XDG_DATA_HOME", ".local/share", name)
+
+
+def _file_in_home(environment: Mapping[str, str], variable: str, folder: str, name: str) -> Path | None:
+    if (given := environment.get(variable, "")).startswith("/"):  # the standard ignores relative paths
+        return Path(given, "forge", name)
+    home_directory = environment.get("HOME", "")
+    return Path(home_directory, folder, "forge", name) if home_directory.startswith("/") else None

@@ -17,8 +17,7 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
-from forge.workspace.state import KEY, NAME, write_first
-from forge.workspace.user_files import config_file
+from forge.workspace.state import KEY, NAME, config_file, write_first
 
 SIZE = 32  # bytes of a key
 _NO_PLACE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR)  # no key can be made there

@@ -10,17 +10,21 @@ import contextlib
 import errno
 import fcntl
 import os
+import shutil
 import sqlite3
 import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 from weakref import WeakSet
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.workspace.state import NAME, is_foreign
 
 PATIENCE = 10.0  # seconds that another process may hold the file
 
@@ -306,3 +310,27 @@ def _lock_directory(directory: Path, kind: int) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+# Copies a file of the workspace's state for reading, if the workspace cannot be written.
+
+
+def is_writable(workspace: Path) -> bool:
+    """Returns True if the state of a workspace can be written, or made."""
+    folder = workspace / NAME
+    return os.access(folder if folder.exists() else workspace, os.W_OK | os.X_OK)
+
+
+@contextmanager
+def copy_state_file(workspace: Path, name: str) -> Iterator[Path | None]:
+    """Yields a temporary copy that may be changed; None if there is no usable file."""
+    file = workspace / NAME / name
+    if file.is_symlink() or not file.is_file() or is_foreign(file.parent):
+        yield None
+        return
+    with TemporaryDirectory(prefix="forge-look-") as folder:
+        for suffix in ("", "-wal"):  # the log holds the latest commits
+            part = file.with_name(name + suffix)
+            if part.is_file() and not part.is_symlink():
+                shutil.copyfile(part, Path(folder, name + suffix))
+        yield Path(folder, name)

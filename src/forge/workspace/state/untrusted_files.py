@@ -23,8 +23,7 @@ from typing import NamedTuple
 
 from forge.core.label import LONGEST_ORIGIN
 from forge.core.regular_files import open_regular
-from forge.workspace.state import NAME, append_whole, find_state, keep_newest, state_directory, write_first
-from forge.workspace.user_files import data_file
+from forge.workspace.state import NAME, append_whole, data_file, find_state, keep_newest, state_directory, write_first
 
 FILE = "untrusted.jsonl"
 KEPT = "labels"  # the folder of the second copies, one a workspace

@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import AnyStr, NamedTuple
 
-from forge.workspace.text import decode, encoding_of, is_binary
-from forge.workspace.text.common_lines import find_shared_blocks
+from forge.workspace.text import decode, encoding_of, find_shared_blocks, is_binary
 
 CHUNK = 65_536  # characters compared at once
 _NO_NEWLINE = "\n\\ No newline at end of file\n"

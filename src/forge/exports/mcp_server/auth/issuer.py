@@ -12,8 +12,8 @@ import httpx2
 import jwt
 
 from forge.core.errors import ToolError
+from forge.network.address import read_url
 from forge.network.egress import Egress
-from forge.network.url import read_url
 from forge.sources.mcp.guarded_http import GuardedTransport, make_client
 from forge.sources.untrusted import one_line
 

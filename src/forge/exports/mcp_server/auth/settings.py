@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.spec import Permission
-from forge.network.url import read_url
+from forge.network.address import read_url
 
 if TYPE_CHECKING:
     from forge.core.spec import ToolSpec

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import Secrets
-from forge.network.url import read_url
+from forge.network.address import read_url
 from forge.sources.mcp.guarded_http import CONNECT, SENDING, GuardedTransport, make_client
 from forge.sources.mcp.oauth.login import Login, LoginNeeded
 from forge.sources.mcp.oauth.proofs import Proofs

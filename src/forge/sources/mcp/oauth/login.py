@@ -11,9 +11,9 @@ from urllib.parse import urlsplit
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import SHORTEST
-from forge.network.connect import resolve
+from forge.network.address import read_url
+from forge.network.connections import resolve
 from forge.network.egress import Egress
-from forge.network.url import read_url
 from forge.sources.mcp.oauth.settings import AuthSettings
 from forge.sources.mcp.oauth.token_store import TokenStore
 

@@ -11,8 +11,7 @@ from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
-from forge.workspace.state.replace_file import replace_file
-from forge.workspace.user_files import data_file
+from forge.workspace.state import data_file, replace_file
 
 LARGEST = 4 * 1024 * 1024  # bytes of the logins at one server
 SERVICE = "forge mcp"  # in the keyring

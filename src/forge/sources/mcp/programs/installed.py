@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.regular_files import read_regular
 from forge.sources.mcp.programs.fetching import is_fetching, read_command
-from forge.workspace.user_files import data_file
+from forge.workspace.state import data_file
 
 FOLDER = "mcp-programs"  # below $XDG_DATA_HOME/forge
 LARGEST_RECORD = 1024 * 1024  # bytes

@@ -14,7 +14,7 @@ from forge.sources.mcp.programs.lock import LockedProgram
 from forge.sources.mcp.programs.npm import install_npm, resolve_npm
 from forge.sources.mcp.programs.pypi import install_pypi, resolve_pypi
 from forge.sources.mcp.programs.run_installer import scratch_folder
-from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state import replace_file
 
 
 async def resolve_program(fetched: FetchedProgram) -> LockedProgram:

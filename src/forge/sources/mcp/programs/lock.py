@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
-from forge.workspace.state.replace_file import replace_file
+from forge.workspace.state import replace_file
 
 NAME = "forge.mcp.lock"  # beside forge.yaml
 FORMAT = 1

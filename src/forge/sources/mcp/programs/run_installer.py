@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.process.running.run import Capture, run
+from forge.process.running.output import Capture
+from forge.process.running.run import run
 from forge.sources.mcp.programs.installed import installation_folder
 from forge.sources.untrusted import one_line
 

@@ -12,9 +12,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.process.environment import shell_environment
 from forge.process.running.limits import Resources
-from forge.process.running.piped import Piped
-from forge.process.sandbox.layout import Confinement, find_hidden
-from forge.process.sandbox.private_folders import make_private_folder, remove_folder
+from forge.process.running.pipes import Piped
+from forge.process.sandbox.layout import Confinement, find_hidden, make_private_folder, remove_folder
 from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.sources.mcp.programs.installed import find_installed
 from forge.sources.mcp.programs.settings import MIB, ProgramSettings
