@@ -23,20 +23,18 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest, Provider
 from forge.core.spec import ToolSpec
 from forge.models.anthropic import Anthropic
-from forge.models.anthropic.request import request_body as anthropic_body
-from forge.models.bedrock import Bedrock
-from forge.models.bedrock.request import BedrockModel
-from forge.models.bedrock.request import request_body as bedrock_body
-from forge.models.gemini import Gemini
-from forge.models.gemini.request import GeminiModel
-from forge.models.gemini.request import request_body as gemini_body
-from forge.models.http.aws_events import AWS_EVENTS
+from forge.models.anthropic import request_body as anthropic_body
+from forge.models.bedrock import Bedrock, BedrockModel
+from forge.models.bedrock import request_body as bedrock_body
+from forge.models.gemini import Gemini, GeminiModel
+from forge.models.gemini import request_body as gemini_body
+from forge.models.http.events import AWS_EVENTS
 from forge.models.openai import OpenAI
-from forge.models.openai.request import RequestFormat as ChatFormat
-from forge.models.openai.request import request_body as chat_body
+from forge.models.openai import RequestFormat as ChatFormat
+from forge.models.openai import request_body as chat_body
 from forge.models.openai_responses import OpenAIResponses
-from forge.models.openai_responses.request import RequestFormat as ResponsesFormat
-from forge.models.openai_responses.request import request_body as responses_body
+from forge.models.openai_responses import RequestFormat as ResponsesFormat
+from forge.models.openai_responses import request_body as responses_body
 
 TOKENS = 2_000  # of one answer
 TURNS = 50

@@ -37,7 +37,7 @@ from forge import (
 )
 from forge.agent.message_json import export_message, import_message
 from forge.cli.terminal.exit_codes import Ending
-from forge.models.http.errors import BrokeOff
+from forge.models.http.outgoing import BrokeOff
 
 
 @tool

@@ -3,7 +3,7 @@
 from forge import Agent, Conversation, Limits, Message, ProviderError, Scripted, ToolCall, tool
 from forge.agent.context_window import Shortening, shorten
 from forge.agent.tokens import estimate_message
-from forge.models.http.errors import PromptTooLong
+from forge.models.http.outgoing import PromptTooLong
 
 
 @tool

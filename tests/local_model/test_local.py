@@ -38,7 +38,7 @@ from forge import (
 )
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest
-from forge.models.http.errors import PromptTooLong
+from forge.models.http.outgoing import PromptTooLong
 from forge.models.local import CONTEXT, Local, _find_server, local
 from forge.models.names import provider_for
 

@@ -10,7 +10,7 @@ import pytest
 from forge import Agent, Attachment, Message
 from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.http.abilities import check_abilities
+from forge.models.http.model import check_abilities
 from forge.models.known_models import find_known
 from forge.models.openai import OpenAI
 from tests.models.serving import serving, sse, stream

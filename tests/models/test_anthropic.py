@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.anthropic import Anthropic
-from forge.models.anthropic.stream import AnswerReader
+from forge.models.anthropic import AnswerReader, Anthropic
 from forge.models.http import post
-from forge.models.http.sse import Event, EventReader
+from forge.models.http.events import Event, EventReader
 from tests.models.serving import CUT, RESET, Part, Reply, Server, named_sse, refusal, serving, stream
 
 KEY = "key-that-nobody-may-see-0123456789"
@@ -394,11 +393,40 @@ _value: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 1, 2.5, "", "x", "\ud800", [], ["x"], [{}], {}, {"type": "text"}]
 )
 _kinds = st.sampled_from(
-    "text thinking tool_use image text_delta thinking_delta input_json_delta citations_delta end_turn refusal".split()
+    [
+        "text",
+        "thinking",
+        "tool_use",
+        "image",
+        "text_delta",
+        "thinking_delta",
+        "input_json_delta",
+        "citations_delta",
+        "end_turn",
+        "refusal",
+    ]
 )
 _fields = st.sampled_from(
-    "type index delta content_block message usage content stop_reason text thinking partial_json input id name "
-    "citations citation input_tokens error".split()
+    [
+        "type",
+        "index",
+        "delta",
+        "content_block",
+        "message",
+        "usage",
+        "content",
+        "stop_reason",
+        "text",
+        "thinking",
+        "partial_json",
+        "input",
+        "id",
+        "name",
+        "citations",
+        "citation",
+        "input_tokens",
+        "error",
+    ]
 )
 _inner = st.dictionaries(_fields, _value | _kinds, max_size=4)
 _hostile = st.dictionaries(_fields, _inner | _value | _kinds, max_size=4)

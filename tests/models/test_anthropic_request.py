@@ -15,8 +15,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment
-from forge.models.anthropic import Anthropic
-from forge.models.anthropic.request import request_body
+from forge.models.anthropic import Anthropic, request_body
 from tests.models.serving import Server, named_sse, serving, stream
 
 PNG = b"\x89PNG\r\n\x1a\nrest"

@@ -18,8 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.provider import ProviderError
-from forge.models.credentials.aws import AwsSigner, find_keys, find_region
-from forge.models.credentials.sigv4 import AwsKeys, sign_request
+from forge.models.credentials.aws import AwsKeys, AwsSigner, find_keys, find_region, sign_request
 from tests.models.serving import Reply, refusal, serving
 
 NOW = datetime(2026, 11, 16, 12, 30, 45, tzinfo=UTC)

@@ -20,13 +20,10 @@ from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArguments
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.registry import ToolRegistry
-from forge.models.bedrock import Bedrock
-from forge.models.bedrock.request import BedrockModel, request_body
-from forge.models.bedrock.stream import AnswerReader
+from forge.models.bedrock import AnswerReader, Bedrock, BedrockModel, request_body
 from forge.models.http import post
-from forge.models.http.aws_events import AwsEventReader
-from forge.models.http.errors import BrokeOff, PromptTooLong
-from forge.models.http.sse import LONGEST_EVENT, TooLong
+from forge.models.http.events import LONGEST_EVENT, AwsEventReader, TooLong
+from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.names import provider_for
 from forge.tools import built_ins
 from tests.models.aws import aws_stream, event, exception, frame

@@ -17,12 +17,10 @@ from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArguments
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.registry import ToolRegistry
-from forge.models.gemini import Gemini
-from forge.models.gemini.request import GeminiModel, request_body
-from forge.models.gemini.stream import AnswerReader
+from forge.models.gemini import AnswerReader, Gemini, GeminiModel, request_body
 from forge.models.http import post
-from forge.models.http.errors import BrokeOff, PromptTooLong
-from forge.models.http.sse import EventReader
+from forge.models.http.events import EventReader
+from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.names import provider_for
 from forge.tools import built_ins
 from tests.models.serving import Reply, Server, refusal, serving, sse, stream

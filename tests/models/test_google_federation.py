@@ -12,8 +12,7 @@ import pytest
 from google.auth import identity_pool
 
 from forge.core.provider import ProviderError
-from forge.models.credentials.google import google_token
-from forge.models.credentials.google_federation import ALLOW_PROGRAMS
+from forge.models.credentials.google import ALLOW_PROGRAMS, google_token
 from tests.models.serving import Reply, refusal, serving
 
 SUBJECT = "eyJ.the-workload's-own-token"

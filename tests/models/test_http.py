@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
 from forge.core.provider import ProviderError
+from forge.models.http import events as sse_reader
 from forge.models.http import post
-from forge.models.http import sse as sse_reader
-from forge.models.http.errors import BrokeOff, PromptTooLong
+from forge.models.http.events import EventReader
+from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.http.post import Event, post_stream, stream_error
-from forge.models.http.sse import EventReader
 from forge.network import connections as model_client
 from tests.models.serving import CUT, RESET, Reply, Server, named_sse, refusal, serving, sse, stream
 

@@ -18,11 +18,10 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.core.spec import ToolSpec
 from forge.models.http import post
-from forge.models.http.errors import BrokeOff, PromptTooLong
+from forge.models.http.events import EventReader
+from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.http.post import Event
-from forge.models.http.sse import EventReader
-from forge.models.openai import OpenAI
-from forge.models.openai.answer import AnswerReader
+from forge.models.openai import AnswerReader, OpenAI
 from tests.models.serving import CUT, RESET, Reply, Server, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"

@@ -31,11 +31,11 @@ from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.spec import ToolSpec
 from forge.models.http import post
-from forge.models.http.errors import BrokeOff
-from forge.models.http.sse import Event, EventReader
+from forge.models.http.events import Event, EventReader
+from forge.models.http.outgoing import BrokeOff
 from forge.models.names import provider_for
 from forge.models.openai import OpenAI
-from forge.models.openai_responses.stream import AnswerReader
+from forge.models.openai_responses import AnswerReader
 from tests.models.oracle import problems
 from tests.models.serving import CUT, Reply, Server, named_sse, refusal, serving, stream
 
@@ -427,7 +427,23 @@ def _read_all(raw: bytes, cuts: Any) -> Message:
 
 _value = st.none() | st.booleans() | st.integers(-2, 5) | st.text(max_size=3)
 _keys = st.sampled_from(
-    "type output_index item delta response output status error content text arguments call_id name usage id".split()
+    [
+        "type",
+        "output_index",
+        "item",
+        "delta",
+        "response",
+        "output",
+        "status",
+        "error",
+        "content",
+        "text",
+        "arguments",
+        "call_id",
+        "name",
+        "usage",
+        "id",
+    ]
 )
 _hostile = st.recursive(
     _value, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=5), max_leaves=15
@@ -569,7 +585,7 @@ def test_a_missing_key_is_named(prefix, monkeypatch):
 
 
 async def test_the_same_conversation_has_the_same_cache_key():
-    from forge.models.openai_responses.request import RequestFormat, request_body
+    from forge.models.openai_responses import RequestFormat, request_body
 
     spelling = RequestFormat("m", "x", has_cache_key=True)
     history = [Message("system", "Be kind."), HELLO]

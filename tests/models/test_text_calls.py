@@ -27,8 +27,7 @@ from forge.core.result import Attachment
 from forge.core.spec import Category
 from forge.core.tool import Tool, tool
 from forge.models.scripted import Scripted
-from forge.models.text_calls import MOST_CALLS, text_calls
-from forge.models.text_calls.call import read_call
+from forge.models.text_calls import MOST_CALLS, read_call, text_calls
 from forge.models.text_calls.parser import LARGEST, LONGEST_REST, Body, CallScanner, Item
 from forge.models.text_calls.prompt import escape_tags, render_call
 from forge.tools.conversation import task_completion

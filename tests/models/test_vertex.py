@@ -15,7 +15,7 @@ from google.auth import jwt as google_jwt
 
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.credentials.rsa import read_private_key, sign_jwt
+from forge.models.credentials.tokens import read_private_key, sign_jwt
 from forge.models.names import provider_for
 from tests.models.serving import Reply, Server, named_sse, refusal, serving, sse, stream
 

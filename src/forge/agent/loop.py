@@ -27,7 +27,7 @@ from forge.core.plain_values import text_of, visible
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls
 from forge.core.result import DONE, Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.models.http.errors import BrokeOff, PromptTooLong
+from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.pipeline.spans import agent_span, chat_span
 
 MOST_RETRIES = 2  # of a turn whose stream broke

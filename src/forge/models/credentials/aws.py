@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import configparser
+import hashlib
+import hmac
 import ipaddress
 import json
 import os
 import re
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from hashlib import sha1
-from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
-from forge.models.credentials.aws_profiles import ADVICE, AwsProfiles
-from forge.models.credentials.sigv4 import AwsKeys, sign_request
 from forge.models.credentials.tokens import MARGIN, refused_error
 from forge.models.http.fetch import Fetched, fetch_json
 
@@ -143,7 +145,6 @@ async def _assume_role(
 
 
 async def _assume_with_token(file: str, role: str, environment: Mapping[str, str], region: str) -> AwsKeys:
-    from pathlib import Path
 
     try:
         token = bounded_text(Path(file)).strip()
@@ -183,8 +184,6 @@ async def _container_keys(environment: Mapping[str, str]) -> AwsKeys | None:
         raise ProviderError(words, ErrorKind.CONFIG, "Use https, or an address of this machine.")
     token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "").strip()
     if file := environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "").strip():
-        from pathlib import Path
-
         token = (await asyncio.to_thread(bounded_text, Path(file))).strip()
     found = await fetch_json(url, action=ACTION, headers={"authorization": token} if token else {})
     return _read_keys(found)
@@ -242,3 +241,123 @@ def _time(written: Any) -> float:
         return datetime.fromisoformat(str(written).replace("UTC", "Z")).timestamp()
     except ValueError:
         return time.time() + 900  # it is found again soon
+
+
+# Reads AWS profiles from `~/.aws/config` and `~/.aws/credentials`.
+
+
+ADVICE = "Run `aws configure` or `aws sso login`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+
+
+class AwsProfiles:
+    """The settings of all profiles, those of both files together."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        """Raises `ProviderError` for a file that cannot be read."""
+        home = Path(environment.get("HOME") or os.path.expanduser("~"), ".aws")
+        self.folder = home
+        self.name = (environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default").strip()
+        self._config = _read(environment.get("AWS_CONFIG_FILE") or home / "config")
+        self._keys = _read(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials")
+        self._is_named = bool(environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE"))
+
+    def settings(self, name: str) -> dict[str, str]:
+        """Returns the settings of a profile. Raises `ProviderError` if a profile that was named does not exist."""
+        section = "default" if name == "default" else f"profile {name}"
+        if section not in self._config and name not in self._keys and (self._is_named or name != "default"):
+            known = sorted({one.removeprefix("profile ") for one in (*self._config, *self._keys)})
+            way = f"The profiles are {', '.join(known[:20])}." if known else ADVICE
+            raise ProviderError(f"choosing AWS credentials: there is no profile {name[:60]!r}", ErrorKind.CONFIG, way)
+        return {**self._config.get(section, {}), **self._keys.get(name, {})}
+
+    def session(self, name: str) -> dict[str, str]:
+        """Returns the settings of a single sign-on session."""
+        return self._config.get(f"sso-session {name}", {})
+
+
+def _read(path: str | Path) -> dict[str, dict[str, str]]:
+    path = Path(path).expanduser()
+    if not path.exists():
+        return {}
+    parser = configparser.RawConfigParser(default_section="", strict=False)
+    try:
+        parser.read_string(bounded_text(path, 1024 * 1024), str(path))
+    except (Unreadable, configparser.Error) as error:
+        problem = (
+            error.problem if isinstance(error, Unreadable) else f"it is no file of profiles ({type(error).__name__})"
+        )
+        raise ProviderError(f"reading AWS profiles in {path}: {problem}", ErrorKind.CONFIG, "Fix the file.") from None
+    return {name: dict(parser.items(name)) for name in parser.sections()}
+
+
+# Signs requests to AWS (Signature Version 4).
+
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
+_PORTS = {"http": 80, "https": 443}
+
+
+class AwsKeys(NamedTuple):
+    """An access key. `expires` is in seconds since 1970; 0: it does not."""
+
+    access: str
+    secret: str
+    token: str = ""
+    expires: float = 0.0
+
+
+def sign_request(
+    url: str,
+    content: bytes,
+    keys: AwsKeys,
+    *,
+    region: str,
+    service: str,
+    method: str = "POST",
+    content_type: str = "application/json",
+    now: datetime | None = None,
+) -> dict[str, str]:
+    """Returns the headers that authorise the request."""
+    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
+    headers = {"x-amz-date": stamp, **({"x-amz-security-token": keys.token} if keys.token else {})}
+    signed = {"host": host_header(url), **({"content-type": content_type} if content_type else {}), **headers}
+    names = ";".join(sorted(signed))
+    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
+    request = _canonical_request(method, url, signed, names, content)
+    to_sign = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+    key = f"AWS4{keys.secret}".encode()
+    for part in scope.split("/"):
+        key = hmac.digest(key, part.encode(), "sha256")
+    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
+    credential = f"{_ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
+    return {**headers, "authorization": credential}
+
+
+def host_header(url: str) -> str:
+    """Returns the host as HTTP clients send it: with its port, unless it is the usual one."""
+    parts = urlsplit(url)
+    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
+    return host if parts.port in (None, _PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
+
+
+def _canonical_request(method: str, url: str, headers: Mapping[str, str], names: str, content: bytes) -> str:
+    parts = urlsplit(url)
+    path = quote(_normalise_path(parts.path), safe="/~")  # encoded a second time, as the specification says
+    pairs = sorted(
+        (quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in parse_qsl(parts.query, True)
+    )
+    lines = [f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers)]
+    query = "&".join(f"{name}={value}" for name, value in pairs)
+    return "\n".join([method, path, query, *lines, "", names, hashlib.sha256(content).hexdigest()])
+
+
+def _normalise_path(path: str) -> str:
+    """Removes empty segments and resolves `.` and `..`."""
+    segments: list[str] = []
+    for segment in path.split("/"):
+        if segment == "..":
+            del segments[-1:]
+        elif segment not in ("", "."):
+            segments.append(segment)
+    ends = "/" if segments and path.endswith("/") else ""
+    return f"/{'/'.join(segments)}{ends}"

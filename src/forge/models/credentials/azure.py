@@ -13,8 +13,14 @@ from uuid import uuid4
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
-from forge.models.credentials.rsa import read_certificate, read_private_key, sign_jwt_with_certificate
-from forge.models.credentials.tokens import CachedToken, Token, read_token
+from forge.models.credentials.tokens import (
+    CachedToken,
+    Token,
+    read_certificate,
+    read_private_key,
+    read_token,
+    sign_jwt_with_certificate,
+)
 from forge.models.http.fetch import fetch_json
 
 CERTIFICATE = "AZURE_CLIENT_CERTIFICATE_PATH"

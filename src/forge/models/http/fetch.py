@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.models.http.errors import clean_message
-from forge.models.http.outgoing import host_of, mask_for
+from forge.models.http.outgoing import clean_message, host_of, mask_for
 from forge.network.connections import model_client
 
 LARGEST = 4 * 1024 * 1024  # bytes of a document

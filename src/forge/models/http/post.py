@@ -4,31 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import random
+import re
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, Protocol
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
 from forge.core.provider import ProviderError
-from forge.models.http.aws_events import AWS_EVENTS, AwsEventReader
-from forge.models.http.backoff import LONGEST_WAIT, delay_before, read_retry_after, read_retry_delay
-from forge.models.http.deadline import StreamDeadline
-from forge.models.http.errors import (
+from forge.models.http.events import AWS_EVENTS, AwsEventReader, Event, EventReader, TooLong
+from forge.models.http.outgoing import (
     LONGEST,
     BrokeOff,
+    OutgoingRequest,
+    Sign,
     broke_off_error,
     clean_message,
+    encode_body,
     error_in_stream,
+    host_of,
+    mask_for,
     read_error_body,
     status_error,
 )
-from forge.models.http.outgoing import OutgoingRequest, Sign, encode_body, host_of, mask_for
-from forge.models.http.sse import Event, EventReader, TooLong
 from forge.network.connections import model_client
 
-if TYPE_CHECKING:  # heavy: loaded by the first request
+if TYPE_CHECKING:
     import httpx2
+
 
 CONNECT = 10.0  # seconds
 SILENCE = 120.0  # seconds between two pieces of an answer
@@ -313,3 +321,96 @@ def _give_up_error(error: ProviderError, attempt: int, delay: float) -> Provider
     if attempt > 1:
         error.message = f"{error.message} (tried {attempt} times)"
     return error
+
+
+# Computes the backoff before another try: the server's request, or a growing pause.
+
+
+LONGEST_WAIT = 60.0  # seconds a server may ask us to wait before another try
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 8.0  # seconds between tries when it does not say
+
+
+def delay_before(attempt: int, requested: float | None) -> float:
+    """Returns the seconds to wait after so many tries, with jitter, so that clients do not return together."""
+    if requested is None:
+        return float(min(FIRST_PAUSE * 2 ** (attempt - 1), LONGEST_PAUSE)) * random.uniform(0.5, 1.0)  # noqa: S311
+    if requested > LONGEST_WAIT:
+        return requested
+    return min(requested * random.uniform(1.0, 1.1), LONGEST_WAIT)  # noqa: S311
+
+
+def read_retry_after(headers: Mapping[str, str]) -> float | None:
+    """Reads the wait in seconds from milliseconds, seconds or a date; None if the header is absent or invalid."""
+    written = headers.get("retry-after", "")
+    milliseconds = _number(headers.get("retry-after-ms", ""))
+    seconds = _number(written) if milliseconds is None else milliseconds / 1000
+    if seconds is None:
+        seconds = _seconds_until(written)
+    return seconds if seconds is not None and seconds > 0 else None
+
+
+def read_retry_delay(body: bytes) -> float | None:
+    """Reads the wait in seconds from an error's body, where Google's servers write it: `"retryDelay": "34s"`."""
+    found = re.search(rb'"retryDelay"\s*:\s*"(\d{1,6}(?:\.\d{1,9})?)s"', body)
+    seconds = float(found[1]) if found else 0.0
+    return seconds if seconds > 0 else None
+
+
+def _number(written: str) -> float | None:
+    try:
+        number = float(written)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _seconds_until(written: str) -> float | None:
+    try:
+        return parsedate_to_datetime(written).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError, OSError):
+        return None
+
+
+# Ends the reading of a stream at its deadline, with one timer for the whole stream.
+
+
+class StreamDeadline:
+    """Cancels the wait for the next piece when time is up.
+
+    `asyncio.timeout` cannot be held over a `yield`, and one for every piece costs as much as reading it. Use: `begin()`
+    right before the wait, `end()` right after it. The wait then raises `TimeoutError`, as `check` does.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: asyncio.Task[object] | None = None
+        self._is_over = False
+        self._timer = self._loop.call_later(seconds, self._end_time)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+
+    def begin(self) -> None:
+        if self._is_over:
+            raise TimeoutError
+        self._waiting = asyncio.current_task()
+
+    def end(self) -> None:
+        self._waiting = None
+
+    def explain(self, error: asyncio.CancelledError) -> BaseException:
+        """Returns the error to raise for a cancelled wait: a `TimeoutError` if this deadline cancelled it."""
+        task, self._waiting = self._waiting, None
+        if self._is_over and task is not None and task.uncancel() == 0:
+            return TimeoutError()
+        return error
+
+    def _end_time(self) -> None:
+        self._is_over = True
+        if self._waiting is not None:
+            self._waiting.cancel()

@@ -13,11 +13,10 @@ from urllib.parse import urlsplit, urlunsplit
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.http.answer import StreamedAnswer
-from forge.models.http.errors import add_key_advice
+from forge.models.http.events import StreamedAnswer
 from forge.models.http.fetch import suggest_model
 from forge.models.http.model import Exchange, HttpModel, call_ids
-from forge.models.http.outgoing import Sign
+from forge.models.http.outgoing import Sign, add_key_advice
 from forge.models.http.post import SILENCE
 from forge.models.known_models import add_model_advice
 

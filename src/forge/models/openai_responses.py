@@ -1,0 +1,567 @@
+"""Provides the Responses API of OpenAI and compatible servers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Any
+
+from forge.core.errors import ErrorKind
+from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
+from forge.core.messages import Finish, Message, ToolCall, Usage
+from forge.core.plain_values import sendable
+from forge.core.provider import ModelRequest, ProviderError
+from forge.core.result import Attachment
+from forge.models.http.events import Delta, Event, StreamedAnswer, read_json
+from forge.models.http.outgoing import PromptTooLong, Sign
+from forge.models.openai import (
+    add_to_system,
+    data_url,
+    describe_attachment,
+    describe_schema,
+    fit_id,
+    fit_name,
+    media_type_of,
+    split_images,
+    write_arguments,
+)
+from forge.models.openai_server import SCHEMA_REFUSED, OpenAIServer, find_named, is_output
+
+# Writes a request for the Responses API: options, tools, and the history as a list of items.
+
+
+Item = dict[str, Any]
+
+EXTRA_KEY = "openai-responses"
+"""Where `Message.extra` keeps what only this API understands: `{from, items}`."""
+
+_OURS = (
+    *("input", "model", "stream", "timeout", "tool_choice", "parallel_tool_calls", "max_tokens", "tools"),
+    *("max_completion_tokens", "reasoning", "reasoning_effort", "response_format", "text", "verbosity"),
+)
+_ONLY_IN_CHAT = ("stop", "seed", "frequency_penalty", "presence_penalty", "logit_bias", "n", "stream_options")
+_CHOICES = ("auto", "none", "required")
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFormat:
+    """Describes the features of a server and a model."""
+
+    model: str
+    origin: str  # only answers of this origin are sent back with their own items
+    strict: bool = True
+    reasons: bool = False  # ask for summaries and for reasoning that can be sent back
+    has_cache_key: bool = False
+    without: frozenset[str] = frozenset()  # features it refused
+
+
+def request_body(request: ModelRequest, spelling: RequestFormat) -> Item:
+    """Returns the body to post. Raises `ProviderError` for an option that the API does not have."""
+    given = {name: value for name, value in request.options.items() if value is not None}
+    _check_options(given, spelling.model)
+    messages = request.messages
+    if "response_format" in spelling.without and (told := describe_schema(given.get("response_format"))):
+        messages = add_to_system(messages, told)
+        given = {name: value for name, value in given.items() if name != "response_format"}
+    instructions, items = _History(spelling.origin).of(messages)
+    body: Item = {
+        "model": spelling.model,
+        **({"instructions": instructions} if instructions else {}),
+        "input": items,
+        "stream": True,
+        "store": False,
+        **_tools(request, given, spelling),
+        **_reasoning(given, spelling),
+        **_text_settings(given),
+    }
+    if spelling.has_cache_key and "prompt_cache_key" not in spelling.without:
+        body["prompt_cache_key"] = _cache_key(instructions, items)
+    limit = given.get("max_tokens", given.get("max_completion_tokens"))
+    if limit is not None:
+        body["max_output_tokens"] = limit
+    return {**body, **{name: value for name, value in given.items() if name not in _OURS}}
+
+
+def asks_for_reasoning(options: Mapping[str, Any]) -> bool:
+    """Says whether the options of a request set the model's reasoning."""
+    return options.get("reasoning") is not None or options.get("reasoning_effort") is not None
+
+
+def _check_options(given: Mapping[str, Any], model: str) -> None:
+    for name in _ONLY_IN_CHAT:
+        if name in given:
+            raise ProviderError(
+                f"asking openai-responses:{model}: the Responses API has no option `{name}`",
+                ErrorKind.VALIDATION,
+                f"Remove the option, or use openai-chat:{model}.",
+            )
+
+
+def _reasoning(given: Mapping[str, Any], spelling: RequestFormat) -> Item:
+    """Returns the reasoning as it was asked for. A summary is asked for where the model can write one."""
+    wanted = dict(given["reasoning"]) if isinstance(given.get("reasoning"), Mapping) else {}
+    if "reasoning_effort" in given:
+        wanted["effort"] = given["reasoning_effort"]
+    if not spelling.reasons and not wanted:
+        return {}
+    if "summary" not in wanted and "summary" not in spelling.without and wanted.get("effort") != "none":
+        wanted["summary"] = "auto"
+    found: Item = {"reasoning": wanted} if wanted else {}
+    if "include" not in spelling.without and "include" not in given:
+        found["include"] = ["reasoning.encrypted_content"]
+    return found
+
+
+def _text_settings(given: Mapping[str, Any]) -> Item:
+    settings = dict(given["text"]) if isinstance(given.get("text"), Mapping) else {}
+    shape = given.get("response_format")
+    if isinstance(shape, Mapping):
+        inner = shape.get("json_schema")
+        settings["format"] = {"type": shape.get("type"), **(inner if isinstance(inner, Mapping) else {})}
+    if "verbosity" in given:
+        settings["verbosity"] = given["verbosity"]
+    return {"text": settings} if settings else {}
+
+
+def _tools(request: ModelRequest, given: Mapping[str, Any], spelling: RequestFormat) -> Item:
+    strict = spelling.strict and "strict" not in spelling.without
+    definitions = request.definitions("openai-strict" if strict else "openai")
+    tools = [{"type": "function", "strict": False, **one["function"]} for one in definitions]
+    tools += list(given.get("tools", ()))
+    if not tools:
+        return {}
+    found: Item = {"tools": tools}
+    choice = given.get("tool_choice")
+    if isinstance(choice, Mapping) and isinstance(choice.get("function"), Mapping):  # as in Chat Completions
+        choice = choice["function"].get("name")
+    if choice is not None:
+        named = isinstance(choice, str) and choice not in _CHOICES
+        found["tool_choice"] = {"type": "function", "name": choice} if named else choice
+    parallel = given.get("parallel_tool_calls")
+    if parallel is not None and "parallel_tool_calls" not in spelling.without:
+        found["parallel_tool_calls"] = parallel
+    return found
+
+
+def _cache_key(instructions: str, items: Sequence[Item]) -> str:
+    """Returns the same key for every turn of a conversation, so that its requests reach the same cache."""
+    first = next((str(item["content"]) for item in items if item.get("role") == "user"), "")
+    start = f"{instructions}\n{first}".encode(errors="replace")
+    return f"forge-{sha256(start).hexdigest()[:32]}"
+
+
+class _History:
+    """Writes the history as items: every call is answered, and every answer follows its call."""
+
+    def __init__(self, origin: str) -> None:
+        self._origin = origin
+        self._items: list[Item] = []
+        self._instructions: list[str] = []
+        self._open: dict[str, list[str]] = {}  # id in the history -> ids sent for it and not yet answered
+        self._used: set[str] = set()
+
+    def of(self, messages: Sequence[Message]) -> tuple[str, list[Item]]:
+        """Returns the instructions, which are the system messages at the beginning, and the items."""
+        for message in messages:
+            if message.role == "tool" and self._open.get(message.call_id):
+                self._add_result(message)
+                continue
+            self._end_results()
+            if message.role == "assistant":
+                self._items += self._write_answer(message)
+            elif message.role == "tool":
+                late = f"The result of an earlier call:\n{message.text}"
+                self._items.append(_said("user", _content(late, message.attachments)))
+            elif message.role == "system" and not self._items:
+                self._instructions.append(message.text)
+            else:
+                role = "developer" if message.role == "system" else "user"
+                self._items.append(_said(role, _content(message.text, message.attachments)))
+        self._end_results()
+        return "\n\n".join(text for text in self._instructions if text.strip()), self._items
+
+    def _write_answer(self, message: Message) -> list[Item]:
+        """Returns the answer with its own items in their places, or after them if the answer was changed since."""
+        calls = [self._write_call(call) for call in message.tool_calls]
+        saved = message.extra.get(EXTRA_KEY)
+        entries: Sequence[Mapping[str, Any]] = ()
+        if isinstance(saved, Mapping) and saved.get("from") == self._origin:
+            entries = saved["items"]
+        length = sum(entry["length"] for entry in entries if entry["type"] == "message")
+        if length != len(message.text) or sum(entry["type"] == "function_call" for entry in entries) != len(calls):
+            others = [dict(entry) for entry in entries if entry["type"] not in ("message", "function_call")]
+            entries = ()
+            spoken = [_said("assistant", message.text)] if message.text else []
+            return _without_loose_reasoning([*others, *spoken, *calls])
+        items: list[Item] = []
+        at, left = 0, iter(calls)
+        for entry in entries:
+            if entry["type"] == "message":
+                piece, at = message.text[at : at + entry["length"]], at + entry["length"]
+                items += [{**_said("assistant", piece), **entry.get("more", {})}] if piece else []
+            else:
+                items.append(next(left) if entry["type"] == "function_call" else dict(entry))
+        return _without_loose_reasoning(items)
+
+    def _write_call(self, call: ToolCall) -> Item:
+        id = fit_id(call.id)
+        while id in self._used:
+            id = fit_id(f"{id} again")
+        self._used.add(id)
+        self._open.setdefault(call.id, []).append(id)
+        arguments = write_arguments(call.arguments)
+        return {"type": "function_call", "call_id": id, "name": fit_name(call.name), "arguments": arguments}
+
+    def _add_result(self, message: Message) -> None:
+        id = self._open[message.call_id].pop(0)
+        output = _content(message.text, message.attachments)
+        self._items.append({"type": "function_call_output", "call_id": id, "output": output})
+
+    def _end_results(self) -> None:
+        """Adds missing results: a server would always refuse a history with an unanswered call."""
+        for id in [id for ids in self._open.values() for id in ids]:
+            lost = "No result of this call was recorded."
+            self._items.append({"type": "function_call_output", "call_id": id, "output": lost})
+        self._open = {}
+
+
+def _without_loose_reasoning(items: list[Item]) -> list[Item]:
+    """Removes reasoning at the end: the API wants the item that came after it."""
+    while items and items[-1]["type"] == "reasoning":
+        items.pop()
+    return items
+
+
+def _said(role: str, content: str | list[Item]) -> Item:
+    return {"type": "message", "role": role, "content": content}
+
+
+def _content(text: str, attachments: Sequence[Attachment]) -> str | list[Item]:
+    if not attachments:
+        return text
+    images, others = split_images(attachments)
+    parts = [_text(text)] if text else []
+    return [*parts, *map(_image, images), *map(_file, others)]
+
+
+def _text(text: str) -> Item:
+    return {"type": "input_text", "text": text}
+
+
+def _image(attachment: Attachment) -> Item:
+    return {"type": "input_image", "detail": "auto", "image_url": data_url(attachment)}
+
+
+def _file(attachment: Attachment) -> Item:
+    if attachment.data and media_type_of(attachment) == "application/pdf":
+        name = attachment.name or "document.pdf"
+        return {"type": "input_file", "filename": name, "file_data": data_url(attachment)}
+    return _text(describe_attachment(attachment))
+
+
+# Assembles an answer of the Responses API from its streamed events.
+
+
+_THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
+_ENDS = ("response.completed", "response.incomplete", "response.failed", "response.cancelled")
+_KEPT_OF_MESSAGES = ("phase",)
+
+
+@dataclass(slots=True)
+class _OutputItem:
+    """An item of the answer: as it was announced, the pieces that followed, and the whole item where it came."""
+
+    start: Mapping[str, Any] = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=list)  # of arguments
+    length: int = 0  # characters of text that were shown
+    whole: Mapping[str, Any] | None = None
+
+    @property
+    def data(self) -> Mapping[str, Any]:
+        return self.whole if self.whole is not None else self.start
+
+    @property
+    def kind(self) -> str:
+        return _as_text(self.data.get("type"))
+
+    def arguments(self) -> str:
+        """Returns the JSON text exactly as received."""
+        last = self.data.get("arguments")
+        return last if isinstance(last, str) and last else "".join(self.pieces)
+
+
+class AnswerReader(StreamedAnswer):
+    """Assembles an answer."""
+
+    def _prepare(self) -> None:
+        self._items: dict[int, _OutputItem] = {}
+        self._text: list[str] = []
+        self._is_refused = False
+        self._response: Mapping[str, Any] = {}
+
+    def take(self, event: Event) -> list[Delta]:
+        data = event.data.strip()
+        if not data or data == "[DONE]" or self.done:
+            return []
+        found = self._read(data, event.name)
+        kind = _as_text(found.get("type")) or event.name
+        if kind == "response.output_text.delta":  # nearly always
+            self.begun = True
+            return self._take_piece(kind, found)
+        if kind == "error":
+            raise self._error(found)
+        self.begun = True
+        if found.get("object") == "response":  # a server that does not stream
+            return self._end(found)
+        if kind in _ENDS:
+            return self._end(_object(found, "response"))
+        return self._take_piece(kind, found)
+
+    def message(self) -> Message:
+        if not self.done:
+            raise self._error({"message": "the response ended before it was complete"})
+        finish = self._finish()
+        calls: list[ToolCall] = []
+        entries: list[dict[str, Any]] = []
+        used = set(self._taken)
+        for item in self._in_order():
+            if item.kind == "message":
+                more = {name: item.data[name] for name in _KEPT_OF_MESSAGES if item.data.get(name) is not None}
+                entries.append({"type": "message", "length": item.length, **({"more": more} if more else {})})
+            elif item.kind == "function_call":
+                if finish != "refused":  # calls cut by a filter must not run
+                    entries.append({"type": "function_call"})
+                    calls.append(_read_call(item, used))
+                    used.add(calls[-1].id)
+            elif saved := _saved_item(item):
+                entries.append(saved)
+        is_plain = all(entry["type"] in ("message", "function_call") and "more" not in entry for entry in entries)
+        return Message(
+            "assistant",
+            "".join(self._text),
+            tuple(calls),
+            finish="calls" if calls and finish == "stop" else finish,
+            usage=_usage(self._response.get("usage")),
+            extra={} if is_plain else {EXTRA_KEY: {"from": self._origin, "items": entries}},
+        )
+
+    def _read(self, data: str, name: str) -> Mapping[str, Any]:
+        try:
+            found = read_json(data)
+        except (ValueError, RecursionError):
+            said: Any = data if name == "error" else {"message": f"a part of the response cannot be read: {data[:80]}"}
+            raise self._error(said) from None
+        if not isinstance(found, dict):
+            return {}
+        if found.get("error") and found.get("object") != "response":
+            raise self._error(found["error"])
+        return found
+
+    def _take_piece(self, kind: str, found: Mapping[str, Any]) -> list[Delta]:
+        index = found.get("output_index")
+        if type(index) is not int:
+            return []
+        item = self._items.get(index)
+        if item is None:
+            item = self._items[index] = _OutputItem()
+        piece = sendable(_as_text(found.get("delta")))
+        if kind == "response.output_text.delta":
+            return self._show(item, piece)
+        if kind == "response.output_item.added":
+            item.start = _object(found, "item")
+        elif kind == "response.output_item.done":
+            return self._complete(item, _object(found, "item"))
+        elif kind == "response.refusal.delta":
+            self._is_refused = True
+            return self._show(item, piece)
+        elif kind in _THOUGHTS and piece:
+            return [ReasoningDelta(piece)]
+        elif kind == "response.reasoning_summary_part.added" and found.get("summary_index"):
+            return [ReasoningDelta("\n\n")]
+        elif kind == "response.function_call_arguments.delta" and piece:
+            item.pieces.append(piece)
+            name, id = _as_text(item.start.get("name")), _as_text(item.start.get("call_id"))
+            return [ToolArgumentsDelta(ToolCall(name, {}, id), piece)]
+        return []
+
+    def _show(self, item: _OutputItem, piece: str) -> list[Delta]:
+        if not piece:
+            return []
+        item.length += len(piece)
+        self._text.append(piece)
+        return [TextDelta(piece)]
+
+    def _complete(self, item: _OutputItem, whole: Mapping[str, Any]) -> list[Delta]:
+        """Stores the whole item, and returns the part of its text that was not streamed."""
+        if not whole:
+            return []
+        item.whole = whole
+        if whole.get("type") != "message":
+            return []
+        texts = []
+        for part in _list(whole, "content"):
+            if isinstance(part, Mapping):
+                self._is_refused = self._is_refused or part.get("type") == "refusal"
+                texts.append(_as_text(part.get("text") if part.get("type") != "refusal" else part.get("refusal")))
+        return self._show(item, sendable("".join(texts))[item.length :])
+
+    def _end(self, response: Mapping[str, Any]) -> list[Delta]:
+        self.done, self._response = True, response
+        if response.get("status") in ("failed", "cancelled"):
+            raise self._error(response.get("error") or {"message": f"the response is {response['status']}"})
+        pieces: list[Delta] = []
+        for index, whole in enumerate(_list(response, "output")):
+            item = self._items.setdefault(index, _OutputItem())
+            if isinstance(whole, Mapping) and item.whole is None:
+                pieces += self._complete(item, whole)
+        return pieces
+
+    def _in_order(self) -> list[_OutputItem]:
+        return [self._items[index] for index in sorted(self._items)]
+
+    def _finish(self) -> Finish:
+        details = _object(self._response, "incomplete_details")
+        if self._response.get("status") == "incomplete" and details.get("reason") == "content_filter":
+            return "refused"
+        if self._response.get("status") == "incomplete":
+            return "length"
+        return "refused" if self._is_refused else "stop"
+
+
+def _read_call(item: _OutputItem, used: set[str]) -> ToolCall:
+    name, id = _as_text(item.data.get("name")), item.data.get("call_id")
+    fresh = isinstance(id, str) and id.strip() and id not in used
+    return ToolCall(name, item.arguments(), str(id)) if fresh else ToolCall(name, item.arguments())
+
+
+def _saved_item(item: _OutputItem) -> dict[str, Any]:
+    """Returns the item to send back unchanged, if it is complete and can be read without the server's memory."""
+    if item.whole is None or not item.kind:
+        return {}
+    kept = {name: value for name, value in item.whole.items() if value is not None and name != "status"}
+    if item.kind == "reasoning":
+        return kept if kept.get("encrypted_content") or kept.get("content") else {}
+    return kept
+
+
+def _usage(found: Any) -> Usage:
+    if not isinstance(found, Mapping):
+        return Usage()
+    before, after = _object(found, "input_tokens_details"), _object(found, "output_tokens_details")
+    return Usage(
+        _count(found.get("input_tokens")),
+        _count(found.get("output_tokens")),
+        _count(before.get("cached_tokens")),
+        _count(before.get("cache_write_tokens")),
+        _count(after.get("reasoning_tokens")),
+    )
+
+
+def _count(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
+
+
+def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = data.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _list(data: Mapping[str, Any], name: str) -> list[Any]:
+    found = data.get(name)
+    return found if isinstance(found, list) else []
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
+
+_REFUSED_FEATURES = {  # optional features, and how a server says that it does not know them
+    "summary": r"reasoning\.summary|reasoning summar|\bsummary\b",
+    "include": r"encrypted|\binclude\b",
+    "parallel_tool_calls": r"parallel_tool_calls",
+    "response_format": SCHEMA_REFUSED,
+    "prompt_cache_key": r"prompt_cache_key",
+    "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
+}
+_REASONS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|oss)|codex|computer-use)(?!.*-chat)")
+
+
+class OpenAIResponses(OpenAIServer):
+    """A model behind `{base_url}/responses`.
+
+    Nothing is stored at the server: the history goes with every request, and reasoning goes back encrypted. Without a
+    base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is sent there.
+    Optional features that a server refuses (summaries, strict schemas …) are left out from then on. The effort of
+    reasoning is never one of them.
+
+    Args:
+        model: the model's name.
+        base_url: the address of the server.
+        api_key: the key.
+        headers: further headers.
+        strict: ask for strict schemas.
+        label: the name of the provider in messages.
+        key_variable: the environment variable to name where the key is refused.
+        sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
+
+    Example:
+        >>> agent = Agent(OpenAIResponses("gpt-5.4", api_key="a key"), options={"reasoning_effort": "low"})
+    """
+
+    _path = "/responses"
+    _answer, _body = AnswerReader, staticmethod(request_body)
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        strict: bool = True,
+        label: str = "openai-responses",
+        key_variable: str = "",
+        sign: Sign | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            base_url=base_url,
+            api_key=api_key,
+            headers=headers,
+            label=label,
+            key_variable=key_variable,
+            sign=sign,
+        )
+        self._spelling = RequestFormat(
+            model,
+            origin=f"{self._host}/{model}",
+            strict=strict,
+            reasons=_REASONS.match(model) is not None,
+            has_cache_key=self._host == "api.openai.com",
+        )
+
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Says whether the server is known to hold an answer to a schema, as one with strict schemas does."""
+        is_refused = "response_format" in self._spelling.without
+        return not is_refused and (self._spelling.strict or super().takes_schema(schema, with_tools=with_tools))
+
+    def _silence(self, timeout: float, options: Mapping[str, Any]) -> float:
+        thinks = self._spelling.reasons or asks_for_reasoning(options)
+        return THINKING if thinks and not self._is_local else super()._silence(timeout, options)
+
+    def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+        """Returns the optional feature that the server refuses. A feature that the options ask for is not optional."""
+        if error.status not in (400, 403, 422) or isinstance(error, PromptTooLong):
+            return None
+        wanted = options.get("reasoning")
+        sent = {name for name in ("include", "prompt_cache_key") if name in body} - options.keys()
+        sent |= {"parallel_tool_calls"} & body.keys()
+        sent |= {"strict"} if "tools" in body else set()
+        sent |= {"response_format"} if is_output(body.get("text", {}).get("format")) else set()
+        if "summary" in body.get("reasoning", {}) and not (isinstance(wanted, Mapping) and "summary" in wanted):
+            sent.add("summary")
+        return find_named(error, sent, _REFUSED_FEATURES)
