@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +81,45 @@ class Row:
 
     def next_after(self, moment: float) -> float | None:
         return Cron.parse(self.schedule.cron, self.schedule.timezone).next_after(moment, self.anchor)
+
+
+def revise_row(old: Row | None, wanted: Schedule, now: float, *, arm: bool = False) -> Row:
+    """Returns the row to store. Its plan stays unless something about its times changed.
+
+    `arm`: a one-shot that has fired will fire again; otherwise it does so only if its times changed.
+    """
+    if old is not None and has_definition(old, wanted) and not (arm and old.spent):
+        return old
+    before = old.schedule if old is not None else None
+    made = replace(
+        wanted,
+        created=before.created if before else now,
+        updated=now,
+        last_fire=before.last_fire if before else None,
+    )
+    rule = (made.cron, made.timezone, made.one_shot)
+    same_rule = before is not None and rule == (before.cron, before.timezone, before.one_shot)
+    if old is not None and before is not None and same_rule:
+        if old.spent and not arm:
+            return Row(replace(made, enabled=False), old.anchor, old.planned, True)
+        if before.enabled and made.enabled and not old.spent:
+            return Row(replace(made, next_fire=before.next_fire), old.anchor, old.planned)
+    anchor = old.anchor if old is not None and same_rule else now
+    following = Cron.parse(made.cron, made.timezone).next_after(now, anchor) if made.enabled else None
+    return Row(replace(made, next_fire=following), anchor, now)
+
+
+def has_definition(row: Row, wanted: Schedule) -> bool:
+    """Tells if the row has this definition already, whatever happened to its runs since."""
+    old = row.schedule
+    return old == replace(
+        wanted,
+        enabled=old.enabled if row.spent else wanted.enabled,
+        created=old.created,
+        updated=old.updated,
+        next_fire=old.next_fire,
+        last_fire=old.last_fire,
+    )
 
 
 def row_of(connection: sqlite3.Connection, name: str) -> Row | None:

@@ -20,10 +20,8 @@ from forge.schedules.check_schedule import (
     check_may_change,
     complete_change,
     complete_new,
-    has_definition,
     id_of,
     read_declared,
-    revise_row,
 )
 from forge.schedules.claims import Claim, Moment, Tick
 from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
@@ -124,7 +122,7 @@ class ScheduleStore:
             row = schedule_rows.require_row(connection, id)
             check_may_change(row.schedule, Source.PERSON)
             wanted = replace(row.schedule, enabled=True, source=Source.PERSON, origin="", problem="")
-            made = revise_row(row, wanted, self.clock(), arm=True)
+            made = schedule_rows.revise_row(row, wanted, self.clock(), arm=True)
             schedule_rows.write_row(connection, made)
         return made.schedule
 
@@ -185,7 +183,9 @@ class ScheduleStore:
                 ],
             )
             for one in wanted.values():
-                schedule_rows.write_row(connection, revise_row(schedule_rows.row_of(connection, one.id), one, now))
+                schedule_rows.write_row(
+                    connection, schedule_rows.revise_row(schedule_rows.row_of(connection, one.id), one, now)
+                )
             _check_room(schedule_rows.count(connection) - 1)
 
     # for runners
@@ -248,7 +248,7 @@ class ScheduleStore:
             is_enabled = old.schedule.enabled or old.spent  # a one-shot that has fired fires again
             before = replace(old.schedule, enabled=is_enabled)
             wanted = build_schedule(source=by, old=before, **complete_change(definition, here))
-        return old, revise_row(old, wanted, self.clock(), arm=True)
+        return old, schedule_rows.revise_row(old, wanted, self.clock(), arm=True)
 
     def _now(self) -> Moment:
         return Moment(self.clock(), self.steady())
@@ -265,5 +265,5 @@ def _check_room(count: int) -> None:
 
 def _is_declared(found: Sequence[schedule_rows.Row], wanted: Mapping[str, Schedule]) -> bool:
     return len(found) == len(wanted) and all(
-        row.schedule.id in wanted and has_definition(row, wanted[row.schedule.id]) for row in found
+        row.schedule.id in wanted and schedule_rows.has_definition(row, wanted[row.schedule.id]) for row in found
     )

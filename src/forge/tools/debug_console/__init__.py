@@ -66,7 +66,7 @@ class DebugConsole(
         known = ctx.owner is not None and ctx.activity in self._recorders
         recorder = self._recorder(ctx.activity) if ctx.owner is not None else None
         look = topics.TopicRequest(ctx, self._registry, recorder, name.strip(), min(limit, self.max_entries), known)
-        found: ToolResult = await in_thread(lambda: getattr(topics, topic)(look))
+        found: ToolResult = await in_thread(lambda: topics.TOPICS[topic](look))
         return found.masked(ctx.activity.secrets.mask_everything)
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import Tool
-from forge.permissions.call_gate import gate_of
-from forge.process.running.jobs import list_jobs
 from forge.tools.debug_console.record import RecordEntry, Recorder
-from forge.workspace.history.tracking import STORE, SessionState, current_call
-from forge.workspace.state import NAME
 
 LONGEST_LINE = 300  # characters of an entry that the model reads
 
@@ -46,23 +42,25 @@ class TopicRequest:
         ]
 
 
-def history(look: TopicRequest) -> ToolResult:
+def _show_history(look: TopicRequest) -> ToolResult:
     entries = look.of_session(look.recorder.history() if look.recorder else [])
     return _list_entries(look, "history", entries)
 
 
-def results(look: TopicRequest) -> ToolResult:
+def _show_results(look: TopicRequest) -> ToolResult:
     entries = look.of_session(look.recorder.results() if look.recorder else [])
     return _list_entries(look, "results", entries)
 
 
-def events(look: TopicRequest) -> ToolResult:
+def _show_events(look: TopicRequest) -> ToolResult:
     entries = look.of_session(look.recorder.events() if look.recorder else [])
     return _list_entries(look, "events", entries)
 
 
-def approvals(look: TopicRequest) -> ToolResult:
+def _show_approvals(look: TopicRequest) -> ToolResult:
     """Shows pending and answered approvals, and the remembered "always" answers."""
+    from forge.permissions.call_gate import gate_of  # loads what only a call needs, as the others below
+
     asked = look.of_session(look.recorder.list_unanswered() if look.recorder else [])
     answered = look.of_session(look.recorder.answers() if look.recorder else [])[-look.limit :]
     always = gate_of(look.ctx).remembered(look.ctx.scope.session_id)
@@ -76,8 +74,10 @@ def approvals(look: TopicRequest) -> ToolResult:
     return ToolResult(for_llm="\n".join(lines), data=data)
 
 
-def background(look: TopicRequest) -> ToolResult:
+def _show_background(look: TopicRequest) -> ToolResult:
     """Shows running calls, work that continues after its call, and the jobs of `bash`."""
+    from forge.process.running.jobs import list_jobs
+
     running = look.of_session(look.recorder.list_running() if look.recorder else [])
     going_on = look.of_session(look.recorder.background() if look.recorder else [])
     jobs = [
@@ -94,8 +94,10 @@ def background(look: TopicRequest) -> ToolResult:
     return ToolResult(for_llm="\n".join(lines), data=data)
 
 
-def session(look: TopicRequest) -> ToolResult:
+def _show_session(look: TopicRequest) -> ToolResult:
     """Shows the scope, the files seen, the possible undos and the plan of this session."""
+    from forge.workspace.history.tracking import SessionState, current_call
+
     scope, now = look.ctx.scope, current_call()
     state = now.state if now.checked else SessionState(scope.workspace if _has_state(scope.workspace) else None)
     files = list(state.seen.files(scope.session_id).items())[-look.limit :]
@@ -127,10 +129,13 @@ def session(look: TopicRequest) -> ToolResult:
 
 def _has_state(workspace: Path) -> bool:
     """Returns True if session state exists: looking at it must not create it."""
+    from forge.workspace.history.tracking import STORE
+    from forge.workspace.state import NAME
+
     return (workspace / NAME / STORE).is_file()
 
 
-def registry(look: TopicRequest) -> ToolResult:
+def _show_registry(look: TopicRequest) -> ToolResult:
     """Shows the tools of the run, or all details of one."""
     if look.name:
         return _tool(look)
@@ -224,3 +229,14 @@ def _data(entries: Sequence[RecordEntry]) -> list[dict[str, Any]]:
 def _clip(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}…"
+
+
+TOPICS: Mapping[str, Callable[[TopicRequest], ToolResult]] = {
+    "history": _show_history,
+    "registry": _show_registry,
+    "results": _show_results,
+    "approvals": _show_approvals,
+    "session": _show_session,
+    "background": _show_background,
+    "events": _show_events,
+}

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.network.body import Response
-from forge.network.headers import Limits
+
+if TYPE_CHECKING:  # they load what only a call needs
+    from forge.network.headers import Limits
+    from forge.network.body import Response
 
 _AS_GET = (301, 302, 303)
 _REDIRECTED = "after a redirect, "  # the call did not name this server
@@ -19,6 +21,8 @@ async def send_request(
     ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: Limits
 ) -> Response:
     """Returns the answer after all redirects. Another server gets neither the body nor possible secrets."""
+    from dataclasses import replace
+
     from forge.network.client import fetch  # imports asyncio, which listing tools does without
     from forge.network.headers import check_headers, keep_harmless
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable
 from types import EllipsisType
@@ -16,12 +15,9 @@ MAX_LENGTH = 1_000  # characters of a path
 Step = str | int | EllipsisType  # a key, an index, or `...` for every item
 
 _SHOWN = 12  # keys named in an error
-_STEP = re.compile(
-    r"""\.?\[\s*(?:(?P<index>-?[0-9]{1,15})|(?P<quoted>"(?:[^"\\]|\\.)*")|'(?P<plain>[^']*)'|(?P<each>\*))\s*\]
-    |\.(?P<key>[^.\[\]]+)""",
-    re.VERBOSE,
-)
-_SIMPLE_KEY = re.compile(r"[^.\[\]\s\"'*$]+")
+_STEP = r"""\.?\[\s*(?:(?P<index>-?[0-9]{1,15})|(?P<quoted>"(?:[^"\\]|\\.)*")|'(?P<plain>[^']*)'|(?P<each>\*))\s*\]
+    |\.(?P<key>[^.\[\]]+)"""
+_SIMPLE_KEY = r"[^.\[\]\s\"'*$]+"
 
 
 def read_path(path: str) -> list[Step]:
@@ -33,9 +29,10 @@ def read_path(path: str) -> list[Step]:
         rest = rest[1:]
     if rest and rest[0] not in ".[":
         rest = f".{rest}"
+    pattern = re.compile(_STEP, re.VERBOSE)  # not when the module loads: listing tools does without
     steps, position = [], 0
     while position < len(rest):
-        match = _STEP.match(rest, position)
+        match = pattern.match(rest, position)
         if match is None:
             raise _path_error(f"the query is not valid from {_clip(rest[position:], 20)!r} on")
         steps.append(_read_step(match))
@@ -73,6 +70,8 @@ def _read_step(match: re.Match[str]) -> Step:
     if match["quoted"] is None:
         return match["key"] or match["plain"] or ""
     try:
+        import json
+
         return str(json.loads(match["quoted"], strict=False))
     except ValueError:
         raise _path_error(f"{match['quoted']} in the query is not a JSON string") from None
@@ -102,6 +101,8 @@ def _missing_error(value: Any, prefix: list[Step], step: Step) -> ToolError:
 
 def _describe_value(value: Any) -> str:
     if isinstance(value, dict) and value:
+        import json
+
         names = ", ".join(json.dumps(_clip(key, 60), ensure_ascii=False) for key in list(value)[:_SHOWN])
         more = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
         return f"has the keys {names}{more}"
@@ -126,7 +127,9 @@ def _render_step(step: Step) -> str:
         return "[*]"
     if isinstance(step, int):
         return f"[{step}]"
-    return f".{step}" if _SIMPLE_KEY.fullmatch(step) else f"[{json.dumps(step, ensure_ascii=False)}]"
+    import json
+
+    return f".{step}" if re.fullmatch(_SIMPLE_KEY, step) else f"[{json.dumps(step, ensure_ascii=False)}]"
 
 
 def _clip(text: str, length: int) -> str:
