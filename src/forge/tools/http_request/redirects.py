@@ -10,7 +10,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.network.headers import Limits as RequestLimits
+    from forge.network.headers import Limits as Bounds
     from forge.network.body import Response
 
 _AS_GET = (301, 302, 303)
@@ -18,7 +18,7 @@ _REDIRECTED = "after a redirect, "  # the call did not name this server
 
 
 async def send_request(
-    ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: RequestLimits
+    ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: Bounds
 ) -> Response:
     """Returns the answer after all redirects. Another server gets neither the body nor possible secrets."""
     from dataclasses import replace
