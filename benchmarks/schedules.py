@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.timing import Measure
-from forge.schedules import schedule_rows
+from forge.schedules import tables as schedule_rows
 from forge.schedules.schedule import Outcome, Schedule, Status
 from forge.schedules.store import ScheduleStore
 

@@ -15,10 +15,8 @@ from typing import Any
 
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, standard_executor
 from forge.core.arguments.provider_dialects import DIALECTS
-from forge.memory.minilm import MiniLM, is_installed
-from forge.tools.tool_search import ToolSearch
-from forge.tools.tool_search.vector_ranking import Embed
-from forge.tools.tool_search.words import summarize
+from forge.memory.embedders import MiniLM, is_installed
+from forge.tools.tool_search import Embed, ToolSearch, summarize
 from scores.damage import DAMAGES, has_one_reading
 from scores.packages import from_pypi
 from scores.report import Missing, Row, Score

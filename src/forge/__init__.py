@@ -81,10 +81,10 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.durable.agent import DurableAgent as DurableAgent
     from forge.durable.agent import DurableResult as DurableResult
     from forge.durable.client import Runs as Runs
-    from forge.evaluation.case import EvalCase as EvalCase
-    from forge.evaluation.case import EvalExpect as EvalExpect
-    from forge.evaluation.case import EvalRun as EvalRun
-    from forge.evaluation.read import read_cases as read_cases
+    from forge.evaluation.cases import EvalCase as EvalCase
+    from forge.evaluation.cases import EvalExpect as EvalExpect
+    from forge.evaluation.cases import EvalRun as EvalRun
+    from forge.evaluation.cases import read_cases as read_cases
     from forge.evaluation.report import EvalReport as EvalReport
     from forge.evaluation.run import evaluate as evaluate
     from forge.exports.prompts import Prompt as Prompt

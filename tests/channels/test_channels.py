@@ -16,11 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import forge
-from forge.channels.channel import Channels, split_text
-from forge.channels.file import FileChannel
+from forge.channels.channel import Channels, FileChannel, Terminal, split_text
 from forge.channels.slack import Slack, SlackHook
 from forge.channels.telegram import Telegram
-from forge.channels.terminal import Terminal
 from forge.channels.webhook import Webhook
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment

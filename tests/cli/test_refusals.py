@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from forge.core.errors import ToolError
-from forge.schedules.schedule_rows import MOST_SCHEDULES
 from forge.schedules.store import _check_room
+from forge.schedules.tables import MOST_SCHEDULES
 from tests.cli.scripts import script
 
 REFUSED: list[tuple[list[str], str, str]] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from forge import Agent, EvalCase, Scripted, ToolError, evaluate
-from forge.evaluation.read import read_cases
+from forge.evaluation.cases import read_cases
 
 DATASET = """
 # yaml-language-server: $schema=cases_schema.json

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.memory.chunks import MOST, Chunk, split_note
+from forge.memory.index import MOST, Chunk, split_note
 
 LINES = st.lists(
     st.one_of(

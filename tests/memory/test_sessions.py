@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forge.core.messages import Message
 from forge.core.secrets import Secrets
-from forge.memory.sessions import LONGEST, remember_session
+from forge.memory.memory import LONGEST, remember_session
 from tests.memory.remembering import memory_in
 
 SAID = [Message("system", "You are"), Message("user", "Fix the parser"), Message("assistant", "Done.")]

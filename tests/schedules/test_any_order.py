@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forge.core.errors import ToolError
-from forge.schedules.claims import LARGE_STEP, LEASE
 from forge.schedules.schedule import Outcome, Status
 from forge.schedules.store import ScheduleStore
+from forge.schedules.tables import LARGE_STEP, LEASE
 from tests.schedules.clocks import Clocks
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.schedules import schedule_rows
+from forge.schedules import tables
 from forge.schedules.schedule import Outcome, Source, Status
 from forge.schedules.store import ScheduleStore
 from tests.schedules.clocks import at, shown
@@ -117,7 +117,7 @@ def test_a_task_is_only_ever_a_task(store):
 
 
 def test_there_is_a_limit(store, monkeypatch):
-    monkeypatch.setattr(schedule_rows, "MOST_SCHEDULES", 2)
+    monkeypatch.setattr(tables, "MOST_SCHEDULES", 2)
     made(store, id="one")
     made(store, id="two")
     with pytest.raises(ToolError):
@@ -454,7 +454,7 @@ def test_history_says_how_it_went(store, clocks):
 
 
 def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monkeypatch):
-    monkeypatch.setattr(schedule_rows, "MOST_RUNS", 3)
+    monkeypatch.setattr(tables, "MOST_RUNS", 3)
     made(store, cron="* * * * *")
     for _ in range(5):
         clocks.pass_(60)
@@ -466,7 +466,7 @@ def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monke
         store.tick("two", 1)
     statuses = [str(run.status) for run in store.history("nightly", 50)]
     assert statuses == ["skipped"] * 3 + ["running"] + ["completed"] * 3
-    monkeypatch.setattr(schedule_rows, "MOST_RUNS_IN_ALL", 2)
+    monkeypatch.setattr(tables, "MOST_RUNS_IN_ALL", 2)
     store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
     clocks.pass_(60)
     fired(store)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.skills.disguises import collapse_spaces, decode_escapes, fold_look_alikes, spellings
+from forge.skills.guardrails import collapse_spaces, decode_escapes, fold_look_alikes, spellings
 
 
 @pytest.mark.parametrize(

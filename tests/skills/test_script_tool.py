@@ -11,7 +11,7 @@ from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.process.scripts.tool import ScriptSettings
 from forge.skills.script_tool import skill_tools
-from forge.skills.template import files_of, tool_of
+from forge.skills.skill import files_of, tool_of
 
 PYTHON = "import json, os, sys\ngiven = json.load(sys.stdin)\nprint(json.dumps({'got': given, 'cwd': os.getcwd()}))\n"
 SHELL = "printf 'said %s' \"$(cat)\"\n"

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from forge.skills.sections import read_sections
+from forge.skills.skill import read_sections
 
 LISTED = """\
 # Weather

@@ -18,12 +18,12 @@ from forge.tools.cli_execute.binaries import AllowedPrograms, refuse_shells, req
 from forge.tools.cli_execute.flags import refuse_exec_flags
 from forge.tools.cli_execute.layers import (
     apply_guardrails,
+    confine_paths,
     judge,
     read_guardrails,
     refuse_file_protocol,
     validate_arguments,
 )
-from forge.tools.cli_execute.paths import confine_paths
 from forge.workspace.paths import PathValidator
 from tests.core.calling import at_most
 
@@ -82,7 +82,24 @@ def refusal(act, *args, **rules) -> ToolError:
 
 
 @pytest.mark.parametrize(
-    "name", "bash sh zsh dash ksh csh tcsh fish busybox ash rbash pwsh bash-5.2 ksh93 BASH".split()
+    "name",
+    [
+        "bash",
+        "sh",
+        "zsh",
+        "dash",
+        "ksh",
+        "csh",
+        "tcsh",
+        "fish",
+        "busybox",
+        "ash",
+        "rbash",
+        "pwsh",
+        "bash-5.2",
+        "ksh93",
+        "BASH",
+    ],
 )
 def test_a_shell_is_refused_by_its_name_though_it_is_allowed(name):
     error = refusal(refuse_shells, name, AllowedPrograms([name]))
@@ -96,7 +113,8 @@ def test_a_shell_is_refused_by_its_path(path):
 
 
 @pytest.mark.parametrize(
-    "name", "env xargs nice nohup timeout setsid sudo watch strace vim ld-linux-x86-64.so.2".split()
+    "name",
+    ["env", "xargs", "nice", "nohup", "timeout", "setsid", "sudo", "watch", "strace", "vim", "ld-linux-x86-64.so.2"],
 )
 def test_what_only_starts_other_programs_is_refused(name):
     error = refusal(refuse_shells, name, AllowedPrograms([name]))
@@ -490,7 +508,34 @@ def test_an_argument_of_countless_paths_ends_soon(ground):
 
 PIECES = st.lists(
     st.sampled_from(
-        "/ .. ~ etc link sub good inside.txt = : @ , ; -f --flag= -xvf - . // a secret x= -I < ../ /etc".split()
+        [
+            "/",
+            "..",
+            "~",
+            "etc",
+            "link",
+            "sub",
+            "good",
+            "inside.txt",
+            "=",
+            ":",
+            "@",
+            ",",
+            ";",
+            "-f",
+            "--flag=",
+            "-xvf",
+            "-",
+            ".",
+            "//",
+            "a",
+            "secret",
+            "x=",
+            "-I",
+            "<",
+            "../",
+            "/etc",
+        ]
     ),
     min_size=1,
     max_size=8,

@@ -15,7 +15,7 @@ from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_executor, standard_steps
 from forge.tools.directory_list import DirectoryList
-from forge.tools.file_parts.listing import printable, size_text
+from forge.tools.shared.listing import printable, size_text
 
 
 def caller(tool: DirectoryList, workspace: Path) -> Callable[..., ToolResult]:

@@ -16,7 +16,7 @@ from forge.core.messages import ToolCall
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.grep_search import GrepSearch
-from forge.tools.grep_search.filter import FileFilter
+from forge.tools.grep_search.ripgrep import FileFilter
 from forge.workspace.paths import PathValidator
 from forge.workspace.search.walk import walk
 

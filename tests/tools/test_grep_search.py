@@ -24,7 +24,7 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.grep_search import GrepSearch
-from forge.tools.grep_search.matches import SearchClock
+from forge.tools.grep_search.ripgrep import SearchClock
 from tests.process.planting import until
 
 Grep = Callable[..., ToolResult]

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.json_parse import pretty, read_json
-from forge.tools.json_parse.path import read_path, render_path, select
+from forge.tools.json_parse import pretty, read_json, read_path, render_path, select
 
 DOCUMENT = json.dumps(
     {

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.math_calculate import format_number
-from forge.tools.math_calculate.expression import evaluate
+from forge.tools.math_calculate import evaluate, format_number
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.file_patch.chunks import apply_chunks
-from forge.tools.file_patch.find_chunks import Misplaced
+from forge.tools.file_patch.find_chunks import Misplaced, apply_chunks
 from forge.tools.file_patch.parse import Chunk, SignedLine, parse_patch
 from forge.workspace.text import split_lines
 from forge.workspace.text.diff import unified_diff

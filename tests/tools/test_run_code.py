@@ -21,10 +21,10 @@ from forge.models.scripted import Scripted
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 from forge.tools import register_all, tool_group
-from forge.tools.code_parts.signatures import write_signature
 from forge.tools.run_code import RunCode, enter_code_mode
 from forge.tools.run_code.interpreter import ScriptLimits
 from forge.tools.run_code.journal import Journal
+from forge.tools.shared.signatures import write_signature
 
 made: list[Any] = []
 

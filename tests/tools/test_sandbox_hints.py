@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forge.tools.shell_parts.sandbox_hints import find_hints
+from forge.tools.shared.confinement import find_hints
 
 NO_NETWORK = [
     "curl: (6) Could not resolve host: example.com",

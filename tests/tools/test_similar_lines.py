@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.tools.file_edit.similar_lines import MOST_MEASURED, Line
+from forge.tools.file_edit.closest_text import MOST_MEASURED, Line
 
 
 def longest_common_subsequence(first: str, second: str) -> int:

@@ -22,14 +22,17 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.test_runner import TestRunner
-from forge.tools.test_runner.cargo import read_cargo
-from forge.tools.test_runner.commands import plan_run
-from forge.tools.test_runner.go import read_go
-from forge.tools.test_runner.jest import read_jest
-from forge.tools.test_runner.junit import read_junit
-from forge.tools.test_runner.report import MAX_FAILURES, MAX_MESSAGE
-from forge.tools.test_runner.tap import read_tap
-from forge.tools.test_runner.unittest_output import read_unittest
+from forge.tools.test_runner.frameworks import plan_run
+from forge.tools.test_runner.reports import (
+    MAX_FAILURES,
+    MAX_MESSAGE,
+    read_cargo,
+    read_go,
+    read_jest,
+    read_junit,
+    read_tap,
+    read_unittest,
+)
 from tests.patience import longer
 
 needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")

@@ -8,10 +8,7 @@ import pytest
 
 from forge.core.tool import Tool
 from forge.tools import tool_search as module
-from forge.tools.tool_search import index as index_module
-from forge.tools.tool_search.index import Index
-from forge.tools.tool_search.vector_ranking import VectorRanking
-from forge.tools.tool_search.words import weigh_words
+from forge.tools.tool_search import Index, VectorRanking, weigh_words
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +159,7 @@ def test_only_new_and_changed_tools_are_indexed(many, monkeypatch):
         read.append(tool.spec.name)
         return weigh_words(tool)
 
-    monkeypatch.setattr(index_module, "weigh_words", note)
+    monkeypatch.setattr(module, "weigh_words", note)
     for query in ("weather", "issue", "pull"):
         many.call("tool_search", query=query)
     assert sorted(read) == sorted(set(many.registry) - {"tool_search", "run_code"}), "each tool once"

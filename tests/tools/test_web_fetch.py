@@ -20,12 +20,11 @@ from forge.models.text_calls.parser import CallScanner
 from forge.network.egress import Egress
 from forge.pipeline.guard_egress import guard_egress
 from forge.pipeline.limit_output import limit_output
-from forge.tools.web_fetch import WebFetch
-from forge.tools.web_fetch.cache import Cache, HostRateLimit
-from forge.tools.web_parts import page_program
-from forge.tools.web_parts.mark_untrusted import clean_text, mark_text
-from forge.tools.web_parts.page_program import convert_page, safe_link
-from forge.tools.web_parts.read_page import Page, PageReader
+from forge.tools.web import page_program
+from forge.tools.web.content import clean_text, mark_text
+from forge.tools.web.page_program import convert_page, safe_link
+from forge.tools.web.read_page import Page, PageReader
+from forge.tools.web_fetch import Cache, HostRateLimit, WebFetch
 from tests.tools.serving_pages import HERE, Reply, Web, html, kind_of, page, redirect, serving, site
 
 ARTICLE = """<!doctype html><html><head><title>On  Trees &amp; more</title><style>p{}</style></head><body>

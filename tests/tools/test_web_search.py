@@ -16,8 +16,7 @@ from forge.core.registry import ToolRegistry
 from forge.network.address import read_url
 from forge.network.egress import Egress, use_egress
 from forge.pipeline.guard_egress import guard_egress
-from forge.tools.web_search import WebSearch
-from forge.tools.web_search.services import Perplexity, Tavily, choose_service
+from forge.tools.web_search import Perplexity, Tavily, WebSearch, choose_service
 from tests.tools.serving_pages import Asked, Reply, Web, kind_of, page, plays, redirect, serving
 
 KEY = "tvly-0123456789abcdef"

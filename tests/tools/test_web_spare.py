@@ -11,9 +11,8 @@ import sys
 
 import pytest
 
-from forge.tools.web_parts import spare_program
-from forge.tools.web_parts.read_page import Page, PageReader
-from forge.tools.web_parts.spare_program import _Spare
+from forge.tools.web import read_page as spare_program
+from forge.tools.web.read_page import Page, PageReader, _Spare
 
 KILLED = """
 import asyncio, os, signal

@@ -9,8 +9,7 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 from forge.channels.channel import split_text
-from forge.channels.form import file_name, list_file_names
-from forge.channels.post import Sleep, delivery_error, parse_retry_after, post, read_object
+from forge.channels.post import Sleep, delivery_error, file_name, list_file_names, parse_retry_after, post, read_object
 from forge.channels.webhook import Webhook, escape_mentions
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable

@@ -7,8 +7,7 @@ import json
 from collections.abc import Sequence
 
 from forge.channels.channel import split_text
-from forge.channels.form import encode_form
-from forge.channels.post import Sleep, delivery_error, parse_retry_after, post, read_object
+from forge.channels.post import Sleep, delivery_error, encode_form, parse_retry_after, post, read_object
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment

@@ -9,8 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from forge.channels.channel import split_text
-from forge.channels.form import encode_form, file_name, list_file_names, media_type_of
-from forge.channels.post import Sleep, delivery_error, parse_retry_after, post
+from forge.channels.post import (
+    Sleep,
+    delivery_error,
+    encode_form,
+    file_name,
+    list_file_names,
+    media_type_of,
+    parse_retry_after,
+    post,
+)
 from forge.core.plain_values import sendable
 from forge.core.result import Attachment
 from forge.network.address import read_url

@@ -9,7 +9,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from forge.core.plain_values import visible
-from forge.evaluation.case import EvalCase, EvalRun
+from forge.evaluation.cases import EvalCase, EvalRun
 
 HEADINGS = ("CASE", "PASSED", "TURNS", "TOKENS", "COST", "SECONDS")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from threading import RLock
@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.label import Label
-from forge.memory.embedders import Embedder
-from forge.memory.embedding_client import EmbeddingClient
-from forge.memory.entry_labels import mark_entry
-from forge.memory.notes import EVERGREEN, Notes, day_of
+from forge.core.messages import Message
+from forge.core.plain_values import sendable
+from forge.core.secrets import Secrets
+from forge.memory.embedders import Embedder, EmbeddingClient
+from forge.memory.notes import EVERGREEN, Notes, day_of, mark_entry
 
-if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.memory.index_notes import IndexFollower
+if TYPE_CHECKING:
+    from forge.memory.search import IndexFollower
+
 
 PATIENCE = 2.0  # seconds that a search waits for missing vectors; `reindex` makes all
 
@@ -227,7 +229,7 @@ class Memory:
         return remarks
 
     def _open_follower(self) -> IndexFollower:
-        from forge.memory.index_notes import IndexFollower
+        from forge.memory.search import IndexFollower
 
         with self._lock:
             if self._follower is None:
@@ -272,3 +274,40 @@ class Memory:
 def _ordinal(name: str) -> int:
     day = day_of(name)
     return day.toordinal() if day is not None else 0
+
+
+# Writes summaries of sessions into the memory, so that a later session can recall them.
+
+
+LONGEST = 8_000  # characters of a summary
+
+Summarise = Callable[[Sequence[Message]], Awaitable[str | Message]]
+
+
+async def remember_session(
+    memory: Memory,
+    messages: Sequence[Message],
+    summarise: Summarise,
+    *,
+    title: str = "session",
+    secrets: Secrets | None = None,
+    labels: Sequence[Label] = (),
+) -> WrittenEntry | None:
+    """Writes a summary of a session into today's note; None if there are no messages. Secrets are masked.
+
+    `labels`: of everything in the messages; the summary may repeat it.
+    """
+    from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
+
+    if not any(message.role == "user" and message.text.strip() for message in messages):
+        return None
+    summary = await summarise(messages)
+    text = sendable(summary.text if isinstance(summary, Message) else summary).strip()
+    text = (secrets or Secrets()).mask_all(text)
+    if not text:
+        return None
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST].rstrip()} [… {len(text) - LONGEST:,} more characters]"
+    heading = " ".join((secrets or Secrets()).mask_all(title).split())[:100]
+    written: WrittenEntry = await in_thread(lambda: memory.write(text, "today", heading, labels))
+    return written

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import re
 import stat
+import struct
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.label import LONGEST_ORIGIN, Label, merge_labels, read_labels
 from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.open import explain_errors, open_directory, open_file
 from forge.workspace.state import NAME, explain_unusable, state_directory
@@ -239,3 +244,156 @@ def _stamp(status: os.stat_result) -> str:
 def _outside_error(path: str) -> ToolError:
     problem = f"{quote_path(path)} is outside the memory"
     return ToolError(problem, ErrorKind.SECURITY, "Name a note, such as MEMORY.md; file_read reads other files.")
+
+
+# Marks an entry of a note that was written after untrusted or private text was read, and reads the marks again.
+#
+# A mark is a comment of Markdown, which people can read and remove:
+#
+# <!-- labels: untrusted web_fetch shop.example -->
+# The shop delivers on Mondays.
+# <!-- /labels -->
+
+
+BEGIN, END = "<!-- labels: ", "<!-- /labels -->"
+MOST = 10  # labels in a mark
+
+_BEGIN = re.compile(r"\s*<!-- labels: (.*?)\s*(?:-->)?\s*")
+_UNSAFE = re.compile(r"[^\w .:/@*-]|--+")  # of an origin: it must not end the comment or the label
+
+
+class _Span(NamedTuple):
+    """The lines of a marked entry, counted from 1, and its labels."""
+
+    first: int
+    last: float
+    labels: tuple[Label, ...]
+
+
+def mark_entry(content: str, labels: Iterable[Label]) -> str:
+    """Puts the content between marks with its labels. A mark inside the content loses its meaning."""
+    listed = [f"{label.kind} {_UNSAFE.sub('_', label.origin)[:LONGEST_ORIGIN]}" for label in dict.fromkeys(labels)]
+    if not listed:
+        return content
+    inner = content.replace("<!-- /labels", "<!-- (/labels")
+    return f"{BEGIN}{'; '.join(listed[:MOST])} -->\n{inner}\n{END}"
+
+
+def find_entry_labels(text: str, first: int = 1, last: float = float("inf")) -> tuple[Label, ...]:
+    """Returns the labels of the marked entries in these lines of a note. An entry without an end ends with the note."""
+    if BEGIN not in text:
+        return ()
+    return merge_labels(*(one.labels for one in _find_spans(text) if one.first <= last and one.last >= first))
+
+
+def _find_spans(text: str) -> list[_Span]:
+    spans: list[_Span] = []
+    open_spans: list[_Span] = []
+    for number, raw in enumerate(io.StringIO(text, newline=""), 1):  # splits lines as the index does
+        if (begin := _BEGIN.fullmatch(raw)) is not None:
+            pairs = [one.strip().split(" ", 1) for one in begin[1].split(";")]
+            open_spans.append(_Span(number, float("inf"), read_labels([[*pair, ""][:2] for pair in pairs])))
+        elif raw.strip() == END:
+            spans += [one._replace(last=number) for one in open_spans]
+            open_spans = []
+    return spans + open_spans
+
+
+# Reports the notes that changed since the last call, if the system supports it: then no directory is read.
+#
+# This uses Linux's inotify on local file systems; other file systems may change without an event.
+
+
+_EVENTS = (
+    0x2 | 0x4 | 0x8 | 0x40 | 0x80 | 0x100 | 0x200 | 0x400 | 0x800
+)  # modified, attributes, closed, moved, created …
+_ONLY_DIRECTORY, _NO_LINK = 0x01000000, 0x02000000
+_OF_DIRECTORY = 0x40000000
+_LOST = 0x4000 | 0x2000 | 0x8000 | 0x400 | 0x800  # queue overflow, unmounted, no longer watched, moved, deleted
+_HEAD = struct.Struct("iIII")
+_LOCAL = frozenset(
+    {0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630, 0xF2F52010, 0x2FC12FC1}
+)  # ext, xfs, btrfs, tmpfs, overlay, f2fs, zfs
+
+
+class NotesWatch:
+    """Watches one directory and nothing below it. The first call starts the watch."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._descriptor = -1
+        self._process = 0
+
+    def take_changes(self) -> set[str] | None:
+        """Returns the names of changed, new and removed files; None if they are unknown."""
+        if self._process != os.getpid():
+            self._descriptor = -1  # after a fork the descriptor is the parent's
+        if self._descriptor < 0:
+            self._begin()
+            return None
+        names = self._read()
+        if names is None:
+            self.close()
+            self._begin()
+        return names
+
+    def close(self) -> None:
+        if self._descriptor >= 0 and self._process == os.getpid():
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+    def __del__(self) -> None:
+        if getattr(self, "_descriptor", -1) >= 0:
+            self.close()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
+        if sys.platform != "linux" or not (library := _library()) or not _is_local(library, self._directory):
+            return
+        descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if descriptor < 0:
+            return
+        mask = _EVENTS | _ONLY_DIRECTORY | _NO_LINK
+        if library.inotify_add_watch(descriptor, os.fsencode(self._directory), mask) < 0:
+            os.close(descriptor)
+            return
+        self._descriptor = descriptor
+
+    def _read(self) -> set[str] | None:
+        names: set[str] = set()
+        while True:
+            try:
+                events = os.read(self._descriptor, 64 * 1024)
+            except BlockingIOError:
+                return names
+            except OSError as error:
+                if error.errno == errno.EINTR:
+                    continue
+                return None
+            at = 0
+            while at < len(events):
+                _, mask, _, length = _HEAD.unpack_from(events, at)
+                name = events[at + _HEAD.size : at + _HEAD.size + length].rstrip(b"\0")
+                if mask & (_LOST | _OF_DIRECTORY):
+                    return None
+                names.add(os.fsdecode(name))
+                at += _HEAD.size + length
+
+
+def _library() -> Any:
+    try:
+        import ctypes  # slow to import, and not in every Python
+
+        library = ctypes.CDLL(None, use_errno=True)
+        return library if hasattr(library, "inotify_init1") else None
+    except (ImportError, OSError):
+        return None
+
+
+def _is_local(library: Any, directory: Path) -> bool:
+    import ctypes
+
+    status = (ctypes.c_long * 64)()  # more than enough: the type is the first field
+    if library.statfs(os.fsencode(directory), status) != 0:
+        return False
+    return (status[0] & 0xFFFFFFFF) in _LOCAL

@@ -13,8 +13,8 @@ from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.memory.entry_labels import find_entry_labels
 from forge.memory.memory import Hit, Memory
+from forge.memory.notes import find_entry_labels
 from forge.permissions.labels.settings import current_provenance
 
 MAX_RESULTS = 50

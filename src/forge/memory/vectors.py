@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy
 
-from forge.memory.index_tables import SHIFT, piece_id_range
+from forge.memory.index import SHIFT, piece_id_range
 
 Floats = numpy.ndarray[Any, numpy.dtype[numpy.float32]]
 Scores = numpy.ndarray[Any, numpy.dtype[numpy.float64]]

@@ -12,10 +12,10 @@ from os import urandom
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.schedules.claims import Claim
 from forge.schedules.occurrences import Due, Refusal, SharedClaims
 from forge.schedules.schedule import Outcome, Run, Schedule, Status
 from forge.schedules.store import ScheduleStore
+from forge.schedules.tables import Claim
 from forge.workspace.state.store import StoreError
 
 PARALLEL = 4  # runs at once, in one process

@@ -11,11 +11,16 @@ from typing import Any, Self, Unpack
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
-from forge.schedules import claims, schedule_rows
-from forge.schedules.check_schedule import (
+from forge.schedules import tables
+from forge.schedules.schedule import (
     NO_CHAT,
     CurrentChat,
     Definition,
+    Outcome,
+    Run,
+    Schedule,
+    Source,
+    Status,
     build_schedule,
     check_may_change,
     complete_change,
@@ -23,8 +28,7 @@ from forge.schedules.check_schedule import (
     id_of,
     read_declared,
 )
-from forge.schedules.claims import Claim, Moment, Tick
-from forge.schedules.schedule import Outcome, Run, Schedule, Source, Status
+from forge.schedules.tables import Claim, Moment, Tick
 from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.state.store import Store
 
@@ -58,7 +62,7 @@ class ScheduleStore:
         self.path = path
         self.clock = clock
         self.steady = steady
-        self._store = Store(path, "schedules", schedule_rows.MIGRATIONS)
+        self._store = Store(path, "schedules", tables.MIGRATIONS)
 
     @classmethod
     def of(cls, workspace: Path) -> ScheduleStore:
@@ -94,7 +98,7 @@ class ScheduleStore:
         """
         with self._store.write_transaction() as connection:
             _, row = self._merge_definition(connection, by, here, definition)
-            schedule_rows.write_row(connection, row)
+            tables.write_row(connection, row)
         return row.schedule
 
     def draft(
@@ -107,34 +111,34 @@ class ScheduleStore:
 
     def get(self, id: str) -> Schedule:
         with self._store.read_transaction() as connection:
-            return schedule_rows.require_row(connection, id).schedule
+            return tables.require_row(connection, id).schedule
 
     def list(self, enabled_only: bool = False) -> Schedules:
         """Returns all schedules in the order of their ids."""
         condition = "WHERE enabled ORDER BY id" if enabled_only else "ORDER BY id"
         with self._store.read_transaction() as connection:
-            found = [row.schedule for row in schedule_rows.rows(connection, condition)]
+            found = [row.schedule for row in tables.rows(connection, condition)]
         return [one for one in found if one.enabled] if enabled_only else found
 
     def enable(self, id: str) -> Schedule:
         """Enables a schedule for a person, who has seen what it runs. Raises `ToolError` for a configured one."""
         with self._store.write_transaction() as connection:
-            row = schedule_rows.require_row(connection, id)
+            row = tables.require_row(connection, id)
             check_may_change(row.schedule, Source.PERSON)
             wanted = replace(row.schedule, enabled=True, source=Source.PERSON, origin="", problem="")
-            made = schedule_rows.revise_row(row, wanted, self.clock(), arm=True)
-            schedule_rows.write_row(connection, made)
+            made = tables.revise_row(row, wanted, self.clock(), arm=True)
+            tables.write_row(connection, made)
         return made.schedule
 
     def reseal(self) -> None:
         """Accepts all schedules as they are, for a person who has seen them."""
         with self._store.write_transaction() as connection:
-            schedule_rows.reseal(connection)
+            tables.reseal(connection)
 
     def delete(self, id: str, by: Source = Source.MODEL) -> Schedule:
         """Removes a schedule; its history stays. A model may remove only what a model has set."""
         with self._store.write_transaction() as connection:
-            found = schedule_rows.require_row(connection, id).schedule
+            found = tables.require_row(connection, id).schedule
             if by is not Source.PERSON:
                 check_may_change(found, by)
             connection.execute("DELETE FROM schedules WHERE id = ?", (found.id,))
@@ -150,18 +154,18 @@ class ScheduleStore:
         """Returns the runs, the latest first."""
         if schedule_id is None:
             with self._store.read_transaction() as connection:
-                return schedule_rows.runs(connection, "ORDER BY id DESC LIMIT ?", (limit,))
+                return tables.runs(connection, "ORDER BY id DESC LIMIT ?", (limit,))
         with self._store.read_transaction() as connection:
             condition = "WHERE schedule = ? ORDER BY id DESC LIMIT ?"
-            found = schedule_rows.runs(connection, condition, (sendable(schedule_id), limit))
+            found = tables.runs(connection, condition, (sendable(schedule_id), limit))
             if not found:
-                schedule_rows.require_row(connection, schedule_id)
+                tables.require_row(connection, schedule_id)
             return found
 
     def run(self, number: int) -> Run | None:
         """Returns a run by its number; None if it is too old and was deleted."""
         with self._store.read_transaction() as connection:
-            return schedule_rows.run_of(connection, number)
+            return tables.run_of(connection, number)
 
     def declare(self, entries: Sequence[Mapping[str, Any]], origin: str = "forge.yaml") -> None:
         """Makes the schedules of a configuration file be exactly these. Unchanged schedules keep their plans.
@@ -170,7 +174,7 @@ class ScheduleStore:
         """
         wanted = read_declared(entries, origin)
         with self._store.read_transaction() as connection:
-            if _is_declared(schedule_rows.rows(connection, "WHERE origin = ?", (origin,)), wanted):
+            if _is_declared(tables.rows(connection, "WHERE origin = ?", (origin,)), wanted):
                 return
         with self._store.write_transaction() as connection:
             now = self.clock()
@@ -178,15 +182,13 @@ class ScheduleStore:
                 "DELETE FROM schedules WHERE id = ? AND origin = ?",
                 [
                     (row.schedule.id, origin)
-                    for row in schedule_rows.rows(connection, "WHERE origin = ?", (origin,))
+                    for row in tables.rows(connection, "WHERE origin = ?", (origin,))
                     if row.schedule.id not in wanted
                 ],
             )
             for one in wanted.values():
-                schedule_rows.write_row(
-                    connection, schedule_rows.revise_row(schedule_rows.row_of(connection, one.id), one, now)
-                )
-            _check_room(schedule_rows.count(connection) - 1)
+                tables.write_row(connection, tables.revise_row(tables.row_of(connection, one.id), one, now))
+            _check_room(tables.count(connection) - 1)
 
     # for runners
 
@@ -201,61 +203,61 @@ class ScheduleStore:
     def tick(self, owner: str, free: int, upto: float | None = None) -> Tick:
         """Claims due schedules for `owner`: at most `free`, and only those due by `upto`."""
         with self._store.read_transaction() as connection:
-            if not claims.has_work(connection, self._now()):
+            if not tables.has_work(connection, self._now()):
                 return Tick([], [], [])
         with self._store.write_transaction() as connection:
             at = self._now()  # the lock may have been waited for
-            return claims.tick(connection, at, owner, free, at.wall if upto is None else upto)
+            return tables.tick(connection, at, owner, free, at.wall if upto is None else upto)
 
     def start(self, owner: str, id: str) -> Claim:
         """Claims a schedule now, due or not."""
         with self._store.write_transaction() as connection:
-            return claims.start(connection, self._now(), owner, id)
+            return tables.start(connection, self._now(), owner, id)
 
     def beat(self, numbers: Sequence[int]) -> Sequence[int]:
         """Records a heartbeat of these runs. Returns those that another process runs by now and that must stop."""
         with self._store.write_transaction() as connection:
-            return claims.beat(connection, self._now(), numbers)
+            return tables.beat(connection, self._now(), numbers)
 
     def finish(self, number: int, status: Status, outcome: Outcome, duration: float) -> Run | None:
         """Stores how a run ended."""
         with self._store.write_transaction() as connection:
-            claims.finish(connection, number, status, outcome, duration)
-            return schedule_rows.run_of(connection, number)
+            tables.finish(connection, number, status, outcome, duration)
+            return tables.run_of(connection, number)
 
     def refuse(self, number: int, *, is_active: bool) -> Run | None:
         """Removes a claim that workers have handled. `is_active`: their previous run is still active, so this one is
         skipped."""
         with self._store.write_transaction() as connection:
-            claims.refuse(connection, number, is_active=is_active)
-            return schedule_rows.run_of(connection, number)
+            tables.refuse(connection, number, is_active=is_active)
+            return tables.run_of(connection, number)
 
     # internal
 
     def _merge_definition(
         self, connection: sqlite3.Connection, by: Source, here: CurrentChat, definition: Definition
-    ) -> tuple[schedule_rows.Row | None, schedule_rows.Row]:
+    ) -> tuple[tables.Row | None, tables.Row]:
         """Returns the stored row and the one to store."""
-        old = schedule_rows.row_of(connection, id_of(definition))
+        old = tables.row_of(connection, id_of(definition))
         if old is not None and old.schedule.problem:
             check_may_change(old.schedule, by)
             old = None  # nothing of it is kept
         if old is None:
             wanted = build_schedule(source=by, **complete_new(definition, here))
-            _check_room(schedule_rows.count(connection))
+            _check_room(tables.count(connection))
         else:
             check_may_change(old.schedule, by)
             is_enabled = old.schedule.enabled or old.spent  # a one-shot that has fired fires again
             before = replace(old.schedule, enabled=is_enabled)
             wanted = build_schedule(source=by, old=before, **complete_change(definition, here))
-        return old, schedule_rows.revise_row(old, wanted, self.clock(), arm=True)
+        return old, tables.revise_row(old, wanted, self.clock(), arm=True)
 
     def _now(self) -> Moment:
         return Moment(self.clock(), self.steady())
 
 
 def _check_room(count: int) -> None:
-    most = schedule_rows.MOST_SCHEDULES
+    most = tables.MOST_SCHEDULES
     if count >= most:
         raise ToolError(
             f"no schedule can be added: there are already {count:,}, and the maximum is {most:,}",
@@ -263,7 +265,7 @@ def _check_room(count: int) -> None:
         )
 
 
-def _is_declared(found: Sequence[schedule_rows.Row], wanted: Mapping[str, Schedule]) -> bool:
+def _is_declared(found: Sequence[tables.Row], wanted: Mapping[str, Schedule]) -> bool:
     return len(found) == len(wanted) and all(
-        row.schedule.id in wanted and schedule_rows.has_definition(row, wanted[row.schedule.id]) for row in found
+        row.schedule.id in wanted and tables.has_definition(row, wanted[row.schedule.id]) for row in found
     )

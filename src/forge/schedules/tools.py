@@ -15,8 +15,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.schedules.check_schedule import CurrentChat, Definition
-    from forge.schedules.schedule import Run, Schedule, Source
+    from forge.schedules.schedule import CurrentChat, Definition, Run, Schedule, Source
     from forge.schedules.store import ScheduleStore
 
 LONGEST_SHOWN = 200  # characters of a task in a list
@@ -116,7 +115,7 @@ class ScheduleSet(
         return "\n".join([head, *before, *(f"+ {line}" for line in new.task.splitlines())])
 
     def _check(self, definition: Definition, ctx: ToolContext) -> None:
-        from forge.schedules.check_schedule import check_no_secret  # SQLite, which listing tools does without
+        from forge.schedules.schedule import check_no_secret  # SQLite, which listing tools does without
 
         check_no_secret(definition, ctx.activity.secrets)
         channel = definition.get("channel") or ""
@@ -207,7 +206,7 @@ def _model() -> Source:
 
 
 def _current_chat(ctx: ToolContext) -> CurrentChat:
-    from forge.schedules.check_schedule import CurrentChat  # SQLite, which listing tools does without
+    from forge.schedules.schedule import CurrentChat  # SQLite, which listing tools does without
 
     return CurrentChat(ctx.scope.channel, ctx.scope.chat_id)
 

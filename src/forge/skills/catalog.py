@@ -14,8 +14,7 @@ from typing import NamedTuple
 from forge.core.arguments.checks import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.skills.front_matter import one_line
-from forge.skills.skill import Skill, read_skill_file
+from forge.skills.skill import Skill, one_line, read_skill_file
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import open_directory
 

@@ -13,9 +13,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
 from forge.process.scripts.tool import FileTool, ScriptSettings
 from forge.skills.catalog import Problem
-from forge.skills.front_matter import one_line
-from forge.skills.sections import Section
-from forge.skills.skill import Skill, resolve_skill_file
+from forge.skills.skill import Section, Skill, one_line, resolve_skill_file
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_file

@@ -22,10 +22,8 @@ _HOME = {
     ),
     "forge.testing.clock": ("Clock",),
     "forge.testing.person": ("Person",),
-    "forge.testing.recording": ("tape",),
-    "forge.testing.script": ("calls", "fails", "says"),
     "forge.testing.serving": ("ToolServer", "mcp_server"),
-    "forge.testing.workbench": ("Bench", "bench"),
+    "forge.testing.workbench": ("Bench", "bench", "calls", "fails", "says", "tape"),
     "forge.testing.workplace": ("Finished", "Project", "project"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
@@ -60,14 +58,14 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.testing.called import calls_of as calls_of
     from forge.testing.clock import Clock as Clock
     from forge.testing.person import Person as Person
-    from forge.testing.recording import tape as tape
-    from forge.testing.script import calls as calls
-    from forge.testing.script import fails as fails
-    from forge.testing.script import says as says
     from forge.testing.serving import ToolServer as ToolServer
     from forge.testing.serving import mcp_server as mcp_server
     from forge.testing.workbench import Bench as Bench
     from forge.testing.workbench import bench as bench
+    from forge.testing.workbench import calls as calls
+    from forge.testing.workbench import fails as fails
+    from forge.testing.workbench import says as says
+    from forge.testing.workbench import tape as tape
     from forge.testing.workplace import Finished as Finished
     from forge.testing.workplace import Project as Project
     from forge.testing.workplace import project as project

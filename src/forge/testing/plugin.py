@@ -89,7 +89,7 @@ def forge_mcp(tmp_path: Path) -> Iterator[Callable[..., ToolServer]]:
 @pytest.fixture
 def forge_tape(request: pytest.FixtureRequest) -> Step:
     """A step that answers calls from `tapes/FILE.TEST.ndjson` beside the test, made at the first run."""
-    from forge.testing.recording import tape
+    from forge.testing.workbench import tape
 
     name = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in request.node.name)
     return tape(request.path.parent / "tapes" / f"{request.path.stem}.{name}.ndjson")

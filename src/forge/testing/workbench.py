@@ -12,27 +12,29 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor, render_call
 from forge.core.messages import ToolCall
 from forge.core.mount_source import mount_source
+from forge.core.provider import ProviderError
 from forge.core.registry import ToolRegistry, ToolSource
 from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
+from forge.models.scripted import ReplyPart
 from forge.network.egress import Egress
 from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import rules
 from forge.permissions.request import Policy
 from forge.pipeline import standard_steps
+from forge.pipeline.record import record, replay
 from forge.testing.called import Called, Calls
 from forge.testing.person import Person
-from forge.testing.recording import tape as tape_step
-from forge.testing.script import calls as call_of
 
 Item = Tool | Callable[..., Any] | ToolSource
 LEFT_OUT = ("break_loops", "skip_repeats")  # a test may well call the same thing a hundred times
@@ -84,7 +86,7 @@ class Bench:
             gate, hidden, egress=egress if egress is not None else Egress(private=HERE), without=frozenset(without)
         )
         if tape is not None:
-            steps.insert(1, tape if callable(tape) else tape_step(tape))  # outside everything but `trace`
+            steps.insert(1, tape if callable(tape) else _open_tape(tape))  # outside everything but `trace`
         self.executor = RecordingExecutor(self.registry, steps, ActivityStream(hidden), hidden)
         self._sources: list[ToolSource] = []
         self._turns = count(1)
@@ -117,7 +119,7 @@ class Bench:
                 "this bench has sources, which are open only inside `with bench:` or `async with bench:`"
             )
         scope = replace(self.scope, message_id=f"turn-{next(self._turns)}")
-        return await self.executor.execute(call_of(name, arguments, **named), scope)
+        return await self.executor.execute(calls(name, arguments, **named), scope)
 
     def text(self, name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> str:
         """Returns the text for the model of a call that must succeed."""
@@ -132,7 +134,7 @@ class Bench:
         __tracebackhide__ = True
         result = self.call(name, arguments, **named)
         if result.failure is None:
-            made = render_call(call_of(name, arguments, **named))
+            made = render_call(calls(name, arguments, **named))
             raise AssertionError(f"{made} was expected to fail, but returned: {result.for_llm[:500]}")
         return result.failure
 
@@ -240,9 +242,75 @@ def _directory(owner: object) -> Path:
     return made
 
 
+def _open_tape(path: str | os.PathLike[str]) -> Step:
+    return tape(path)
+
+
 def _is_inside_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return False
     return True
+
+
+# Writes the turns of a scripted model: `Scripted(calls("file_read", path="a.txt"), says("Done."))`.
+
+
+def says(*parts: str | ToolCall) -> list[ReplyPart]:
+    """One turn: a text, and calls with it. `says("Let me look.", calls("file_read", path="a.txt"))`."""
+    for part in parts:
+        if not isinstance(part, str | ToolCall):
+            raise TypeError(f"says({part!r}): expected texts and calls; `fails(…)` is a separate turn")
+    if not parts:
+        raise TypeError("says(): pass a text or a call; for a model that says nothing, pass an empty text")
+    return list(parts)
+
+
+def calls(name: str, arguments: Mapping[str, Any] | str | None = None, /, **named: Any) -> ToolCall:
+    """A call with its arguments by name, or as they are: an object, or a text such as JSON that is broken."""
+    if isinstance(arguments, str):
+        if named:
+            raise TypeError(f"calls({name!r}, …): if the arguments are a text, no others can be passed")
+        return ToolCall(name, arguments)
+    return ToolCall(name, {**(arguments or {}), **named})
+
+
+def fails(
+    message: str = "overloaded",
+    kind: ErrorKind | str = ErrorKind.SYSTEM,
+    *,
+    passing: bool = False,
+    status: int = 0,
+) -> ProviderError:
+    """A turn in which the model cannot be reached. `passing`: a retry may succeed; `status`: the HTTP status."""
+    return ProviderError(message, kind, passing=passing, status=status)
+
+
+# Tapes: a file beside the test stores the results of tools, and replays them.
+
+
+VARIABLE = "FORGE_TAPE"
+
+Mode = Literal["auto", "record", "replay"]
+
+
+def tape(path: str | os.PathLike[str], mode: Mode | None = None, *, secrets: Secrets | None = None) -> Step:
+    """Returns a step that answers from the file, or makes the file if there is none ("auto").
+
+    "record" makes a new one; "replay" never runs a tool, and fails without a file. Without a mode, the variable
+    FORGE_TAPE says which: `FORGE_TAPE=record pytest`. Registered secrets are masked in the file.
+    """
+    chosen = mode or os.environ.get(VARIABLE) or "auto"
+    if chosen not in ("auto", "record", "replay"):
+        raise ValueError(f"tape({os.fspath(path)!r}): the mode must be auto, record or replay, not {chosen!r}")
+    file = Path(path)
+    if chosen == "record" or (chosen == "auto" and not file.exists()):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.unlink(missing_ok=True)
+        return record(file, secrets)
+    if not file.exists():
+        raise ToolError(
+            f"there is no tape {os.fspath(path)!r} to replay", ErrorKind.CONFIG, f"Record it: {VARIABLE}=record pytest."
+        )
+    return replay(file, secrets)

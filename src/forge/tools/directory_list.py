@@ -10,7 +10,7 @@ from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools.file_parts.listing import (
+from forge.tools.shared.listing import (
     ALIASES,
     MAX_ENTRIES,
     MOST,
@@ -55,7 +55,7 @@ class DirectoryList(
         max_entries: Annotated[int, Limits(ge=1, le=MOST)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools.file_parts.resolve_path import resolve_approved
+        from forge.tools.shared.approved_paths import resolve_approved
 
         location = (await resolve_approved(ctx, Permission.READ, path, blank=True))[0]
 

@@ -11,9 +11,8 @@ from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change_files, preview_change
-from forge.tools.file_parts.listing import printable
-from forge.tools.file_parts.reconcile_files import note_changes, reconcile_changes
+from forge.tools.shared.change_files import change_files, note_changes, preview_change, reconcile_changes
+from forge.tools.shared.listing import printable
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.workspace.draft import Draft
@@ -88,7 +87,7 @@ def plan(draft: Draft, path: str, content: str) -> WriteOutcome:
 
 def encode_content(old: DecodedText | None, content: str) -> bytes:
     """Encodes the new content of a whole file in the manner of its old content."""
-    from forge.tools.file_parts.placeholder import refuse_placeholders  # they load what only a change needs
+    from forge.tools.shared.placeholder import refuse_placeholders  # they load what only a change needs
     from forge.workspace.text import DecodedText, with_endings_of
 
     if old is None:

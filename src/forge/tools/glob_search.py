@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
-from forge.tools.file_parts.listing import (
+from forge.tools.shared.listing import (
     PATIENCE,
     count_text,
     is_directory,
@@ -78,7 +78,7 @@ class GlobSearch(
         case_sensitive: bool = False,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
-        from forge.tools.file_parts.resolve_path import resolve_approved
+        from forge.tools.shared.approved_paths import resolve_approved
 
         if not pattern.strip():
             raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Give a pattern such as **/*.py.")
@@ -115,7 +115,7 @@ class GlobRun:
         *,
         plain: bool = False,
     ) -> None:
-        from forge.tools.file_parts.denied_files import denied_by_rules
+        from forge.tools.shared.approved_paths import denied_by_rules
         from forge.workspace.paths import PathValidator
         from forge.workspace.search.walk import walk
 

@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.or_null import OrNull
+from forge.tools.shared.model_habits import OrNull
 
 MAX_ITEMS = 100
 MAX_LENGTH = 2_000  # characters of one item

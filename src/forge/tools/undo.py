@@ -11,8 +11,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change_files, preview_change
-from forge.tools.file_parts.listing import printable
+from forge.tools.shared.change_files import change_files, preview_change
+from forge.tools.shared.listing import printable
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
     from forge.workspace.changes.commit import Change

@@ -14,7 +14,7 @@ from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # the whole agent, which showing the help does without
     from forge.core.provider import Provider
-    from forge.evaluation.case import EvalCase, EvalRun
+    from forge.evaluation.cases import EvalCase, EvalRun
     from forge.evaluation.report import EvalReport
     from forge.evaluation.run import MakeAgent
 
@@ -71,7 +71,7 @@ def command(options: Options, file: str, **flags: Any) -> int:
     if flags["record"] and flags["compare"]:
         raise click.UsageError("A recording is of one configuration: leave out --compare, or --record.")
     with refusals():
-        from forge.evaluation.read import read_cases
+        from forge.evaluation.cases import read_cases
         from forge.evaluation.report import EvalReport
 
         cases = _pick(read_cases(file, skip_unsupported=flags["skip_unsupported"]), flags["names"])

@@ -106,8 +106,7 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
     """
     from forge.project.assemble.secrets import project_secrets
     from forge.project.config import load_configuration
-    from forge.schedules.check_schedule import check_no_secret
-    from forge.schedules.schedule import Source
+    from forge.schedules.schedule import Source, check_no_secret
 
     with refusals():
         secrets = project_secrets(load_configuration(options.config))

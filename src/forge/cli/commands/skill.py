@@ -236,7 +236,7 @@ def _write_skill(catalog: Catalog, name: str) -> list[str]:
     from forge.core.errors import ToolError
     from forge.project.templates import write_new
     from forge.skills.catalog import is_skill_name
-    from forge.skills.template import files_of
+    from forge.skills.skill import files_of
     from forge.workspace.paths import PathValidator
 
     if not is_skill_name(name):

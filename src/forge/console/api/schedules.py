@@ -21,10 +21,9 @@ from forge.models.command import COMMAND
 from forge.project.assemble.schedules import missing_names, open_schedule_store
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.scheduled_runs import list_scheduled, scheduled_prompt
-from forge.schedules.check_schedule import check_no_secret
 from forge.schedules.cron import Cron
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status
+from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status, check_no_secret
 from forge.schedules.store import ScheduleStore
 
 LOOK = 0.3  # seconds between two looks at a schedule's run

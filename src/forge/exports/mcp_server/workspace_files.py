@@ -18,7 +18,7 @@ from forge.core.spec import Category, Permission, ToolOptions
 from forge.exports.resources import LARGEST, Resource
 from forge.permissions.gate import Grant, PolicyGate
 from forge.permissions.request import Decision
-from forge.tools.file_parts.resolve_path import resolve_approved
+from forge.tools.shared.approved_paths import resolve_approved
 from forge.workspace.changes.artefacts import FOLDER
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import read_file, status_of

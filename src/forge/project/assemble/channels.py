@@ -60,11 +60,11 @@ def _check_target(name: str, entry: ChannelEntry, to: str) -> None:
 
 def _build_channel(configuration: Configuration, entry: ChannelEntry) -> Channel:
     if entry.type == "terminal":
-        from forge.channels.terminal import Terminal
+        from forge.channels.channel import Terminal
 
         return Terminal()
     if entry.type == "file":
-        from forge.channels.file import FileChannel
+        from forge.channels.channel import FileChannel
 
         assert entry.path is not None
         return FileChannel(entry.path)

@@ -78,7 +78,7 @@ async def remember(
     """Notes a model's summary of a session; returns None if there are no messages. Raises `ToolError`."""
     from forge.agent.conversation_note import recollect
     from forge.agent.labels import collect_labels
-    from forge.memory.sessions import remember_session
+    from forge.memory.memory import remember_session
     from forge.project.assemble.agents import choose_provider
     from forge.project.assemble.secrets import project_secrets
 

@@ -62,8 +62,8 @@ def _memory(configuration: Configuration, workspace: Path) -> Finding:
 
 def _schedules(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     """Checks the schedules. A late one shows that no scheduler runs, because a waiting scheduler leaves no trace."""
-    from forge.schedules.check_schedule import read_declared as declared_ones
     from forge.schedules.schedule import Status
+    from forge.schedules.schedule import read_declared as declared_ones
     from forge.schedules.store import FILE, ScheduleStore
 
     path = workspace / STATE / FILE

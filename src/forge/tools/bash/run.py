@@ -22,10 +22,9 @@ from forge.process.running.limits import Resources
 from forge.process.running.output import Capture
 from forge.process.running.run import Finished, confine, run
 from forge.process.sandbox.layout import Confinement
-from forge.tools.bash.withheld_paths import ReadOnlyRun
-from forge.tools.file_parts.resolve_path import resolve_approved
-from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings
-from forge.tools.shell_parts.sandbox_hints import explain_hidden, find_hints
+from forge.tools.bash.guard import ReadOnlyRun
+from forge.tools.shared.approved_paths import resolve_approved
+from forge.tools.shared.confinement import confinement, explain_hidden, find_hints, find_settings, spell_settings
 from forge.workspace.paths import PathValidator
 
 MOST_NAMED = 5  # processes left running that the model is told of

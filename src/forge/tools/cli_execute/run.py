@@ -21,8 +21,7 @@ from forge.process.running.output import Capture
 from forge.process.running.run import Finished, run
 from forge.process.sandbox.layout import SYSTEM
 from forge.tools.cli_execute.layers import CheckedCommand
-from forge.tools.shell_parts.confinement import confinement, find_settings, spell_settings
-from forge.tools.shell_parts.sandbox_hints import explain_hidden, find_hints
+from forge.tools.shared.confinement import confinement, explain_hidden, find_hints, find_settings, spell_settings
 from forge.workspace.paths import PathValidator
 
 MOST_OF_CANCELLED = 5_000  # characters of each stream

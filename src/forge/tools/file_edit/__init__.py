@@ -13,10 +13,9 @@ from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change_files, preview_change
-from forge.tools.file_parts.listing import printable
-from forge.tools.file_parts.or_null import OrNull
-from forge.tools.file_parts.reconcile_files import note_changes, reconcile_changes
+from forge.tools.shared.change_files import change_files, note_changes, preview_change, reconcile_changes
+from forge.tools.shared.listing import printable
+from forge.tools.shared.model_habits import OrNull
 
 if TYPE_CHECKING:  # it loads what only a change needs
     from forge.tools.file_edit.find_text import Match
@@ -152,7 +151,7 @@ def _apply_match(match: Match, text: DecodedText, now: str, before: bytes | None
 def _match(text: str, edit: Edit, *, new_file: bool) -> Match:
     from forge.tools.file_edit.closest_text import describe_closest
     from forge.tools.file_edit.find_text import Match, Span, find
-    from forge.tools.file_parts.placeholder import refuse_placeholders
+    from forge.tools.shared.placeholder import refuse_placeholders
 
     old, new = edit["old_text"], edit["new_text"]
     if old == new and not new_file:

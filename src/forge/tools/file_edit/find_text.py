@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.tools.file_edit.indentation import Reindent, convert_units, find_uniform_shift, find_unit
-from forge.tools.file_edit.newlines import Newlines, normalise_newlines
-from forge.tools.file_parts.punctuation import PUNCTUATION
-from forge.workspace.text import find_shared_blocks
+from forge.tools.shared.model_habits import PUNCTUATION
+from forge.workspace.text import find_shared_blocks, with_endings_of
 
 MOST = 100  # places that are counted before an ambiguity is reported
 MOST_COMPARED = 1_000_000  # lines, before a rung gives up
@@ -293,3 +293,161 @@ def _blank_ends(lines: Sequence[str]) -> tuple[int, int]:
     """Returns the numbers of blank lines at the start and at the end."""
     full = [index for index, line in enumerate(lines) if line.strip()]
     return (full[0], len(lines) - full[-1] - 1) if full else (0, 0)
+
+
+# Indents a replacement whose writer used another indentation than the file.
+
+
+Reindent = Callable[[str], str]
+"""A line of the replacement, as it belongs into the file."""
+
+TAB = 4  # columns, where tabs stand beside spaces
+
+
+def indentation(line: str) -> str:
+    return line[: len(line) - len(line.lstrip(" \t"))]
+
+
+def find_uniform_shift(old: Sequence[str], found: Sequence[str]) -> Reindent | None:
+    """Returns the shift if every line that is not blank moved by the same whitespace; None otherwise."""
+    pairs = [(indentation(a), indentation(b)) for a, b in zip(old, found, strict=True) if a.strip()]
+    if not pairs:
+        return None
+    here, there = pairs[0]
+    if there.endswith(here):
+        added = there[: len(there) - len(here)]
+        if all(b == added + a for a, b in pairs):
+            return lambda line: added + line if line.strip() else line
+    if here.endswith(there):
+        removed = here[: len(here) - len(there)]
+        if all(a == removed + b for a, b in pairs):
+            return lambda line: _remove_indent(line, removed)
+    return None
+
+
+def _remove_indent(line: str, removed: str) -> str:
+    """Removes as much of the whitespace as the line begins with."""
+    for size in range(len(removed), 0, -1):
+        if line.startswith(removed[:size]):
+            return line[size:]
+    return line
+
+
+def convert_units(
+    file_unit: Callable[[], str], old: Sequence[str], new: Sequence[str], found: Sequence[str]
+) -> Reindent | None:
+    """Converts lines indented like `old` to the file's indentation: known levels, or its unit for deeper ones.
+
+    None if that cannot be said: one indentation of `old` is two in the file, or a deeper one is less deep there.
+    """
+    pairs = {(indentation(a), indentation(b)) for a, b in zip(old, found, strict=True) if a.strip()}
+    known = dict(pairs)
+    depths = [_count_columns(known[indent]) for indent in sorted(known, key=_count_columns)]
+    if len(pairs) > len(known) or depths != sorted(depths):
+        return None
+    if unknown := {indentation(line) for line in new if line.strip()} - known.keys():
+        has_tabs = any("\t" in one for one in known.values())
+        units = find_unit([*old, *new]), "\t" if has_tabs else file_unit()
+        translated = {indent: _translate_indent(indent, known, *units) for indent in unknown}
+        if any(len(ways) > 1 for ways in translated.values()):
+            return None
+        known |= {indent: ways.pop() for indent, ways in translated.items()}
+    return lambda line: known[indent] + line[len(indent) :] if (indent := indentation(line)) in known else line
+
+
+def _translate_indent(indent: str, known: Mapping[str, str], unit: str, file_unit: str) -> set[str]:
+    """Returns the candidate indentations, counted in units from the nearest known ones."""
+    columns = _count_columns(indent)
+    shallower = [one for one in known if _count_columns(one) <= columns]
+    deeper = [one for one in known if _count_columns(one) > columns]
+    ways = set()
+    if shallower:
+        start = max(shallower, key=_count_columns)
+        levels, rest = divmod(columns - _count_columns(start), max(_count_columns(unit), 1))
+        ways.add(known[start] + file_unit * levels + " " * rest)
+    if deeper:
+        start = min(deeper, key=_count_columns)
+        levels, rest = divmod(_count_columns(start) - columns, max(_count_columns(unit), 1))
+        left = known[start]
+        for part in [file_unit] * levels + [" " * rest if shallower else file_unit] * bool(rest):
+            left = left.removesuffix(part)
+        ways.add(left)
+    return ways
+
+
+def find_unit(lines: Sequence[str]) -> str:
+    """Returns one level: a tab if most lines use tabs, else the most common number of spaces per step."""
+    indents = [indentation(line) for line in lines if line.strip()]
+    used = Counter(indent[0] for indent in indents if indent)
+    if used["\t"] > used[" "]:
+        return "\t"
+    widths = [len(indent) for indent in indents]
+    steps = Counter(abs(b - a) for a, b in pairwise(widths) if 1 < abs(b - a) <= 8)
+    if steps:
+        return " " * min(steps, key=lambda size: (-steps[size], size))
+    return " " * next((size for size in (TAB, 2) if all(width % size == 0 for width in widths)), TAB)
+
+
+def _count_columns(indent: str) -> int:
+    return len(indent.expandtabs(TAB))
+
+
+# Normalises a text to \n line endings, and maps offsets back to the original text.
+
+
+FEW = 100  # places that are looked up by counting; for more a list of all endings is made
+_ENDING = re.compile(r"\r\n|\n|\r")
+
+
+class Newlines:
+    """Compares in `text` and maps offsets to `original`, whose bytes stay unchanged."""
+
+    def __init__(self, original: str) -> None:
+        self.original = original
+        self.plain = "\r" not in original  # then both are the same, and nothing need be mapped
+        self.text = original if self.plain else normalise_newlines(original)
+        self._asked = 0
+
+    def original_offset(self, offset: int) -> int:
+        """Converts an offset in the text to an offset in the original."""
+        if self.plain:
+            return offset
+        self._asked += 1
+        if self._asked <= FEW and self._are_pairs:
+            return offset + self.text.count("\n", 0, offset)
+        return offset + bisect_left(self._pairs, offset)
+
+    @cached_property
+    def _are_pairs(self) -> bool:
+        """True if every line ends with a pair, as in almost every file that has any."""
+        return self.original.count("\r\n") == self.text.count("\n")
+
+    @cached_property
+    def _pairs(self) -> list[int]:
+        return [match.start() - before for before, match in enumerate(re.finditer("\r\n", self.original))]
+
+    def adopt_endings(self, start: int, end: int, replacement: str) -> str:
+        """A replacement for `original[start:end]`, with the line endings of the lines that it replaces.
+
+        One that says its endings itself, with a carriage return somewhere, stays as it is.
+        """
+        if self.plain or "\n" not in replacement or "\r" in replacement:
+            return replacement
+        replaced = self.original[start:end]
+        if replaced.endswith(("\n", "\r")):
+            return with_endings_of(replaced, replacement)
+        # the last line continues after the end: its ending applies to the new lines before it
+        made = with_endings_of(f"{replaced}\0{self._find_ending(start, end)}", f"{replacement}\0\n")
+        return made[: made.rindex("\0")]
+
+    def _find_ending(self, start: int, end: int) -> str:
+        following = _ENDING.search(self.original, end)
+        if following is not None:
+            return following[0]
+        last = max(self.original.rfind("\n", 0, start), self.original.rfind("\r", 0, start))
+        before = _ENDING.search(self.original, max(last - 1, 0))  # it may be the second half of a pair
+        return "\n" if last < 0 or before is None else before[0]
+
+
+def normalise_newlines(text: str) -> str:
+    return text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text

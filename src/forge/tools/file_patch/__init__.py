@@ -13,11 +13,10 @@ from forge.core.reconcile import Reconciled
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.file_parts.change_files import change_files, preview_change
-from forge.tools.file_parts.listing import printable
-from forge.tools.file_parts.or_null import OrNull
-from forge.tools.file_parts.reconcile_files import note_changes, reconcile_changes
 from forge.tools.file_write import encode_content
+from forge.tools.shared.change_files import change_files, note_changes, preview_change, reconcile_changes
+from forge.tools.shared.listing import printable
+from forge.tools.shared.model_habits import OrNull
 
 if TYPE_CHECKING:  # they load what only a change needs
     from pathlib import Path
@@ -182,7 +181,7 @@ def _add(draft: Draft, operation: Operation) -> list[Location]:
 
 
 def _update(draft: Draft, operation: Operation) -> list[Location]:
-    from forge.tools.file_patch.chunks import apply_chunks  # loads what only a change needs
+    from forge.tools.file_patch.find_chunks import apply_chunks  # loads what only a change needs
 
     source, location = _source(draft, operation)
     draft.require_read(location)

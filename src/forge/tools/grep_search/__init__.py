@@ -14,8 +14,7 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.tools.grep_search.matches import FoundMatches, SearchClock
-    from forge.tools.grep_search.ripgrep import GrepRequest, Ripgrep
+    from forge.tools.grep_search.ripgrep import FoundMatches, GrepRequest, Ripgrep, SearchClock
     from forge.workspace.paths import Location
 
 MAX_RESULTS = 100
@@ -85,13 +84,18 @@ class GrepSearch(
         from dataclasses import replace
 
         from forge.core.execution.threads import in_thread
-        from forge.tools.file_parts.denied_files import denied_by_rules
-        from forge.tools.file_parts.resolve_path import resolve_approved
         from forge.tools.grep_search.answer import SearchAnswer
-        from forge.tools.grep_search.filter import FileFilter, escape_brackets, make_readable
-        from forge.tools.grep_search.matches import SearchClock
         from forge.tools.grep_search.pattern import read_pattern
-        from forge.tools.grep_search.ripgrep import GrepRequest, count_denied, find_ripgrep
+        from forge.tools.grep_search.ripgrep import (
+            FileFilter,
+            GrepRequest,
+            SearchClock,
+            count_denied,
+            escape_brackets,
+            find_ripgrep,
+            make_readable,
+        )
+        from forge.tools.shared.approved_paths import denied_by_rules, resolve_approved
         from forge.workspace.paths import PathValidator
 
         parsed = read_pattern(pattern, fixed_strings)

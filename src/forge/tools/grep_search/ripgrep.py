@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
+import time
+from asyncio import Future, ensure_future, wait
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from threading import Event
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.process.environment import find_packaged_program
-from forge.process.running.pipes import run_streamed
-from forge.tools.grep_search.filter import FileFilter, Globs, RulesAbove, names_for_ripgrep
-from forge.tools.grep_search.matches import FoundMatches, SearchClock
+from forge.process.running.pipes import StreamedProgram, run_streamed
 from forge.tools.grep_search.pattern import Pattern, convert_to_pcre, explain_refusal, install_advice, may_need_pcre
 from forge.workspace.paths import Location, PathValidator
+from forge.workspace.paths.open import open_directory, status_of
+from forge.workspace.search.glob import Glob, compile_glob, plain_readings
+from forge.workspace.search.ignore import EffectiveRules, read_rules_above
 from forge.workspace.search.walk import NEVER, SKIPPED, walk
+from forge.workspace.state import STRAY
 
 MOST_OUTPUT = 512 * 1024  # bytes of positions, of which most would not be shown
 LONGEST_COMMAND = 100_000  # bytes of paths on a command line
@@ -209,3 +216,258 @@ def count_denied(request: GrepRequest, stop: Callable[[], bool]) -> int:
     return sum(
         entry.is_file(follow_symlinks=False) and wanted.fits(path) and wanted.denies(path) for path, entry, _ in files
     )
+
+
+# Filters the files that ripgrep finds: by globs, the person's rules, and ignore files above.
+
+
+Globs = str | list[str]
+
+
+class FileFilter:
+    """Decides for every file found, by its path relative to the searched location."""
+
+    def __init__(
+        self, location: Location, include: Globs, exclude: Globs, is_denied: Callable[[str], bool] | None = None
+    ) -> None:
+        included, excluded = _as_list(include), _as_list(exclude)
+        self.include = [_read_glob(text) for text in included if not text.startswith("!")]
+        self.exclude = [
+            _read_glob(text) for text in (*excluded, *(text[1:] for text in included if text.startswith("!")))
+        ]
+        self.is_denied = is_denied
+        self.is_all = not (self.include or self.exclude or is_denied)
+        self._above = "" if location.shown == "." else f"{location.shown}/"
+
+    def __call__(self, path: str) -> bool:
+        if STRAY in path and path.rpartition("/")[2].startswith(STRAY):
+            return False
+        return self.is_all or (self.fits(path) and not self.denies(path))
+
+    def denies(self, path: str) -> bool:
+        """Returns True if a rule of the person forbids reading the file."""
+        return self.is_denied is not None and self.is_denied(self._above + path)
+
+    def fits(self, path: str) -> bool:
+        """Matches globs from the searched location or from the workspace: models mean either."""
+        spellings = (path, self._above + path) if self._above else (path,)
+        if self.include and not any(glob.fits(one) for glob in self.include for one in spellings):
+            return False
+        return not self.exclude or not any(self._is_excluded(one) for one in spellings)
+
+    def _is_excluded(self, path: str) -> bool:
+        """Returns True if the file, or a directory that contains it, is excluded."""
+        ends = [index for index, char in enumerate(path) if char == "/"]
+        return any(glob.fits(path[:end]) for glob in self.exclude for end in (*ends, len(path)))
+
+
+def _as_list(globs: Globs) -> list[str]:
+    return [text for text in ([globs] if isinstance(globs, str) else globs) if text.strip()]
+
+
+def _read_glob(text: str) -> Glob:
+    """Makes a name alone match at any depth, as in ignore files."""
+    return compile_glob(text if "/" in text.rstrip("/") else f"**/{text}")
+
+
+def make_readable(include: Globs) -> Globs:
+    """Returns the globs; brackets that are not valid, such as `[2024-01-15]`, are plain characters."""
+    try:
+        for text in _as_list(include):
+            _read_glob(text.removeprefix("!"))
+    except ToolError:
+        plain = escape_brackets(include)
+        if not plain:
+            raise
+        return plain
+    return include
+
+
+def escape_brackets(include: Globs) -> list[str]:
+    """Returns the globs with brackets as plain characters, `app/[slug]/*.tsx`; empty if none has any."""
+    listed = _as_list(include)
+    readings = [[text] if text.startswith("!") else plain_readings(text) or [text] for text in listed]
+    plain = [text for reading in readings for text in reading]
+    return plain if plain != listed else []
+
+
+def names_for_ripgrep(globs: Iterable[Glob], texts: Globs) -> list[str]:
+    """Returns the globs if all are for names alone: ripgrep can then leave out other files itself."""
+    listed = [text for text in _as_list(texts) if not text.startswith("!")]
+    simple = all(text.isascii() and not set(text) & set("/\\[]!,: ") for text in listed)
+    return listed if simple and all(glob.decided_by_name for glob in globs) else []
+
+
+class RulesAbove:
+    """The ignore files between the root and the searched directory. ripgrep does not read them.
+
+    (It would also read those above the root.) A rule counts only if no ignore file nearer to a file overrides it, so
+    the whole chain decides about every file found.
+    """
+
+    def __init__(self, location: Location) -> None:
+        self.location = location
+        self.top = read_rules_above(location)
+        self.decides_alone = False  # ripgrep reads no ignore file
+
+    @property
+    def are_beyond_ripgrep(self) -> bool:
+        """True if these files override every .gitignore, also those that ripgrep reads on its way down.
+
+        Then ripgrep searches everything, and `ignores` alone decides.
+        """
+        if self.decides_alone:
+            return True
+        above = self.location
+        while self.top is not None and above.relative != ".":
+            above = above.parent
+            if any(status_of(above.child(name)) is not None for name in (".rgignore", ".ignore")):
+                return True
+        return False
+
+    def ignores(self, path: str) -> bool:
+        if self.top is None and not self.decides_alone:
+            return False
+        directory, _, name = path.rpartition("/")
+        rules, is_ignored = self._of(directory)
+        return is_ignored or (rules is not None and rules.verdict(path, name, False) is True)
+
+    @lru_cache(maxsize=4_096)  # noqa: B019 - lives as long as one search
+    def _of(self, directory: str) -> tuple[EffectiveRules | None, bool]:
+        """Returns the rules in a directory, and True if the directory itself is ignored."""
+        rules, prefix = self.top, ""
+        if directory:
+            above, _, name = directory.rpartition("/")
+            rules, is_ignored = self._of(above)
+            if is_ignored or (rules is not None and rules.verdict(directory, name, True)):
+                return rules, True
+            prefix = f"{directory}/"
+        try:
+            file = open_directory(self.location.child(directory) if directory else self.location)
+        except ToolError:  # it is gone, or a link by now
+            return rules, True
+        try:
+            return (rules or EffectiveRules()).inside(file, prefix), False
+        finally:
+            os.close(file)
+
+
+# Reads ripgrep's output for grep_search as it comes, and limits the time.
+
+
+MOST_FILES = 200_000  # with matches; then the search ends
+END = 1 << 62  # the column of a match at the end of its line
+
+_POSITION = re.compile(rb"(\d+):(?:(\d+):)?(\d+):")  # without a column where the match is the file's very end
+_LATE_BINARY = re.compile(rb"(.*): WARNING: stopped searching binary file after match \(found .*\)", re.DOTALL)
+
+Position = tuple[int, int, int]  # the line's number from 1, the match's column, the line's offset: bytes from 0
+
+
+@dataclass
+class FoundMatches:
+    """The matches found so far."""
+
+    counts: dict[str, int] = field(default_factory=dict)  # lines that match, by path relative to the place
+    positions: dict[str, list[Position]] = field(default_factory=dict)
+    total: int = 0
+    unreadable: bool = False
+    is_too_hard: bool = False  # the pattern would have taken too long on some lines
+    is_partial: bool = False  # time was up, or there was too much
+    unread_rules: list[str] = field(default_factory=list)  # ignore files that are no files
+    is_wanted: Callable[[str], bool] = bool
+    _left_out: set[str] = field(default_factory=set)
+    _head: bytes = b""
+
+    def take_counts(self, lines: Iterable[bytes]) -> None:
+        """Reads lines of a path, a NUL byte, and the number of matching lines."""
+        for path, rest in self._records(lines):
+            self._add_count(path, int(rest))
+
+    def take_positions(self, lines: Iterable[bytes]) -> None:
+        """Reads lines of a path, a NUL byte, and the position of one match."""
+        for path, rest in self._records(lines):
+            if (position := _POSITION.match(rest)) and self._add_count(path, 1):
+                column = int(position[2]) - 1 if position[2] else END
+                self.positions.setdefault(path, []).append((int(position[1]), column, int(position[3])))
+
+    def _records(self, lines: Iterable[bytes]) -> Iterator[tuple[str, bytes]]:
+        for line in lines:
+            path, is_whole, rest = (self._head + line).partition(b"\0")
+            if is_whole:
+                self._head = b""
+                yield os.fsdecode(path.removeprefix(b"./")), rest
+            elif late := _LATE_BINARY.fullmatch(line):
+                self._forget(os.fsdecode(late[1].removeprefix(b"./")))
+            else:
+                self._head = path + b"\n"  # a path may have line breaks
+
+    def _add_count(self, path: str, count: int) -> bool:
+        if path not in self.counts:
+            if path in self._left_out or not self.is_wanted(path):
+                self._left_out.add(path)
+                return False
+            self.counts[path] = 0
+        self.counts[path] += count
+        self.total += count
+        return True
+
+    def _forget(self, path: str) -> None:
+        self.total -= self.counts.pop(path, 0)
+        self.positions.pop(path, None)
+        self._left_out.add(path)
+
+    def list_paths(self) -> list[str]:
+        """Sorts by the names in the path, as bytes."""
+        return sorted(self.counts, key=lambda path: os.fsencode(path).split(b"/"))
+
+
+class SearchClock:
+    """Waits for the end of the search; reports progress once a second."""
+
+    def __init__(self, seconds: float, report: Callable[[FoundMatches], None]) -> None:
+        self.seconds = seconds
+        self.end = time.monotonic() + seconds
+        self.report = report
+
+    @property
+    def left(self) -> float:
+        return self.end - time.monotonic()
+
+    def is_over(self) -> bool:
+        return self.left <= 0
+
+    async def follow(
+        self,
+        program: StreamedProgram,
+        found: FoundMatches,
+        take: Callable[[list[bytes]], None],
+        check: Callable[[Callable[[], bool]], None] | None = None,
+    ) -> bool:
+        """Reads everything the program writes; False if it had to be stopped.
+
+        `check`: called in a thread after a second, with a function that tells it to stop. Its error ends the search.
+        """
+        tick = self.left - 1.0
+        ended = Event()
+        checking: Future[None] | None = None
+        try:
+            while self.left > 0 and len(found.counts) < MOST_FILES:
+                lines = await program.lines(max(0.0, min(self.left, self.left - tick)))
+                if lines == []:
+                    return True
+                take(lines or [])
+                if checking is not None and checking.done():
+                    checking.result()
+                if self.left <= tick:
+                    self.report(found)
+                    tick = self.left - 1.0
+                    if check is not None and checking is None:
+                        checking = ensure_future(in_thread(lambda: check(ended.is_set)))
+        finally:
+            ended.set()
+            if checking is not None:
+                await wait([checking])
+                checking.exception()  # it was raised above, or does not matter any more
+        found.is_partial = True
+        return False

@@ -81,7 +81,7 @@ class RunCode(
 
     def _find_tools(self, code: str) -> dict[str, ToolSpec]:
         """Returns the tools that the script names, by their name in Python."""
-        from forge.tools.code_parts.signatures import function_name
+        from forge.tools.shared.signatures import function_name
 
         words = set(_WORD.findall(code))
         specs = {function_name(tool.spec.name): tool.spec for tool in self._callable_tools()}
@@ -98,7 +98,7 @@ class RunCode(
         """Describes the tool; in code mode with the signatures of the others, or how to find them if there are many."""
         if "run_code" not in (self._registry.sent or ()):  # the model sees the definitions of the others
             return f"{(type(self).__doc__ or '').strip()} Use it for loops and many calls at once."
-        from forge.tools.code_parts.signatures import write_signature
+        from forge.tools.shared.signatures import write_signature
 
         tools = self._callable_tools()
         shown = [tool.spec for tool in tools if not tool.spec.hidden][:SHOWN]
@@ -136,7 +136,7 @@ class _Script:
     """One run of a script."""
 
     def __init__(self, ctx: ToolContext, tools: Mapping[str, ToolSpec], store: JournalStore, code: str) -> None:
-        from forge.tools.run_code.origins import ScriptOrigins  # listing tools does without
+        from forge.tools.run_code.data_flow import ScriptOrigins  # listing tools does without
 
         self._ctx, self._tools, self._store = ctx, tools, store
         self._journal: Journal | None = None
@@ -144,8 +144,8 @@ class _Script:
         self._names: dict[str, list[str]] = {}  # of the parameters, by tool: a schema is read once in a script
 
     async def run(self, code: str, limits: ScriptLimits | None) -> ToolResult:
-        from forge.tools.code_parts.signatures import write_signature
         from forge.tools.run_code.interpreter import Interpreter, ScriptLimits
+        from forge.tools.shared.signatures import write_signature
 
         key = self._ctx.key
         self._journal = journal = await self._store.load(key)
@@ -194,7 +194,7 @@ class _Script:
 
     def _parameters(self, spec: ToolSpec) -> list[str]:
         if spec.name not in self._names:
-            from forge.tools.code_parts.signatures import parameter_names
+            from forge.tools.shared.signatures import parameter_names
 
             self._names[spec.name] = parameter_names(spec)
         return self._names[spec.name]

@@ -1,29 +1,116 @@
-"""Finds out which calls of a script each argument of a call can depend on, by reading the script without running it.
+"""Follows untrusted text through a script: a value that the script computed from such text, or chose by it, is tainted.
 
-The analysis follows values, not paths: a variable has the sources of all values that are assigned to it, in any order
-and in any function. A change of an object counts for each name that may hold the object. A condition counts, too: a
-variable that is assigned under it depends on it, and so does a constant in a call that the condition chooses. A loop
-over a text chooses nothing for the constants in it, unless a condition ends or skips its rounds. A script with anything
-else than the listed kinds of syntax is not understood, and then each value depends on everything.
+A value in a call of a script is either written in the script, or computed from results, the script's frozen clock and
+its seeded random numbers. Reading the script tells which results a value can be computed from, and which results decide
+that a call is made (`data_flow`). Where a script is not understood, each value counts as untrusted once a result of an
+untrusted tool has reached the script.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
 
-from forge.tools.run_code.script_syntax import (
-    PURE,
-    Comprehension,
-    Function,
-    arguments_of,
-    find_roots,
-    is_spread,
-    is_understood,
-    is_written,
-    parameters_of,
-)
+from forge.core.label import UNTRUSTED, Label, merge_labels
+from forge.core.result import ToolResult
+from forge.core.spec import ToolSpec
+from forge.permissions.labels.settings import current_provenance
+
+
+class ScriptOrigins:
+    """Knows the labels of everything that one script has read, and what the values of its calls depend on."""
+
+    def __init__(self, code: str, call: str, tools: Mapping[str, ToolSpec]) -> None:
+        self._code, self._call, self._tools = code, call, tools
+        self._labels: dict[str, tuple[Label, ...]] = {}  # by the name of the tool in the script
+
+    def note_result(self, function: str, result: ToolResult) -> None:
+        """Notes the labels of a result that the script receives."""
+        untrusted = [one for one in result.labels if one.kind == UNTRUSTED]
+        if untrusted:
+            self._labels[function] = merge_labels(self._labels.get(function, ()), untrusted)
+
+    def note_stored(self, function: str, result: ToolResult) -> None:
+        """Notes a result from before the script waited: another process may have read it."""
+        self.note_result(function, result)
+        provenance = current_provenance.get()
+        if result.labels and provenance is not None:
+            provenance.note_inner(self._call, result.for_llm, result.labels)
+
+    def note_arguments(self, call: str, function: str, names: Sequence[str], arguments: Mapping[str, Any]) -> None:
+        """Notes what the values of a call were computed from or chosen by, before the call is made."""
+        provenance = current_provenance.get()
+        if provenance is None:
+            return
+        from forge.permissions.labels.provenance import ScriptArguments  # a run has loaded it
+
+        labels: dict[str, tuple[Label, ...]] = {}
+        decided: tuple[Label, ...] = ()
+        if self._labels:
+            places = {name: names.index(name) if name in names else -1 for name in arguments}
+            labels = {name: found for name, at in places.items() if (found := self._find_labels(function, name, at))}
+            sources = self._flow.find_decisions(function) if self._flow is not None else None
+            decided = self._labels_of(sources)
+        written = frozenset(name for name in labels if self._is_written(arguments[name]))
+        provenance.note_arguments(call, ScriptArguments(self._call, arguments, labels, written, decided))
+
+    def forget_arguments(self, call: str) -> None:
+        """Forgets what was noted about a call that is over."""
+        provenance = current_provenance.get()
+        if provenance is not None:
+            provenance.forget_arguments(call)
+
+    def _is_written(self, value: Any) -> bool:
+        """Says whether a value is written in the script, so that a text can only have chosen it."""
+        return all(leaf in self._constants for leaf in _find_leaves(value))
+
+    def _find_labels(self, function: str, name: str, place: int) -> tuple[Label, ...]:
+        """Returns the labels of the results that an argument can be computed from."""
+        sources = self._flow.find_sources(function, name, place) if self._flow is not None else None
+        return self._labels_of(sources)
+
+    def _labels_of(self, sources: Collection[str] | None) -> tuple[Label, ...]:
+        if sources is None:
+            return merge_labels(*self._labels.values())
+        return merge_labels(*(labels for one, labels in self._labels.items() if one in sources))
+
+    @cached_property
+    def _flow(self) -> ScriptFlow | None:
+        return read_flow(self._code, self._tools, [name for name, spec in self._tools.items() if spec.irreversible])
+
+    @cached_property
+    def _constants(self) -> frozenset[str]:
+        """The values that are written in the script."""
+        try:
+            nodes = ast.walk(ast.parse(self._code))
+            return frozenset(str(node.value) for node in nodes if isinstance(node, ast.Constant))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return frozenset()  # then every value counts as computed
+
+
+def _find_leaves(value: Any) -> Iterator[str]:
+    """Yields the texts and numbers of plain data, which is not nested more deeply than JSON can be written."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            waiting += one.values()
+        elif isinstance(one, list | tuple):
+            waiting += one
+        elif one is not None and not isinstance(one, bool):
+            yield str(one)
+
+
+# Finds out which calls of a script each argument of a call can depend on, by reading the script without running it.
+#
+# The analysis follows values, not paths: a variable has the sources of all values that are assigned to it, in any order
+# and in any function. A change of an object counts for each name that may hold the object. A condition counts, too: a
+# variable that is assigned under it depends on it, and so does a constant in a call that the condition chooses. A loop
+# over a text chooses nothing for the constants in it, unless a condition ends or skips its rounds. A script with
+# anything else than the listed kinds of syntax is not understood, and then each value depends on everything.
+
 
 MOST_ROUNDS = 50  # until nothing changes; a script that needs more is not understood
 MOST_NODES = 20_000  # of a script that is read
@@ -313,3 +400,121 @@ class _Reader:
         inner = (self._find_all(self._functions[name].body) for name in names if name in self._functions)
         called = frozenset(name for name in names if name in self._tools)
         return called.union(*(self._names.get(name, _NOTHING) for name in names), *inner)
+
+
+# Names the syntax that the analysis of a script understands, and takes the parts of calls and functions.
+
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+_UNDERSTOOD = (
+    *(ast.Module, ast.Expr, ast.Assign, ast.AnnAssign, ast.AugAssign, ast.If, ast.While, ast.For, ast.Pass, ast.Break),
+    *(ast.Continue, ast.FunctionDef, ast.AsyncFunctionDef, ast.arguments, ast.arg, ast.Return, ast.Try, ast.Raise),
+    *(ast.ExceptHandler, ast.Assert, ast.Import, ast.ImportFrom, ast.alias, ast.BoolOp, ast.NamedExpr, ast.BinOp),
+    *(ast.UnaryOp, ast.IfExp, ast.Dict, ast.Set, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+    *(ast.comprehension, ast.Await, ast.Compare, ast.Call, ast.keyword, ast.FormattedValue, ast.JoinedStr),
+    *(ast.Constant, ast.Attribute, ast.Subscript, ast.Starred, ast.Name, ast.List, ast.Tuple, ast.Slice, ast.Lambda),
+    *(ast.expr_context, ast.operator, ast.unaryop, ast.boolop, ast.cmpop),
+)
+# They neither change their arguments nor return one of them.
+PURE = frozenset(
+    [
+        "abs",
+        "all",
+        "any",
+        "ascii",
+        "bin",
+        "bool",
+        "chr",
+        "divmod",
+        "float",
+        "format",
+        "hash",
+        "hex",
+        "int",
+        "isinstance",
+        "len",
+        "oct",
+        "ord",
+        "pow",
+        "print",
+        "range",
+        "repr",
+        "round",
+        "str",
+        "sum",
+    ]
+)
+_DYNAMIC = frozenset(
+    [
+        "__builtins__",
+        "__import__",
+        "compile",
+        "delattr",
+        "eval",
+        "exec",
+        "getattr",
+        "globals",
+        "locals",
+        "setattr",
+        "type",
+        "vars",
+    ]
+)
+
+
+def is_understood(nodes: Sequence[ast.AST], tools: frozenset[str]) -> bool:
+    """Says whether a script has only syntax whose values can be followed."""
+    functions = {node.name for node in nodes if isinstance(node, Function)}
+    called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
+    lambdas = {id(one) for node in nodes if isinstance(node, ast.Call) for one in arguments_of(node)}
+    for node in nodes:
+        if not isinstance(node, _UNDERSTOOD) or (isinstance(node, ast.Lambda) and id(node) not in lambdas):
+            return False
+        if isinstance(node, ast.Name) and (
+            node.id in _DYNAMIC or (node.id in tools | functions and id(node) not in called)
+        ):
+            return False  # a tool or a function as a value: nobody sees who calls it
+        if isinstance(node, ast.Attribute) and node.attr.startswith("__"):
+            return False
+        if isinstance(node, Function) and (node.name in tools | PURE or node.decorator_list):
+            return False
+        if isinstance(node, ast.arg) and node.arg in tools | functions | PURE:
+            return False
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id in PURE:
+            return False
+    return True
+
+
+def is_written(node: ast.AST) -> bool:
+    """Says whether a value consists of constants alone."""
+    return not any(isinstance(one, ast.Name | ast.Call) for one in ast.walk(node))
+
+
+def arguments_of(node: ast.Call) -> list[ast.expr]:
+    """Returns the values that a call passes."""
+    return [*node.args, *(one.value for one in node.keywords)]
+
+
+def is_spread(node: ast.AST) -> bool:
+    """Says whether it is `*values` or `**named`."""
+    return isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None)
+
+
+def parameters_of(arguments: ast.arguments) -> list[str]:
+    """Returns the names of all parameters, in order."""
+    named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    return [one.arg for one in (*named, arguments.vararg, arguments.kwarg) if one is not None]
+
+
+def find_roots(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """Yields the names whose objects may be in a value: not those that only decide it, or that a text is made of."""
+    for node in nodes:
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in PURE:
+            continue
+        elif not isinstance(node, ast.JoinedStr | ast.Compare | ast.Constant):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                yield f"{node.func.id}()"
+            yield from find_roots(ast.iter_child_nodes(node))

@@ -14,7 +14,7 @@ from forge.tools.bash import Bash
 
 if TYPE_CHECKING:  # they load what only a call needs
     from forge.process.running.run import Finished
-    from forge.tools.test_runner.commands import Plan
+    from forge.tools.test_runner.frameworks import Plan
 
 TIMEOUT = 300.0  # seconds
 MAX_TIMEOUT = 3_600.0
@@ -64,7 +64,7 @@ class TestRunner(
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
         from forge.permissions.call_gate import gate_of
-        from forge.tools.test_runner.commands import plan_run
+        from forge.tools.test_runner.frameworks import plan_run
         from forge.tools.test_runner.results import build_result
 
         plan = plan_run(ctx.scope, framework, target)
@@ -109,7 +109,7 @@ class TestRunner(
 
     def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Asks to execute the detected command line; refuses the call if there is none."""
-        from forge.tools.test_runner.commands import plan_run
+        from forge.tools.test_runner.frameworks import plan_run
 
         line = plan_run(scope, arguments["framework"], arguments["target"]).line
         return [(permission, line) for permission in sorted(self.spec.permissions)]

@@ -10,8 +10,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.running.run import Finished
-from forge.tools.test_runner.commands import Plan, missing_error
-from forge.tools.test_runner.report import FailedTest, Report, clean, clip_middle
+from forge.tools.test_runner.frameworks import Plan, missing_error
+from forge.tools.test_runner.reports import FailedTest, Report, clean, clip_middle
 from forge.workspace.paths import PathValidator
 
 SHOWN = 20  # failures that the model is told of

@@ -1,1 +1,0 @@
-"""Parts that the tools of code mode share. No tool lives here."""

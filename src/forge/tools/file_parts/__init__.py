@@ -1,1 +1,0 @@
-"""Parts that several file tools share. No tool lives here."""

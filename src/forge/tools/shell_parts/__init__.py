@@ -1,1 +1,0 @@
-"""Parts that the tools which start programs share. No tool lives here."""
