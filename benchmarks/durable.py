@@ -20,7 +20,7 @@ from benchmarks.durable_processes import databases, read_cpu, read_moment, say, 
 from benchmarks.durable_worker import VERSION, subject
 from benchmarks.timing import Measure
 from forge.core.messages import Message
-from forge.durable.engine import workflow
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, RunInfo

@@ -21,7 +21,8 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
-from forge.durable.engine import engine, segment, workflow
+from forge.durable.engine import engine, segment
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.worker import Worker
 from forge.permissions.policy import rules

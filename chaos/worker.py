@@ -25,7 +25,7 @@ from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.approval import stored_approval
-from forge.durable.store import processes
+from forge.durable.store import heartbeats as processes
 from forge.durable.worker import Worker
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.request import PermissionRequest

@@ -27,12 +27,13 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.reconcile import Reconciled
 from forge.core.tool import tool
-from forge.durable.engine import attempt, reconcile, recorder, segment
+from forge.durable.engine import attempt, recorder, segment
+from forge.durable.engine import executor as reconcile
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
 from forge.durable.engine.attempt import current
 from forge.durable.engine.segment import perform
 from forge.durable.engine.start_segments import Starter
-from forge.durable.monitor.counters import Counters
+from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.rows import RunInfo
 from forge.permissions.answers import approve_all

@@ -348,7 +348,7 @@ def test_what_workers_ran_is_in_the_history(here, workspace, runs):
 
 def test_what_workers_fired_is_not_fired_again_and_the_rest_is(here, workspace, runs):
     from forge.durable.store.rows import NewRun
-    from forge.durable.worker.occurrences import StoredOccurrences, prepare, run_id_of
+    from forge.durable.worker.schedules import StoredOccurrences, prepare, run_id_of
     from forge.schedules.occurrences import claim_due
 
     now, long_ago = time.time(), time.time() - 400 * 86_400

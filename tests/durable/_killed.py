@@ -11,7 +11,7 @@ import signal
 import sys
 from pathlib import Path
 
-import forge.durable.engine.workflow  # noqa: F401 - declares the workflow
+import forge.durable.engine.segment  # noqa: F401 - declares the workflow
 from forge.agent.agent import Agent
 from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall

@@ -13,12 +13,12 @@ import sqlalchemy as sa
 
 from forge import Agent
 from forge.agent.subagent import AgentType
-from forge.durable.client.live_workers import describe_unattended, find_unattended, has_worker
 from forge.durable.engine.claims import LOST, Claims, _query, find_next
 from forge.durable.engine.queues import claim_key
 from forge.durable.engine.start_segments import Starter
-from forge.durable.monitor.load import read_load
+from forge.durable.monitor.metrics import read_load
 from forge.durable.store import RunStore
+from forge.durable.store.heartbeats import describe_unattended, find_unattended, has_worker
 from forge.durable.store.rows import NewRun
 from forge.durable.store.tables import runs as runs_table
 from forge.durable.worker.housekeeping import Housekeeping

@@ -17,12 +17,13 @@ from forge.durable.store.events import (
     NewEvent,
     find_events,
     newest_event,
+    pack,
     read_event,
     read_events,
     read_last_events,
     span_of_events,
+    unpack,
 )
-from forge.durable.store.packed_events import pack, unpack
 from forge.durable.store.tables import events, versions
 
 HOSTILE = "NUL \0, lone \ud800, \x01 first, 'quote\" \\ %s :name 🙂 \u202e"

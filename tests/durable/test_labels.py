@@ -14,7 +14,7 @@ from forge.core.messages import ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.result import ToolResult
 from forge.core.tool import tool
-from forge.durable.store.step_json import result_from_json, result_to_json
+from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.permissions.policy import rules
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 

@@ -15,10 +15,8 @@ from forge import Agent, DurableAgent, Limits, Price, ToolCall, ToolError, Usage
 from forge.core.messages import Message
 from forge.durable.engine.background import unknown_result
 from forge.durable.monitor import health
-from forge.durable.monitor.counters import MOST_LABELS, Counters
-from forge.durable.monitor.exposition import WorkerState, render_metrics
 from forge.durable.monitor.health import Address
-from forge.durable.monitor.load import Load, QueueLoad, read_load
+from forge.durable.monitor.metrics import MOST_LABELS, Counters, Load, QueueLoad, WorkerState, read_load, render_metrics
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker

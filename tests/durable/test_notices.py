@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
-from forge.durable.store.notices import Notices
+from forge.durable.store.inbox import Notices
 
 LONGEST = 120.0  # seconds on a busy machine
 

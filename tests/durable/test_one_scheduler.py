@@ -18,8 +18,8 @@ import forge
 from forge.core.errors import ToolError
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
-from forge.durable.worker import occurrences
-from forge.durable.worker.occurrences import ProcessOccurrences, StoredOccurrences, run_id_of
+from forge.durable.worker import schedules as occurrences
+from forge.durable.worker.schedules import ProcessOccurrences, StoredOccurrences, run_id_of
 from forge.schedules.occurrences import Due, Refusal, claim_due
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome as Ended

@@ -21,7 +21,7 @@ from forge.agent.agent import Agent
 from forge.core.messages import ToolCall
 from forge.core.tool import tool
 from forge.durable.store import RunStore
-from forge.durable.store.notices import Notices
+from forge.durable.store.inbox import Notices
 from tests.durable.working import LONGEST, begun, ended, script, told, working
 
 PROGRAM = shutil.which("pgbouncer") or shutil.which("pgbouncer", path="/usr/sbin")

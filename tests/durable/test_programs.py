@@ -13,7 +13,7 @@ import pytest
 
 from forge import Agent, AgentType, ToolCall, rules
 from forge.durable.client import Runs
-from forge.durable.engine import background_programs
+from forge.durable.engine import background as background_programs
 from forge.tools.bash import Bash, BashJobs
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 from tests.process.planting import found, mark, until

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple, cast
 import pytest
 import sqlalchemy as sa
 
-import forge.durable.engine.reconcile as reconciling
+import forge.durable.engine.executor as reconciling
 from forge import Agent, Reconciled, Tool, ToolCall, ToolContext, ToolResult, tool
 from forge.core.messages import Message
-from forge.durable.engine.reconcile import describe_intent
+from forge.durable.engine.executor import describe_intent
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
-from forge.durable.store.processes import has_ended, mark_process
+from forge.durable.store.heartbeats import has_ended, mark_process
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import intents, versions
 from forge.network.egress import Egress

@@ -16,8 +16,8 @@ from forge.durable.client import Runs
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.store.tables import runs
-from forge.durable.worker import retention
-from forge.durable.worker.retention import claim_pass
+from forge.durable.worker import housekeeping as retention
+from forge.durable.worker.housekeeping import claim_pass
 from tests.durable.working import script
 
 DAY = 86_400.0

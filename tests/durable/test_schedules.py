@@ -16,10 +16,10 @@ from forge.core.errors import ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
-from forge.durable.monitor.counters import Counters
+from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
-from forge.durable.worker.deliveries import deliver_ended
+from forge.durable.worker.housekeeping import deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.permissions.answers import approve_all
 from forge.schedules.cron import Cron
@@ -311,7 +311,7 @@ async def test_what_could_not_be_delivered_is_tried_again_some_times(
     assert await deliver_ended(home, deliver) == 0
     assert await deliver_ended(home, deliver) == 0
     assert tries == 1  # not at once
-    monkeypatch.setattr("forge.durable.worker.deliveries.LEASE", -1.0)
+    monkeypatch.setattr("forge.durable.worker.housekeeping.LEASE", -1.0)
     for _ in range(10):
         await deliver_ended(home, deliver)
     assert tries == 5

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from forge.core.errors import ToolError
 from forge.durable.engine.attempt import Attempt, LostSegment
 from forge.durable.engine.start_segments import Starter
-from forge.durable.monitor.counters import Counters
+from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.steps import NewStep, StoredStep
 

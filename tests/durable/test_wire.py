@@ -16,8 +16,8 @@ from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment, Failure, ToolResult
+from forge.durable.store.encoding import object_of, outcome_from_json, result_from_json, result_to_json, wait_to_json
 from forge.durable.store.rows import Ending, Outcome, Wait
-from forge.durable.store.step_json import object_of, outcome_from_json, result_from_json, result_to_json, wait_to_json
 
 OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

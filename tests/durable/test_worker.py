@@ -19,7 +19,7 @@ from forge import Agent, ToolCall, tool
 from forge.core.messages import Message
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.engine import BUSY_FOR, Engine, running_engine
-from forge.durable.engine.workflow import MOST_TRIES
+from forge.durable.engine.segment import MOST_TRIES
 from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.heartbeats import Heartbeat, list_workers, workers

@@ -26,7 +26,7 @@ from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.engine.queues import Limits as QueueLimits
 from forge.durable.store.check_input import check_messages
-from forge.durable.store.results import run_result
+from forge.durable.store.encoding import run_result
 from forge.durable.store.rows import RunInfo, Wait
 from forge.durable.worker import GRACE, Chore, Worker
 from forge.permissions.answers import Answer

@@ -17,10 +17,9 @@ from forge.cli.terminal.print_result import harmless
 from forge.core.executor import render_call
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
-from forge.durable.client.live_workers import describe_needed, describe_unattended, find_unattended
 from forge.durable.engine.queues import DEFAULT, offer_queue
-from forge.durable.store.heartbeats import list_workers
-from forge.durable.store.results import run_result
+from forge.durable.store.encoding import run_result
+from forge.durable.store.heartbeats import describe_needed, describe_unattended, find_unattended, list_workers
 from forge.durable.store.rows import Question, RunInfo
 from forge.permissions.answers import Answer
 

@@ -12,23 +12,24 @@ from uuid import uuid4
 import sqlalchemy as sa
 
 from forge.agent.result import RunResult
-from forge.core.errors import ErrorKind
+from forge.core.arguments.schema import check_schema, compile_parser
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.events import Event
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message
-from forge.durable.client.answering import check_answer, check_answer_values, choose_question, nothing_asked_error
+from forge.core.plain_values import brief
+from forge.core.spec import ToolSpec
 from forge.durable.client.following import RunFollower
-from forge.durable.client.live_workers import UnattendedWarning, has_worker
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
-from forge.durable.client.waiting_for_runs import SHORTEST, needs_no_worker, pauses
-from forge.durable.engine.follow_up import is_ready
+from forge.durable.engine.children import is_ready
 from forge.durable.engine.queues import DEFAULT, claim_key
 from forge.durable.engine.start_segments import Starter, workflow_id
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.database import Database
-from forge.durable.store.results import run_result
-from forge.durable.store.rows import MODEL, OVER, NewRun, Question, RunInfo
+from forge.durable.store.encoding import object_of, run_result
+from forge.durable.store.heartbeats import UnattendedWarning, has_worker
+from forge.durable.store.rows import MODEL, OVER, TAKES, NewRun, Question, RunInfo, Wait
 from forge.permissions.answers import Answer
 from forge.workspace.state.store import StoreError
 
@@ -376,3 +377,108 @@ def _set_key(database: Database, run: RunInfo) -> None:
     change = sa.update(table).where(table.c.workflow_uuid == workflow_id(run.id, run.segment), is_open)
     key = claim_key(run.version, run.agent)
     database.write(lambda connection: connection.execute(change.values(application_version=key)))
+
+
+# Chooses the question that an answer belongs to, and checks the answer.
+
+
+def check_answer_values(answer: object, question: object, by: object) -> None:
+    """Checks the types of an answer. Raises `StoreError`, as all functions here do."""
+    check_name(by, "the name of the person who answers", empty=True)
+    if question is not None:
+        check_text(question, "the id of a question")
+    if isinstance(answer, Answer):
+        check_text(answer.feedback, "the feedback of an answer")
+        check_name(answer.by, "the name of the person who answers", empty=True)
+        return
+    if not isinstance(answer, str):
+        words = f"an answer must be an Answer or a text, not {brief(answer)}"
+        raise StoreError(words, ErrorKind.VALIDATION, 'Pass Answer.ONCE, Answer.no("why"), or a str.')
+    check_words(answer, "the answer")
+
+
+def check_answer(question: Question, answer: Answer) -> None:
+    """Checks an answer against the call that was asked about."""
+    shown = question.request
+    if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
+        words = f"{question.tool} asks for this during its call, so its arguments can no longer be changed"
+        raise StoreError(words, ErrorKind.USER, "Answer with yes or no.")
+    if answer.kind == "always" and not shown.get("remember"):
+        words = f"this call of {question.tool} cannot be approved for always"
+        raise StoreError(words, ErrorKind.USER, "Answer with yes, which approves this call only.")
+    if answer.arguments is not None and answer.kind != "no" and isinstance(shown.get(TAKES), Mapping):
+        _check_fits(question.tool, shown[TAKES], answer.arguments)
+
+
+def choose_question(run: RunInfo, asked: Sequence[Question], question: str | None) -> Question:
+    """Returns the question of this id, or the only one."""
+    found = [one for one in asked if question is None or one.id == question]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{one.id} ({one.tool})" for one in found)
+        raise StoreError(
+            f"run {run.id} has several open questions: {names}", ErrorKind.USER, "Choose one with --question ID."
+        )
+    if question is not None:
+        words = f"run {run.id} has no question with the id {brief(question)}"
+        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows its questions.")
+    if any(wait.kind == "question" for wait in run.waits):
+        words = f"run {run.id} asks a question that needs a text as answer"
+        raise StoreError(words, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
+    raise nothing_asked_error(run)
+
+
+def nothing_asked_error(run: RunInfo) -> StoreError:
+    state = "does not wait for a person" if run.status == "waiting" else f"is {run.status}"
+    words = f"run {run.id} {state}: there is nothing to answer"
+    way = f'To resume it: forge runs resume {run.id} --say "…"' if run.is_over else "Check again in a moment."
+    return StoreError(words, ErrorKind.USER, way)
+
+
+def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Checks the arguments as the tool itself will, as far as its stored schema allows."""
+    try:
+        schema, aliases = takes["parameters"], dict(takes.get("aliases") or {})
+        check_schema(tool, schema)
+        spec = ToolSpec(
+            name=tool, description="", parameters=schema, argument_aliases=aliases, strict=bool(takes.get("strict"))
+        )
+        parse = compile_parser(spec)
+    except (DefinitionError, KeyError, TypeError, ValueError):  # the tool checks them itself when it is called
+        return
+    try:
+        parse(object_of(arguments))
+    except ToolError as error:
+        words = f"the arguments are not valid for {tool}: {error.message}"
+        raise StoreError(words, ErrorKind.VALIDATION, error.suggestion) from error
+
+
+# Decides when to stop waiting for a run: it is over, or only a person can resume it.
+
+
+SHORTEST, LONGEST = 0.05, 0.5  # seconds between two queries of a run
+
+
+def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
+    """Returns True if the run is over, or waits only for answers of people."""
+    if run.status != "waiting":
+        return run.is_over
+    return all(_needs_person(store, wait) for wait in run.waits)
+
+
+def pauses() -> Iterator[float]:
+    """Yields the pauses between queries, short at first, without end."""
+    pause = SHORTEST
+    while True:
+        yield pause
+        pause = min(LONGEST, pause * 1.3)
+
+
+def _needs_person(store: RunStore, wait: Wait) -> bool:
+    if wait.kind == "approval":
+        return store.question(wait.detail["question"]).answer is None
+    if wait.kind == "run":
+        child = store.get(wait.detail["run"])
+        return not child.is_over and needs_no_worker(store, child)
+    return wait.kind == "question"

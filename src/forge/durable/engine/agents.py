@@ -10,7 +10,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.durable.engine.approval import stored_approval
-from forge.durable.engine.segment_context import Models
+from forge.durable.engine.attempt import Models
 from forge.durable.engine.wait_tool import wait
 from forge.permissions.answers import nobody
 

@@ -11,8 +11,8 @@ from typing import Any
 from forge.core.errors import Waiting
 from forge.core.plain_values import plain, sendable
 from forge.durable.engine.attempt import Attempt, current
+from forge.durable.store.encoding import object_of
 from forge.durable.store.rows import COVERS, TAKES, Question
-from forge.durable.store.step_json import object_of
 from forge.permissions.answers import Answer
 from forge.permissions.labels.conditions import Trace
 from forge.permissions.remember import make_memory

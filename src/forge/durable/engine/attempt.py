@@ -6,20 +6,20 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from forge.agent.agent import Agent
+from forge.core.activity import ActivityStream
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.durable.engine.serializer import JsonSerializer, RecordedError
-from forge.durable.engine.start_segments import workflow_id
+from forge.core.provider import Provider
+from forge.core.registry import ToolRegistry
+from forge.durable.engine.start_segments import JsonSerializer, RecordedError, workflow_id
+from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
-from forge.durable.store.intents import Detail, Intent, StoredIntent
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.steps import NewStep, StoredStep
+from forge.durable.store.steps import Detail, Intent, NewStep, StoredIntent, StoredStep
 from forge.workspace.state.store import StoreError
-
-if TYPE_CHECKING:
-    from forge.durable.engine.segment_context import WorkerContext
 
 MOST_STEPS = 200  # of a segment, which bounds the replay of another attempt
 MOST_CHARACTERS = (
@@ -250,3 +250,43 @@ def note_messages(run_id: str, store: RunStore | None = None) -> None:
     attempt = ATTEMPTS.get(run_id)
     if attempt is not None and (store is None or attempt.store.url == store.url):
         attempt.note_messages()
+
+
+# Declares what a segment needs from the process that runs it.
+
+
+Models = Callable[[str], Provider]
+"""Returns the model of a name, for runs that ask for one. Raises `ToolError` if it is not available here."""
+
+WatchActivity = Callable[[ActivityStream], Callable[[], None]]
+"""Subscribes to a run's activity on this worker; returns a function that unsubscribes."""
+
+
+class OfferedRegistry(Protocol):
+    """The tools that stored runs of an agent are offered."""
+
+    def of(self, agent: Agent) -> ToolRegistry: ...
+
+
+class WorkerContext(Protocol):
+    """The worker, as its segments see it."""
+
+    @property
+    def store(self) -> RunStore: ...
+    @property
+    def worker(self) -> str: ...  # its id
+    @property
+    def offers(self) -> Collection[str]: ...  # its offers for tools with `runs_on`
+    @property
+    def agents(self) -> Mapping[str, Agent]: ...  # agents it can run, by name
+    @property
+    def models(self) -> Models | None: ...  # None: a run's requested model is ignored
+    @property
+    def offered(self) -> OfferedRegistry: ...
+    @property
+    def watch(self) -> WatchActivity | None: ...
+    @property
+    def counters(self) -> Counters: ...
+
+    async def start_segment(self, run: RunInfo) -> None:
+        """Starts the run's current segment, here or elsewhere; idempotent."""

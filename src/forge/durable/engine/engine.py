@@ -12,28 +12,27 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
 from dbos import DBOS, DBOSConfig
+from sqlalchemy.exc import DisconnectionError
 
 from forge.agent.agent import Agent
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import note_messages
+from forge.durable.engine.attempt import Models, WatchActivity, note_messages
 from forge.durable.engine.claims import Claims
-from forge.durable.engine.connections import system_engine
 from forge.durable.engine.queues import Limits, claim_key, offer_queue
-from forge.durable.engine.segment_context import Models, WatchActivity
-from forge.durable.engine.serializer import JsonSerializer, allow_pickles, refuse_pickles
-from forge.durable.engine.start_segments import Starter, on_start
-from forge.durable.monitor.counters import Counters
+from forge.durable.engine.start_segments import JsonSerializer, Starter, allow_pickles, on_start, refuse_pickles
+from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
-from forge.durable.store.database import HOLDS
-from forge.durable.store.notices import Notices
+from forge.durable.store.database import HOLDS, set_up_connection
+from forge.durable.store.inbox import Notices
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.steps import APPLICATION
 
@@ -302,3 +301,77 @@ def running_engine() -> Engine:
     if _running is None:
         raise RuntimeError("no Engine runs in this process")
     return _running
+
+
+# Makes the engine's connections to Postgres: they wait for an unreachable server, and hold no lock for long.
+
+
+CONNECTION_HOLDS = 60.0  # seconds that a client may be idle in a transaction
+PATIENCE = 30.0  # seconds to retry while the server is unreachable
+PING_AFTER = 5.0  # seconds without use after which a connection is tried first
+_USED = "forge_used"  # in a connection's record: when it was used last
+
+_CONNECTING = {
+    "application_name": "forge-engine",
+    "connect_timeout": 10,
+    # a network that drops packets is noticed within seconds, and a frozen client holds no lock for long
+    "tcp_user_timeout": 15_000,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+
+
+def system_engine(store: RunStore, size: int, ended: threading.Event) -> sa.Engine | None:
+    """Makes the engine's connections; None for SQLite. DBOS does not make them itself, because it retries only for some
+    of psycopg's messages about an unreachable server and would fail the run otherwise, and because it doubles its
+    waits, so that it would reconnect long after the server is back.
+    """
+    if store.database.is_sqlite:
+        return None
+    engine = sa.create_engine(
+        store.engine.url,
+        pool_size=size,
+        max_overflow=0,
+        pool_timeout=120,  # longer than a database is likely to be unreachable
+        hide_parameters=True,
+        connect_args=_CONNECTING,
+    )
+    sa.event.listen(engine, "connect", partial(set_up_connection, idle=CONNECTION_HOLDS))
+    sa.event.listen(engine, "handle_error", _mark_disconnect)
+    sa.event.listen(engine, "checkin", _note_use)
+    sa.event.listen(engine, "checkout", partial(_ping_idle, engine.dialect))
+
+    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
+        until = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return dialect.connect(*args, **kwargs)
+            except dialect.loaded_dbapi.OperationalError:
+                if time.monotonic() > until or ended.wait(0.3):
+                    raise
+
+    sa.event.listen(engine, "do_connect", connect)
+    return engine
+
+
+def _note_use(_: object, record: Any) -> None:
+    record.info[_USED] = time.monotonic()
+
+
+def _ping_idle(dialect: sa.Dialect, connection: Any, record: Any, _: object) -> None:
+    """Tries a connection that was idle for long: its server may have ended. DBOS polls every second, so this is rare: a
+    ping before each use would be a fifth of an idle worker's statements.
+    """
+    if time.monotonic() - record.info.get(_USED, time.monotonic()) < PING_AFTER:
+        return
+    try:
+        dialect.do_ping(connection)
+    except dialect.loaded_dbapi.Error as error:
+        raise DisconnectionError from error  # the pool makes another one
+
+
+def _mark_disconnect(context: sa.ExceptionContext) -> None:
+    error = context.original_exception
+    if type(error).__name__ in ("OperationalError", "ConnectionTimeout") and getattr(error, "sqlstate", None) is None:
+        context.is_disconnect = True  # no reply: the server was not reached

@@ -6,10 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from contextvars import Context
 from dataclasses import replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+
+from dbos import DBOS
 
 from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
@@ -32,27 +35,23 @@ from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, current
-from forge.durable.engine.background import hold
-from forge.durable.engine.background_programs import note_run
-from forge.durable.engine.children import ONLY, delegate
+from forge.durable.engine.background import hold, note_run
+from forge.durable.engine.children import ONLY, delegate, follow_up
+from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
-from forge.durable.engine.follow_up import follow_up
-from forge.durable.engine.large_results import restore_spilled
-from forge.durable.engine.provider import RecordedProvider
-from forge.durable.engine.recorder import Recorder
-from forge.durable.engine.serializer import JsonSerializer
-from forge.durable.engine.start_segments import workflow_id
+from forge.durable.engine.recorder import RecordedProvider, Recorder
+from forge.durable.engine.scripts import restore_spilled
+from forge.durable.engine.start_segments import SEGMENT, JsonSerializer, workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
-from forge.durable.store.errors import is_away
-from forge.durable.store.intents import Begun
-from forge.durable.store.results import result_of
+from forge.durable.store.database import is_away
+from forge.durable.store.encoding import outcome_from_json, result_of, result_to_json
 from forge.durable.store.rows import BEFORE, MODEL, Ending, Outcome, RunInfo, Wait
-from forge.durable.store.step_json import outcome_from_json, result_to_json
-from forge.durable.store.steps import StoredStep
+from forge.durable.store.steps import Begun, StoredStep
 
 if TYPE_CHECKING:
-    from forge.durable.engine.segment_context import WorkerContext
+    from forge.durable.engine.attempt import WorkerContext
+
 
 log = logging.getLogger("forge.durable")
 
@@ -335,3 +334,30 @@ class SegmentRun:
     def _emit(self, event: Event) -> None:
         event.session, event.agent = self.scope.session_id, self.scope.agent
         self.activity.emit(event)
+
+
+# The one workflow of the engine: a segment of a run.
+
+
+MOST_TRIES = 20  # of a segment: one that kills all its workers must end some day
+
+
+@DBOS.workflow(name=SEGMENT, max_recovery_attempts=MOST_TRIES - 1)  # DBOS does not count the first
+async def segment(run_id: str, number: int) -> str:
+    """Runs a segment: begun once, and again by a worker that takes it over."""
+    # without DBOS's context: a tool that uses DBOS itself would record steps of this workflow
+    work = asyncio.get_running_loop().create_task(perform(running_engine(), run_id, number), context=Context())
+    try:
+        return await work
+    except Exception as error:
+        if not is_away(error):
+            raise
+        log.warning(
+            "run %s, segment %d: postponed, because the database is unreachable: %s",
+            run_id,
+            number,
+            text_of(error),
+            extra={"run": run_id},
+        )
+        # an error would end the workflow: it stays begun, and Engine.requeue_forgotten requeues it
+        raise asyncio.CancelledError from error

@@ -12,9 +12,7 @@ from typing import NamedTuple, Protocol, Self
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.durable.monitor.counters import Counters
-from forge.durable.monitor.exposition import CONTENT_TYPE, WorkerState, render_metrics
-from forge.durable.monitor.load import Load
+from forge.durable.monitor.metrics import CONTENT_TYPE, Counters, Load, WorkerState, render_metrics
 
 FRESH = 5.0  # seconds that the load is not read again
 PATIENCE = 5.0  # seconds for a request to arrive, and for the load to be read

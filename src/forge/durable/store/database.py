@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import json
 import os
+import re
+import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 from weakref import WeakSet
 
 import sqlalchemy as sa
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from forge.core.errors import ErrorKind
-from forge.core.plain_values import brief, text_of
-from forge.durable.store.errors import explain_error, is_forbidden, is_passing, no_file_error, no_rights_error
-from forge.durable.store.sqlite_file import ReadOnlyState, engine_for, make_file, set_sync
-from forge.workspace.state.store import StoreError
+from forge.core.plain_values import brief, clip_bytes, text_of
+from forge.workspace.state import NAME
+from forge.workspace.state.sealing import find_problem, seal_part
+from forge.workspace.state.store import StoreError, make_private
 
 PATIENCE = 30.0  # seconds that a database may be unreachable or locked
 HOLDS = 10.0  # seconds that a Postgres client may be idle in a transaction, so that a paused machine holds no locks
@@ -321,3 +328,254 @@ def _after_fork() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork)
+
+
+# Makes, opens and seals a private SQLite file and begins its transactions; reads an unwritable one as it is.
+
+
+_UNWRITABLE = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL})
+
+
+def make_file(path: Path) -> None:
+    """Makes the file if missing, readable by its owner alone; makes no directory. Raises `StoreError`."""
+    try:
+        if not path.parent.is_dir():
+            raise OSError(errno.ENOENT, f"there is no directory {path.parent}")
+        make_private(path)
+    except OSError as error:
+        if error.errno == errno.EROFS and path.is_file():  # it can be read
+            return
+        raise StoreError(
+            f"{path} cannot be opened: {error.strerror or error}",
+            ErrorKind.CONFIG,
+            "It must be your own file, in an existing directory that you can write to.",
+        ) from error
+
+
+@dataclass(slots=True)
+class ReadOnlyState:
+    """Tells if an unwritable file may be read as it is (then later writes of others are not seen), and if it is."""
+
+    allowed: bool
+    happens: bool = False
+
+
+def engine_for(url: sa.URL, patience: float, read_only: ReadOnlyState) -> sa.Engine:
+    """Makes the engine. `patience`: seconds that another process may lock the file."""
+    engine = sa.create_engine(url, hide_parameters=True, connect_args={"timeout": patience})
+
+    def connect(dialect: sa.Dialect, _record: object, args: Any, kwargs: Any) -> Any:
+        connection = dialect.connect(*args, **kwargs)
+        try:
+            connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone()
+        except BaseException as error:
+            connection.close()  # SQLAlchemy closes none that it never got
+            path, code = Path(str(url.database)), getattr(error, "sqlite_errorcode", 0) & 0xFF
+            if code not in _UNWRITABLE or _has_log(path) or not read_only.allowed:
+                raise
+            read_only.happens = True
+            return _connect_immutable(dialect, path, kwargs)
+        return connection
+
+    sa.event.listen(engine, "do_connect", connect)
+    sa.event.listen(engine, "connect", lambda connection, _: _set_up(connection, patience))
+    sa.event.listen(engine, "begin", _begin)
+    return engine
+
+
+def set_sync(connection: sa.Connection, mode: str) -> None:
+    raw: Any = connection.connection.dbapi_connection
+    if raw is not None:
+        raw.execute(f"PRAGMA synchronous = {mode}")
+
+
+def _connect_immutable(dialect: sa.Dialect, path: Path, kwargs: Any) -> Any:
+    """Opens the file as immutable: a full or read-only disk has no room for the log's shared index. No process has the
+    log open, so the file holds all data.
+    """
+    connection: Any = dialect.connect(f"file:{quote(str(path))}?immutable=1", uri=True, **kwargs)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _has_log(path: Path) -> bool:
+    log = Path(f"{path}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+def _set_up(connection: Any, patience: float) -> None:
+    connection.isolation_level = "IMMEDIATE"  # a writer waits for its turn and does not fail halfway
+    connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
+    if connection.execute("PRAGMA query_only").fetchone()[0]:
+        return
+    connection.execute("PRAGMA secure_delete = ON")
+    connection.execute("PRAGMA foreign_keys = ON")  # for DBOS, when it works on this engine
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        _start_log(connection, patience)
+
+
+def _start_log(connection: Any, patience: float) -> None:
+    """Switches the write-ahead log on. SQLite does not wait by itself if several processes try this at once."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except Exception as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+
+
+def _begin(connection: sa.Connection) -> None:
+    kind = connection.get_execution_options().get("forge_transaction")
+    if kind == "QUICK":
+        set_sync(connection, "NORMAL")
+    if kind is not None:  # otherwise the transaction is not ours and begins at its first write
+        connection.exec_driver_sql("BEGIN DEFERRED" if kind == "DEFERRED" else "BEGIN IMMEDIATE")
+
+
+def seal_row(connection: sa.Connection, *content: object) -> str:
+    """Returns the seal of what a row decides; "" if programs cannot reach the database: Postgres, or another place."""
+    file = file_of(connection)
+    return "" if file is None else seal_part(file, _pack(content))
+
+
+def find_row_problem(connection: sa.Connection, found: object, *content: object) -> str:
+    """Returns why a row does not count, in a file that programs may reach; "" if it counts."""
+    file = file_of(connection)
+    return "" if file is None else find_problem(file, _pack(content), str(found or ""))
+
+
+def is_sealed_file(connection: sa.Connection) -> bool:
+    """Returns True if programs may reach the file, so that rows that decide something carry a seal."""
+    file = file_of(connection)
+    return file is not None and file.parent.name == NAME
+
+
+def file_of(connection: sa.Connection) -> Path | None:
+    """Returns the file of a SQLite database; None for Postgres."""
+    url = connection.engine.url
+    return Path(str(url.database)).absolute() if url.get_backend_name() == "sqlite" and url.database else None
+
+
+def _pack(content: tuple[object, ...]) -> bytes:
+    return json.dumps(content, sort_keys=True).encode()
+
+
+# Explains database errors to people, never with a password.
+
+
+LONGEST = 500  # bytes of the database's own words
+
+_DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED})
+_SHUT = frozenset({sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_AUTH})
+_FULL = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR})
+
+_NO_DATABASE = re.compile(r'database ".*" does not exist')
+
+# Postgres: connection lost, server starting or stopping, too many connections, or a transaction to be tried again
+_AGAIN = ("08", "57P0", "25P03", "53300", "40001", "40P01", "55P03")
+
+
+def is_passing(error: SQLAlchemyError) -> bool:
+    """Returns True if Postgres may succeed in a moment."""
+    if not isinstance(error, DBAPIError):
+        return type(error).__name__ == "TimeoutError"  # of the pool: all connections are in use
+    if error.connection_invalidated:
+        return True
+    state = getattr(error.orig, "sqlstate", None)
+    if state is None:  # the server was not reached
+        return type(error.orig).__name__ in ("OperationalError", "InterfaceError", "ConnectionTimeout")
+    return str(state).startswith(_AGAIN)
+
+
+def is_away(error: BaseException) -> bool:
+    """Returns True if the database is the cause, not a run."""
+    if isinstance(error, StoreError):
+        return error.kind in (ErrorKind.SYSTEM, ErrorKind.CONFIG)
+    return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
+
+
+def is_forbidden(error: BaseException) -> bool:
+    """Returns True if the database's user lacks a right."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    return isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) == "42501"
+
+
+def no_rights_error(problem: str) -> StoreError:
+    way = "Let the owner of the database run `forge worker --migrate --database URL`, and grant the rights again."
+    return StoreError(f"{problem}, and the user of this URL may not make or change them", ErrorKind.CONFIG, way)
+
+
+def explain_error(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
+    """Turns a database error into a `StoreError`. `label` is the database's name for people."""
+    words = _database_message(error, secrets)
+    original = error.orig if isinstance(error, DBAPIError) else None
+    if isinstance(original, sqlite3.Error):
+        return _of_sqlite(label, words, original)
+    return _of_postgres(label, words, str(getattr(original, "sqlstate", None) or ""), is_passing(error))
+
+
+def _database_message(error: SQLAlchemyError, secrets: set[str]) -> str:
+    original: Any = error.orig if isinstance(error, DBAPIError) else error
+    primary = getattr(getattr(original, "diag", None), "message_primary", None)  # Postgres's details quote whole rows
+    text = " ".join((primary or str(original)).split())
+    for secret in secrets:
+        text = text.replace(secret, "***")
+    return clip_bytes(text, LONGEST)
+
+
+def _of_sqlite(label: str, words: str, error: sqlite3.Error) -> StoreError:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in _BUSY:
+        text = f"{label} has been locked by another process for too long"
+        return StoreError(text, ErrorKind.SYSTEM, "Wait until that process ends, then try again.", passing=True)
+    if code in _FULL:
+        text = f"{label} could not be written: {words} (is the disk full?)"
+        return StoreError(text, ErrorKind.SYSTEM, "Free some space and try again; earlier data is safe.")
+    if code in _SHUT:
+        text = f"{label} cannot be opened or written: {words}"
+        return StoreError(text, ErrorKind.CONFIG, "Check the permissions of the file and of its directory.")
+    if code in _DAMAGED:
+        text = f"{label} is damaged, or not a SQLite database: {words}"
+        suggestion = f'Move it away to start a new one. To recover the readable data: sqlite3 "{label}" .recover'
+        return StoreError(text, ErrorKind.SYSTEM, suggestion)
+    if "no such table" in words:
+        return _no_tables_error(label)
+    return StoreError(
+        f"{label}: {words}", ErrorKind.SYSTEM, "If the error stays, move the file away to start a new one."
+    )
+
+
+def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreError:
+    if state == "42P01":
+        return _no_tables_error(label)
+    if state == "3D000" or _NO_DATABASE.search(words):  # a failed connection has no state
+        text = f"{label} does not exist: its server has no such database"
+        way = "Check the name in its URL. A worker or a run creates the database if the URL's user is allowed to."
+        return StoreError(text, ErrorKind.CONFIG, way)
+    if state.startswith("28") or state == "42501" or "authentication failed" in words:
+        text = f"{label} denied access: {words}"
+        return StoreError(text, ErrorKind.CONFIG, "Check the user and password in its URL, and the user's rights.")
+    if state.startswith("53") and state != "53300":
+        text = f"{label} could not be written: {words}"
+        return StoreError(text, ErrorKind.SYSTEM, "Free some space on its server; earlier data is safe.")
+    if passing:
+        text = f"{label} cannot be reached: {words}"
+        return StoreError(
+            text, ErrorKind.SYSTEM, "Check its URL, and that the server is running; then try again.", passing=True
+        )
+    return StoreError(f"{label}: {words}", ErrorKind.SYSTEM, "See the database's log.")
+
+
+def no_file_error(label: str) -> StoreError:
+    return _no_tables_error(label, ": there is no such file")
+
+
+def _no_tables_error(label: str, why: str = "") -> StoreError:
+    text = f"{label} does not contain Forge's tables yet{why}"
+    return StoreError(
+        text, ErrorKind.CONFIG, "Start a worker or a run with this database to create them, or check the URL."
+    )

@@ -15,8 +15,8 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import is_id
+from forge.durable.store.encoding import wait_from_json
 from forge.durable.store.rows import SCHEDULED, RunInfo
-from forge.durable.store.step_json import wait_from_json
 from forge.durable.store.tables import Json, messages, runs
 from forge.workspace.state.store import StoreError
 

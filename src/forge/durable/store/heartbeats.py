@@ -10,14 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from forge.durable.store import processes
+from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.migrate import make_if_allowed
-from forge.durable.store.processes import is_alive
+from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import Json, Text
 from forge.workspace.state.store import StoreError
 
@@ -173,7 +175,7 @@ class Heartbeat:
         self._database = Database(url, patience=0, connections=CONNECTIONS)
         self._row = {
             "host": socket.gethostname(),
-            "boot": processes.find_boot(),
+            "boot": find_boot(),
             "pid": os.getpid(),
             "queues": list(queues),
             "offers": list(offers),
@@ -310,3 +312,119 @@ class Heartbeat:
     def _write(self, change: sa.Update) -> bool:
         """Returns True if it changed a row. Losing a heartbeat in a power failure is harmless."""
         return self._database.write_once(lambda connection: connection.execute(change).rowcount > 0, lasting=False)
+
+
+# Identifies processes across restarts of a machine, and tells whether one has certainly ended.
+
+
+def find_boot() -> str:
+    """Returns the same value for two processes that see each other's pids."""
+    return _find_namespace() or socket.gethostname()
+
+
+@cache
+def mark_process() -> str:
+    """Returns a mark of this process that no other process ever has; empty where the system tells too little."""
+    place, began = _find_namespace(), _find_start(os.getpid())
+    return f"{place}/{os.getpid()}/{began}" if place and began else ""
+
+
+def has_ended(mark: str) -> bool:
+    """Returns True only if the marked process has certainly ended. One on another machine may still run."""
+    place, _, rest = mark.rpartition("/")
+    place, _, pid = place.rpartition("/")
+    if not place or place != _find_namespace() or not pid.isdigit():
+        return False
+    return _find_start(int(pid)) != rest or _is_zombie(int(pid), alone=True)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return not _is_zombie(pid)
+
+
+@cache
+def _find_namespace() -> str:
+    """Returns the machine's start and the process namespace: where a pid means something."""
+    try:
+        start = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{start}/{os.stat('/proc/self/ns/pid').st_ino}"
+    except OSError:
+        return ""
+
+
+def _find_start(pid: int) -> str:
+    """Returns when the process started, in ticks since the machine did; empty: there is no such process."""
+    fields = _read_status(pid)
+    return fields[19] if len(fields) > 19 else ""
+
+
+def _is_zombie(pid: int, *, alone: bool = False) -> bool:
+    """`alone`: none of its threads runs any more."""
+    if _read_status(pid)[:1] != ["Z"]:
+        return False
+    try:
+        return not alone or len(os.listdir(f"/proc/{pid}/task")) <= 1
+    except OSError:
+        return True
+
+
+def _read_status(pid: int) -> list[str]:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+os.register_at_fork(after_in_child=mark_process.cache_clear)
+
+
+# Finds runs that no living worker takes, and warns those who wait for one.
+
+
+WARN_EVERY = 5.0  # seconds between two checks for workers while waiting for a run
+
+
+def has_worker(store: RunStore, run: RunInfo) -> bool:
+    """Returns True if a living worker takes the run."""
+    return any(one.takes(run.version, run.queue, run.agent) for one in list_workers(store.database))
+
+
+def find_unattended(store: RunStore, run: RunInfo) -> RunInfo | None:
+    """Returns the run, or a run it waits for, that is queued where no living worker takes it."""
+    if run.status == "queued":
+        return None if has_worker(store, run) else run
+    waited_for = (store.get(str(wait.detail.get("run"))) for wait in run.waits if wait.kind == "run")
+    return next((found for child in waited_for if (found := find_unattended(store, child)) is not None), None)
+
+
+def describe_unattended(run: RunInfo) -> str:
+    return f"run {run.id} waits for a worker {describe_needed(run.version, run.queue, run.agent)}, but none is running"
+
+
+def describe_needed(version: str, queue: str, agent: str) -> str:
+    """Describes what a worker must have to take a run."""
+    return f"with agent {agent}, version {version} and queue {queue}"
+
+
+class UnattendedWarning:
+    """Warns once about each run that no worker takes. Waiting continues, since a worker may start."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._store = store
+        self._next = 0.0
+        self._warned: set[str] = set()
+
+    def look(self, run: RunInfo) -> None:
+        if time.monotonic() < self._next or run.status not in ("queued", "waiting"):
+            return
+        self._next = time.monotonic() + WARN_EVERY
+        found = find_unattended(self._store, run)
+        if found is not None and found.id not in self._warned:
+            self._warned.add(found.id)
+            log.warning("%s: start one, or check the run's agent, queue and version", describe_unattended(found))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import NamedTuple
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
@@ -11,11 +14,16 @@ from forge.agent.inbox import SENT
 from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
+from forge.core.plain_values import text_of
+from forge.durable.store.database import Database
 from forge.durable.store.find import INBOX, find_run
-from forge.durable.store.notices import notify_message
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import messages, runs
 from forge.workspace.state.store import StoreError
+
+if TYPE_CHECKING:
+    import psycopg
+
 
 MOST = 100  # messages that wait for one run
 LONGEST = 1024 * 1024  # characters of one message
@@ -68,3 +76,114 @@ def find_called(connection: sa.Connection, run_ids: Collection[str]) -> Called:
 
 def _of(run_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return messages.c.run == run_id, messages.c.place == INBOX
+
+
+# Notices that another process queued a run or sent a run a message, so that a worker does not wait for its next
+# poll.
+
+
+QUEUED = "forge_queued"  # a channel of Postgres's LISTEN and NOTIFY; the payload is the name of the queue
+TOLD = "forge_told"  # … of messages; the payload is the id of the run
+LOOK = 0.03  # seconds between two checks of a SQLite file for changes
+WAITS = 0.5  # seconds that a wait for notifications takes, so that the thread can end
+RETRY = 2.0  # seconds between two attempts to listen
+
+log = logging.getLogger("forge.durable")
+
+
+def notify_queued(connection: sa.Connection, queue: str) -> None:
+    """Notifies workers when the transaction commits. SQLite needs nothing: its workers see that the file changed."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(sa.select(sa.func.pg_notify(QUEUED, queue)))
+
+
+def notify_message(connection: sa.Connection, run_id: str) -> None:
+    """Notifies the worker of a run that a message waits, when the transaction commits."""
+    if connection.dialect.name != "sqlite":
+        connection.execute(sa.select(sa.func.pg_notify(TOLD, run_id)))
+
+
+class Notices:
+    """A thread that calls `tell` when a process queued something, and `tell_run` when it sent a run a message. Polling
+    remains, for notices that are lost.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        queues: Collection[str],
+        tell: Callable[[], None],
+        tell_run: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._database = database
+        self._queues = frozenset(queues)
+        self._tell = tell
+        self._tell_run = tell_run
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="forge-notices", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def end(self) -> None:
+        """Ends the thread. Blocking."""
+        self._ended.set()
+        self.join(5)
+
+    def join(self, timeout: float) -> None:
+        """Waits until the thread has ended, such as behind a pooler."""
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                if not (self._watch_file() if self._database.is_sqlite else self._listen()):
+                    return
+            except Exception as error:  # an unreachable database, mostly: polling continues
+                log.debug("notices of queued runs are interrupted: %s", text_of(error))
+            self._ended.wait(RETRY)
+
+    def _listen(self) -> bool:
+        """Listens until the thread ends. False: this connection cannot listen."""
+        import psycopg  # only with Postgres
+
+        url = self._database.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
+        options = {"connect_timeout": 10, "application_name": "forge-notices"}
+        with psycopg.connect(url, autocommit=True, **options) as connection:  # type: ignore[arg-type]
+            if _is_pooled(connection):
+                log.info(
+                    "%s is behind a pooler, where LISTEN does not work: an idle worker polls for runs every second",
+                    self._database.label,
+                )
+                return False
+            connection.execute(f"LISTEN {QUEUED}; LISTEN {TOLD}")
+            self._tell()  # what was queued before
+            while not self._ended.is_set():
+                for notice in connection.notifies(timeout=WAITS):
+                    if notice.channel == TOLD:
+                        self._tell_run(notice.payload)
+                    elif notice.payload in self._queues:
+                        self._tell()
+        return True
+
+    def _watch_file(self) -> bool:
+        """Checks the version of the file, which every change by another connection raises, until the thread ends."""
+        path = str(self._database.engine.url.database)
+        connection = sqlite3.connect(path, timeout=1.0, isolation_level=None)
+        try:
+            last = None
+            while not self._ended.wait(LOOK):
+                (version,) = connection.execute("PRAGMA data_version").fetchone()
+                if version != last:
+                    last = version
+                    self._tell()
+        finally:
+            connection.close()
+        return True
+
+
+def _is_pooled(connection: psycopg.Connection) -> bool:
+    """Returns True behind a pooler such as PgBouncer, which answers with a process number of its own."""
+    row = connection.execute("SELECT pg_backend_pid()").fetchone()
+    return row is None or row[0] != connection.info.backend_pid

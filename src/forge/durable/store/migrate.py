@@ -9,8 +9,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
-from forge.durable.store.database import Database
-from forge.durable.store.errors import is_forbidden, no_rights_error
+from forge.durable.store.database import Database, is_forbidden, no_rights_error
 from forge.durable.store.find import insert_into
 from forge.durable.store.tables import (
     ALWAYS,

@@ -13,11 +13,11 @@ import sqlalchemy as sa
 from forge.core.errors import ErrorKind
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import LONGEST_NAME
+from forge.durable.store.database import find_row_problem, is_sealed_file, seal_row
+from forge.durable.store.encoding import object_of
 from forge.durable.store.find import find_run, insert_into, now
 from forge.durable.store.rows import COVERS, OVER, SEAL, Question
 from forge.durable.store.run_rows import seal_answer, wake_soon
-from forge.durable.store.sqlite_file import find_row_problem, is_sealed_file, seal_row
-from forge.durable.store.step_json import object_of
 from forge.durable.store.tables import files, questions, runs
 from forge.workspace.state.store import StoreError
 

@@ -17,20 +17,18 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.durable.client.pruning import Retention
-from forge.durable.engine import background, background_programs, workflow
+from forge.durable.engine import background
+from forge.durable.engine import background as background_programs
+from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import OfferedTools, list_runnable
-from forge.durable.engine.attempt import ATTEMPTS, end_tasks, note_messages
+from forge.durable.engine.attempt import ATTEMPTS, Models, WatchActivity, end_tasks, note_messages
 from forge.durable.engine.engine import Engine, new_worker_id
 from forge.durable.engine.queues import DEFAULT, Limits
-from forge.durable.engine.segment_context import Models, WatchActivity
-from forge.durable.monitor.counters import Counters
-from forge.durable.monitor.exposition import WorkerState
 from forge.durable.monitor.health import Address, HealthServer
-from forge.durable.monitor.load import read_load
+from forge.durable.monitor.metrics import Counters, WorkerState, read_load
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
-from forge.durable.worker.housekeeping import Housekeeping
-from forge.durable.worker.retention import Pruning
+from forge.durable.worker.housekeeping import Housekeeping, Pruning
 from forge.workspace.state.store import StoreError
 
 TICK = 1.0  # seconds between two checks of this worker's runs

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
 from forge.agent.result import RunResult
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.messages import Message, unanswered_calls
 from forge.core.result import Failure
-from forge.durable.client.live_workers import describe_needed
+from forge.durable.client.pruning import Retention, prune_kept
+from forge.durable.engine.attempt import WorkerContext
 from forge.durable.engine.background import report_lost
+from forge.durable.engine.children import follow_up, log_fields, resume_run
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.follow_up import follow_up, resume_run
+from forge.durable.engine.queues import count_queued
+from forge.durable.engine.segment import MOST_TRIES
 from forge.durable.engine.start_segments import workflow_id
-from forge.durable.engine.workflow import MOST_TRIES
-from forge.durable.store.find import COLUMNS, run_info
-from forge.durable.store.heartbeats import Heartbeat, list_workers, workers
-from forge.durable.store.results import result_of
+from forge.durable.store import RunStore
+from forge.durable.store.database import Database
+from forge.durable.store.encoding import result_of
+from forge.durable.store.find import COLUMNS, find_run, insert_into, now, run_info
+from forge.durable.store.heartbeats import Heartbeat, describe_needed, list_workers, workers
 from forge.durable.store.rows import OVER, Outcome, RunInfo
-from forge.durable.store.tables import runs
+from forge.durable.store.tables import Text, runs, versions
 
 LOST = 30.0  # seconds without a change before a running run is checked
-MOST = 100  # of each kind in one round
+MOST_RUNS = 100  # of each kind in one round
 RARELY = 0.2  # share of the rounds that check all begun runs
 
 TOO_OFTEN = "MAX_RECOVERY_ATTEMPTS_EXCEEDED"
@@ -49,7 +55,7 @@ class Housekeeping:
         """Runs a round; returns the number of workers that share it."""
         around: tuple[float, int] = await in_thread(self._beats.look_around)
         now, sharing = around
-        for run in await in_thread(lambda: self._store.due(now, MOST)):
+        for run in await in_thread(lambda: self._store.due(now, MOST_RUNS)):
             await resume_run(self._engine, run)
         await self._follow_up_children(now)
         missing, ended, queued = await in_thread(self._find_stranded)
@@ -110,7 +116,7 @@ class Housekeeping:
         )
 
     def _find_ended_children(self, now: float) -> list[tuple[str, str]]:
-        query = sa.select(runs.c.id, runs.c.parent).where(runs.c.status.in_(OVER), runs.c.look <= now).limit(MOST)
+        query = sa.select(runs.c.id, runs.c.parent).where(runs.c.status.in_(OVER), runs.c.look <= now).limit(MOST_RUNS)
         return self._store.database.read(lambda connection: [(row.id, row.parent) for row in connection.execute(query)])
 
     def _find_stranded(self) -> tuple[list[RunInfo], list[tuple[RunInfo, str]], list[RunInfo]]:
@@ -165,7 +171,7 @@ class Housekeeping:
         self._engine.counters.add_failure(run.agent)
         await follow_up(self._engine, closed)
 
-    def _find_runs(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST) -> list[RunInfo]:
+    def _find_runs(self, *conditions: sa.ColumnElement[bool], limit: int | None = MOST_RUNS) -> list[RunInfo]:
         # in random order, so that each gets its turn if there are too many
         query = sa.select(*COLUMNS).where(*conditions).order_by(sa.func.random()).limit(limit)
         rows = self._store.database.read(lambda connection: connection.execute(query).all())
@@ -195,3 +201,146 @@ def _spent_of(run: RunInfo) -> dict[str, Any]:
 
 def _bind(function: Callable[[str], Any], worker: str) -> Callable[[], Any]:
     return lambda: function(worker)
+
+
+# Prunes the database at quiet times: a chore of every worker, done by one of them in an hour.
+
+
+EVERY = 3600.0  # seconds between two passes over a database
+LATEST = 86_400.0  # seconds after which a pass begins although there is work
+PORTION = 5  # batches of one round, so that other chores get their turn
+PART = "pruned"  # our row among the versions: the minute of the last pass
+
+
+class Pruning:
+    """The chore. `before` is called first, such as to copy what must stay; files are removed from `workspace`, too."""
+
+    def __init__(
+        self, keep: Retention, workspace: Path | None = None, before: Callable[[RunStore], object] | None = None
+    ) -> None:
+        self._keep, self._workspace, self._before = keep, workspace, before
+        self._next = 0.0  # when to look again
+        self._late = time.monotonic() + LATEST
+        self._batches: Iterator[int] | None = None  # of the pass in progress
+        self._removed = 0
+
+    async def __call__(self, engine: Engine) -> None:
+        """Prunes some batches, if it is time and there is little else to do."""
+        moment = time.monotonic()
+        if moment < self._next or not (moment > self._late or await in_thread(lambda: _is_quiet(engine))):
+            return
+        if self._batches is None and not await in_thread(lambda: claim_pass(engine.store)):
+            self._wait()
+            return
+        if await in_thread(lambda: self._prune_some(engine)):
+            if self._removed:
+                log.info("%d runs, events and files were pruned", self._removed)
+            self._batches, self._removed = None, 0
+            self._late = moment + LATEST
+            self._wait()
+
+    def _prune_some(self, engine: Engine) -> bool:
+        """Prunes a few batches; returns True at the end of the pass."""
+        if self._batches is None:
+            if self._before is not None:
+                self._before(engine.store)
+            self._batches = prune_kept(engine.store, engine.starter.client, self._keep, self._workspace)
+        for _ in range(PORTION):
+            if (count := next(self._batches, None)) is None:
+                return True
+            self._removed += count
+        return False
+
+    def _wait(self) -> None:
+        self._next = time.monotonic() + EVERY * random.uniform(0.5, 1.0)  # noqa: S311
+
+
+def claim_pass(store: RunStore, every: float = EVERY) -> bool:
+    """Returns True for one worker in so many seconds."""
+
+    def claim(connection: sa.Connection) -> bool:
+        minute = sa.cast(now(connection) / 60, sa.Integer)
+        seed = insert_into(connection, versions).values(part=PART, version=0).on_conflict_do_nothing()
+        connection.execute(seed)
+        due = sa.and_(versions.c.part == PART, versions.c.version <= minute - int(every // 60))
+        return connection.execute(sa.update(versions).where(due).values(version=minute)).rowcount > 0
+
+    return store.database.write(claim, lasting=False)
+
+
+def _is_quiet(engine: Engine) -> bool:
+    return 2 * len(engine.list_running()) <= engine.concurrency and not count_queued(engine.store.database)
+
+
+# Delivers the answers of runs when they are over: by one worker, and again if it died.
+
+
+LEASE = 120.0  # seconds for one try
+TRIES = 5
+MOST_DELIVERIES = 20  # at once
+
+Deliver = Callable[[RunInfo, str, str], Awaitable[None]]
+"""Sends a run's result to a channel and a target of it (or its default one). Raises `ToolError`."""
+
+metadata = sa.MetaData()
+table = sa.Table(
+    "forge_deliveries",
+    metadata,
+    sa.Column("run", Text, primary_key=True),
+    sa.Column("channel", Text, nullable=False),
+    sa.Column("target", Text, nullable=False),
+    sa.Column("tried", sa.Double),  # when the last try began
+    sa.Column("tries", sa.Integer, nullable=False),
+)
+
+
+def add(connection: sa.Connection, run: str, channel: str, target: str) -> None:
+    connection.execute(sa.insert(table).values(run=run, channel=channel, target=target, tried=None, tries=0))
+
+
+async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
+    """Delivers results that were not sent yet; returns the number sent here. Retries a failure later, up to `TRIES`
+    times.
+
+    Each arrives once, unless a worker dies between sending and recording it: then twice rather than never.
+    """
+    database, sent = context.store.database, 0
+    if not await in_thread(lambda: database.read(_has_any)):  # mostly: one statement, and no transaction
+        return 0
+    for run, channel, target, tries in await in_thread(lambda: database.write(_claim)):
+        try:
+            await deliver(run, channel, target)
+        except ToolError as error:
+            words = "the answer of run %s was not delivered to %s: %s"
+            log.error(words, run.id, channel, error.message, extra=log_fields(run))
+            if tries < TRIES:
+                continue
+        else:
+            sent += 1
+        await in_thread(_remover(database, run.id))
+    return sent
+
+
+def _has_any(connection: sa.Connection) -> bool:
+    return connection.execute(sa.select(table.c.run).limit(1)).first() is not None
+
+
+def _claim(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
+    moment = now(connection)
+    free = sa.or_(table.c.tried.is_(None), table.c.tried < moment - LEASE)
+    query = (
+        sa.select(table)
+        .join(runs, runs.c.id == table.c.run)
+        .where(runs.c.status.in_(OVER), free)
+        .limit(MOST_DELIVERIES)
+        .with_for_update(of=table, skip_locked=True)
+    )
+    rows = connection.execute(query).all()
+    if rows:
+        mine = table.c.run.in_([row.run for row in rows])
+        connection.execute(sa.update(table).where(mine).values(tried=moment, tries=table.c.tries + 1))
+    return [(find_run(connection, row.run), row.channel, row.target, row.tries + 1) for row in rows]
+
+
+def _remover(database: Database, run: str) -> Callable[[], Any]:
+    return lambda: database.write(lambda connection: connection.execute(sa.delete(table).where(table.c.run == run)))

@@ -26,9 +26,8 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.core.provider import ModelRequest, Provider, StreamPart
     from forge.core.registry import ToolRegistry
     from forge.core.spec import Permission
-    from forge.durable.engine.attempt import Attempt
+    from forge.durable.engine.attempt import Attempt, Models
     from forge.durable.engine.queues import Limits
-    from forge.durable.engine.segment_context import Models
     from forge.durable.store import RunStore
     from forge.durable.store.rows import Question, RunInfo
     from forge.models.scripted import Scripted

@@ -20,12 +20,12 @@ from forge.durable.engine.engine import Engine
 from forge.durable.engine.queues import DEFAULT, count_queued
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore, heartbeats
+from forge.durable.store.encoding import run_result
 from forge.durable.store.heartbeats import WorkerInfo, list_workers
-from forge.durable.store.results import run_result
 from forge.durable.store.rows import RunInfo
-from forge.durable.worker import Chore, Worker, occurrences
-from forge.durable.worker.deliveries import deliver_ended
-from forge.durable.worker.retention import Pruning
+from forge.durable.worker import Chore, Worker
+from forge.durable.worker import schedules as occurrences
+from forge.durable.worker.housekeeping import Pruning, deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.pipeline.audit_log import audit_log
 from forge.project.assemble.channels import ProjectChannels

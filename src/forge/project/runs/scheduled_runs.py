@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from forge.core.result import Attachment
     from forge.durable.store import RunStore
     from forge.durable.store.rows import RunInfo
-    from forge.durable.worker.occurrences import ProcessOccurrences
+    from forge.durable.worker.schedules import ProcessOccurrences
     from forge.project.project import Project
     from forge.schedules.occurrences import Due, Refusal
     from forge.schedules.runner import Runner
@@ -180,7 +180,7 @@ class ProjectClaims:
     def _claims(self) -> ProcessOccurrences | None:
         if self._occurrences is None and (database := _database(self._flags)):
             from forge.durable.store import RunStore
-            from forge.durable.worker.occurrences import ProcessOccurrences
+            from forge.durable.worker.schedules import ProcessOccurrences
 
             self._occurrences = ProcessOccurrences(RunStore(database))
         return self._occurrences

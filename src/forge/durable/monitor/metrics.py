@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
-from forge.durable.monitor.counters import LONGEST_LABEL, MOST_LABELS, OTHER, Counters, Histogram
-from forge.durable.monitor.load import Load, QueueLoad
+import sqlalchemy as sa
+
+from forge.durable.store import RunStore
+from forge.durable.store.find import now
+from forge.durable.store.heartbeats import list_workers
+from forge.durable.store.rows import Outcome, RunInfo
+from forge.durable.store.tables import runs
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -139,3 +146,152 @@ def _escape(text: str) -> str:
 
 def _number(value: float) -> str:
     return str(int(value)) if float(value).is_integer() else f"{value:.6g}" if value < 1e6 else repr(float(value))
+
+
+# Counts what a worker does: steps, take-overs, tokens and cost. The numbers are of this process, since its start.
+
+
+MOST_LABELS = 100  # pairs of agent and tenant; further ones are counted as "other"
+LONGEST_LABEL = 80  # characters
+OTHER = "other"
+
+Payer = tuple[str, str]  # agent and tenant
+
+
+# upper bounds in seconds; Prometheus adds one without a bound
+TURNS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+CALLS = (0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0)
+WAITS = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0, 3600.0)
+
+
+class Histogram:
+    """Counts durations by upper bounds, as Prometheus reads them."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(bounds) + 1)  # of each bound alone; the last has no bound
+        self.sum = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect_left(self.bounds, seconds)] += 1
+        self.sum += seconds
+
+
+@dataclass(slots=True, eq=False)
+class Counters:
+    """The counters of a worker; they survive its coming back under a new id. Used on the worker's loop only."""
+
+    turns: int = 0  # answers of models that were recorded
+    calls: int = 0  # results of calls that were recorded
+    unknown: int = 0  # calls that an earlier attempt may have run
+    reconciled: Counter[str] = field(default_factory=Counter)  # answers of tools about such calls, by state
+    lost_workers: int = 0  # workers whose runs this one took over
+    requeued: int = 0  # their segments
+    segments: Counter[str] = field(default_factory=Counter)  # by outcome
+    tokens: Counter[tuple[str, str, str]] = field(default_factory=Counter)  # by agent, tenant and kind
+    cost: dict[Payer, float] = field(default_factory=dict)
+    payers: set[Payer] = field(default_factory=set)
+    failed: Counter[str] = field(default_factory=Counter)  # runs that failed here, by agent
+    turn_seconds: Histogram = field(default_factory=lambda: Histogram(TURNS))
+    call_seconds: Histogram = field(default_factory=lambda: Histogram(CALLS))
+    queue_seconds: dict[str, Histogram] = field(default_factory=dict)  # by queue
+
+    def add_wait(self, queue: str, seconds: float) -> None:
+        """Adds the time that a segment was queued."""
+        self.queue_seconds.setdefault(queue, Histogram(WAITS)).add(max(0.0, seconds))
+
+    def add_failure(self, agent: str) -> None:
+        """Adds a run that failed."""
+        name = agent[:LONGEST_LABEL]
+        self.failed[name if name in self.failed or len(self.failed) < MOST_LABELS else OTHER] += 1
+
+    def add_segment(self, run: RunInfo, outcome: Outcome) -> None:
+        """Adds a segment and what it cost. The usage of a sub-run is part of its parent's, so it is not added again."""
+        self.segments[outcome.status] += 1
+        if outcome.status == "failed":
+            self.add_failure(run.agent)
+        if run.parent:
+            return
+        before, after = _mapping(run.spent, "usage"), _mapping(outcome.spent, "usage")
+        payer = self._payer_of(run)
+        for kind in ("input", "output"):
+            self.tokens[(*payer, kind)] += max(0, int(after.get(kind, 0)) - int(before.get(kind, 0)))
+        if (cost := outcome.spent.get("cost")) is not None:
+            self.cost[payer] = self.cost.get(payer, 0.0) + max(0.0, cost - float(run.spent.get("cost") or 0.0))
+
+    def _payer_of(self, run: RunInfo) -> Payer:
+        payer = (run.agent[:LONGEST_LABEL], run.tenant[:LONGEST_LABEL])
+        if payer not in self.payers and len(self.payers) >= MOST_LABELS:
+            return OTHER, OTHER
+        self.payers.add(payer)
+        return payer
+
+
+def _mapping(spent: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    found = spent.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+# Reads the load of a database: queues and their age, open runs, open approvals, workers. Ended runs are not read.
+
+
+_OPEN = ("queued", "running", "waiting")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueLoad:
+    """The queued runs of a queue, and the age of the oldest in seconds."""
+
+    length: int = 0
+    age: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """The load of a database at one moment."""
+
+    queues: Mapping[str, QueueLoad] = field(default_factory=dict)
+    runs: Mapping[str, int] = field(default_factory=dict)  # by status; those that are not over
+    due_age: float = 0.0  # seconds since the oldest wait ended whose run was not resumed
+    approvals: int = 0
+    workers: Mapping[str, int] = field(default_factory=dict)  # by state; those that left are not counted
+    unattended: int = 0  # queued runs that no running worker takes
+
+
+def read_load(store: RunStore) -> Load:
+    """Reads the load, in a few queries that use indexes. Raises `StoreError`."""
+    queued, counts, due = store.database.read(_read_runs)
+    workers = [one for one in list_workers(store.database) if not one.gone]
+    queues: dict[str, QueueLoad] = {}
+    for (_, queue, _), one in queued.items():
+        before = queues.get(queue, QueueLoad())
+        queues[queue] = QueueLoad(length=before.length + one.length, age=max(before.age, one.age))
+    states = [one.state for one in workers]
+    return Load(
+        queues=queues,
+        runs={status: counts.get(status, 0) for status in _OPEN},
+        due_age=due,
+        approvals=store.count_questions(),
+        workers={state: states.count(state) for state in ("working", "draining", "silent")},
+        unattended=sum(
+            one.length for kind, one in queued.items() if not any(worker.takes(*kind) for worker in workers)
+        ),
+    )
+
+
+def _read_runs(connection: sa.Connection) -> tuple[dict[tuple[str, str, str], QueueLoad], dict[str, int], float]:
+    c, clock = runs.c, now(connection)
+    queued = connection.execute(
+        sa.select(c.version, c.queue, c.agent, sa.func.count(), clock - sa.func.min(c.updated))
+        .where(c.status == "queued")
+        .group_by(c.version, c.queue, c.agent)
+    )
+    found = {(row[0], row[1], row[2]): QueueLoad(length=row[3], age=_seconds(row[4])) for row in queued}
+    counted = sa.select(c.status, sa.func.count()).where(c.status.in_(_OPEN)).group_by(c.status)
+    counts = {row[0]: row[1] for row in connection.execute(counted)}
+    due = sa.select(clock - sa.func.min(c.look)).where(c.status == "waiting", c.look <= clock)
+    return found, counts, _seconds(connection.execute(due).scalar())
+
+
+def _seconds(value: Any) -> float:
+    return max(0.0, float(value or 0.0))
