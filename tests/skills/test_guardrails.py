@@ -249,13 +249,3 @@ class _Late:
         from forge.core.safe_regex import TooLong
 
         raise TooLong
-
-
-def test_the_old_names_of_two_methods_work_with_a_warning():
-    rules = Guardrails.of(
-        {"deny_output": [{"pattern": "top secret"}, {"pattern": "sk-[a-z]{8}", "action": "redact"}]}, "here"
-    )
-    with pytest.deprecated_call(match="find_block"):
-        assert rules.blocked("this is top secret") is rules.find_block("this is top secret") is not None
-    with pytest.deprecated_call(match="redact "):
-        assert rules.redacted("key sk-abcdefgh") == f"key {MARK}"

@@ -15,7 +15,6 @@ import pytest
 
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope
-from forge.core.errors import ToolError
 from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.extras import install_program
@@ -519,16 +518,6 @@ def test_a_program_in_the_workspace_is_not_run(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert Searches(tmp_path)("^x").for_llm == "a:1:x"
     assert not (tmp_path / "ran").exists()
-
-
-def test_the_old_setting_of_the_engine_is_taken_with_a_warning(tmp_path):
-    put(tmp_path, a="x\n")
-    with pytest.warns(DeprecationWarning, match="always uses ripgrep"):
-        old = Searches(tmp_path, engine="python")
-    assert old("x").for_llm == "a:1:x"
-    assert Searches(tmp_path, engine="auto")("x").for_llm == "a:1:x"
-    with pytest.raises(ToolError, match="engine 'perl' is not one of"):
-        Searches(tmp_path, engine="perl")
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class EvalRun:
 
     @property
     def passed(self) -> bool:
-        """Says whether everything was as expected."""
+        """Returns whether everything was as expected."""
         return not self.failures
 
     def to_dict(self) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class EvalReport:
 
     @property
     def passed(self) -> bool:
-        """Says whether every case ran, and every run passed."""
+        """Returns whether every case ran, and every run passed."""
         return self.holds(1.0)
 
     @property
@@ -64,7 +64,7 @@ class EvalReport:
         return list(dict.fromkeys(run.setup for run in self.runs)) or [""]
 
     def holds(self, rate: float) -> bool:
-        """Says whether at least this share of the runs of each case passed, with the first configuration."""
+        """Returns whether at least this share of the runs of each case passed, with the first configuration."""
         summaries = [self.summarise(case.name, self.setups[0]) for case in self.cases]
         return bool(summaries) and all(one.runs and one.rate >= rate for one in summaries)
 

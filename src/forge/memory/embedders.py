@@ -353,7 +353,7 @@ def _apply_gelu(values: Any) -> Any:
 
 
 def is_installed() -> bool:
-    """Tells whether the weights and the packages that read them are installed."""
+    """Returns whether the weights and the packages that read them are installed."""
     return find_spec(PACKAGE) is not None and not _missing_packages()
 
 

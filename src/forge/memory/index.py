@@ -159,7 +159,7 @@ class Index:
 
 
 def is_damage(error: StoreError) -> bool:
-    """Tells if the error means a damaged index, which can be rebuilt."""
+    """Returns whether the error means a damaged index, which can be rebuilt."""
     code = getattr(error.__cause__, "sqlite_errorcode", 0) & 0xFF
     return code in _DAMAGED
 
@@ -242,7 +242,7 @@ def create_tables(connection: sqlite3.Connection) -> None:
 
 
 def update_note(connection: sqlite3.Connection, name: str, note: NoteContent | None, generation: int) -> bool:
-    """Updates one note in the index. Returns True if its content changed."""
+    """Updates one note in the index. Returns whether its content changed."""
     row = connection.execute("SELECT id, digest, next FROM notes WHERE name = ?", (name,)).fetchone()
     if note is None:
         if row is not None:

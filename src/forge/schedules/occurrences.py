@@ -124,7 +124,7 @@ def find_due(schedule: Schedule, progress: Progress, now: float) -> Due | None:
 
 
 def is_spent(schedule: Schedule, progress: Progress) -> bool:
-    """Tells if a one-shot has fired and was not set again since; a configuration does not set it again."""
+    """Returns whether a one-shot has fired and was not set again since; a configuration does not set it again."""
     is_set_again = schedule.source is not Source.CONFIG and schedule.updated > progress.upto
     return schedule.one_shot and progress.has_fired and not is_set_again
 

@@ -274,7 +274,7 @@ def _error_text(error: BaseException) -> str:
 
 
 def _is_temporary(error: StoreError) -> bool:
-    """Tells if the store is only busy, or the disk full. A damaged store that was replaced does not count."""
+    """Returns whether the store is only busy, or the disk full. A damaged store that was replaced does not count."""
     cause = error.__cause__
     code = getattr(cause, "sqlite_errorcode", 0) & 0xFF if isinstance(cause, sqlite3.Error) else 0
     return error.passing or code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_BUSY)

@@ -15,7 +15,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, clip_bytes, sendable
 from forge.schedules.cron import Cron
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status
-from forge.workspace.state.sealing import find_problem, is_older_than_key, is_sealed_place, seal_part
+from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Migration
 
 MOST_RUNS = 100  # finished runs of one schedule, and as many skipped ones
@@ -23,14 +23,14 @@ MOST_RUNS_IN_ALL = 10_000  # runs, including those of removed schedules
 MOST_SCHEDULES = 20_000
 
 
-def _first_tables(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     for statement in (
         """CREATE TABLE schedules (
             id TEXT PRIMARY KEY, cron TEXT NOT NULL, task TEXT NOT NULL, timezone TEXT NOT NULL,
             enabled INTEGER NOT NULL, one_shot INTEGER NOT NULL, skill TEXT NOT NULL, channel TEXT NOT NULL,
             channel_target TEXT NOT NULL, source TEXT NOT NULL, origin TEXT NOT NULL, created REAL NOT NULL,
-            updated REAL NOT NULL, next_fire REAL, last_fire REAL,
-            anchor REAL NOT NULL, planned REAL NOT NULL, spent INTEGER NOT NULL)""",
+            updated REAL NOT NULL, next_fire REAL, last_fire REAL, command INTEGER NOT NULL DEFAULT 0,
+            anchor REAL NOT NULL, planned REAL NOT NULL, spent INTEGER NOT NULL, seal TEXT NOT NULL DEFAULT '')""",
         "CREATE INDEX schedules_due ON schedules (next_fire) WHERE next_fire IS NOT NULL",
         "CREATE INDEX schedules_planned ON schedules (planned) WHERE next_fire IS NOT NULL",
         """CREATE TABLE schedule_runs (
@@ -43,24 +43,7 @@ def _first_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _add_command(connection: sqlite3.Connection) -> None:
-    connection.execute("ALTER TABLE schedules ADD COLUMN command INTEGER NOT NULL DEFAULT 0")
-
-
-def _add_seal(connection: sqlite3.Connection) -> None:
-    path = _file_of(connection)
-    log_file = Path(f"{path}-wal")
-    changed = [] if path is None else [path, *([log_file] if log_file.exists() and log_file.stat().st_size else [])]
-    connection.execute("ALTER TABLE schedules ADD COLUMN seal TEXT NOT NULL DEFAULT ''")
-    if path is not None and is_sealed_place(path) and is_older_than_key(*changed):
-        reseal(connection)
-
-
-MIGRATIONS: list[Migration] = [
-    _first_tables,
-    _add_command,
-    _add_seal,
-]  # the version of the tables is how many of these have run
+MIGRATIONS: list[Migration] = [_create_tables]  # the version of the tables is how many of these have run
 
 _SCHEDULE = (
     "id, cron, task, timezone, enabled, one_shot, skill, channel, channel_target, source, origin, created, updated,"
@@ -111,7 +94,7 @@ def revise_row(old: Row | None, wanted: Schedule, now: float, *, arm: bool = Fal
 
 
 def has_definition(row: Row, wanted: Schedule) -> bool:
-    """Tells if the row has this definition already, whatever happened to its runs since."""
+    """Returns whether the row has this definition already, whatever happened to its runs since."""
     old = row.schedule
     return old == replace(
         wanted,

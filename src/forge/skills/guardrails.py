@@ -12,7 +12,6 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
-from warnings import warn
 
 from forge.core.arguments.checks import near
 from forge.core.errors import ErrorKind, ToolError
@@ -43,7 +42,7 @@ class Rule(NamedTuple):
     action: str = "block"
 
     def is_in(self, text: str, clock: Clock) -> bool:
-        """Tells if the pattern matches one of the text's spellings; a search that takes too long counts as a match."""
+        """Returns whether the pattern matches one of the text's spellings; a search that takes too long matches."""
         return self.is_among(spellings(text), clock)
 
     def is_among(self, spelled: Iterable[str], clock: Clock) -> bool:
@@ -151,16 +150,6 @@ class Guardrails:
             if rule.is_among(spelled, clock):
                 redacted = _redact(redacted, rule, clock)
         return redacted if redacted != spelled[0] else text
-
-    def blocked(self, text: str) -> Rule | None:
-        """Old name of `find_block`."""
-        warn("Guardrails.blocked is called find_block now", DeprecationWarning, stacklevel=2)
-        return self.find_block(text)
-
-    def redacted(self, text: str) -> str:
-        """Old name of `redact`."""
-        warn("Guardrails.redacted is called redact now", DeprecationWarning, stacklevel=2)
-        return self.redact(text)
 
     def check_prompt(self, text: str) -> None:
         """Raises `ToolError` for a denied prompt."""

@@ -76,7 +76,7 @@ class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), paralle
         )
 
     def already_sent(self, scope: Scope, text: str) -> bool:
-        """Returns True if this text was sent to the scope's conversation since `forget`."""
+        """Returns whether this text was sent to the scope's conversation since `forget`."""
         with self._lock:
             return _digest(text) in self._sent.get(_conversation(scope), ())
 

@@ -204,7 +204,7 @@ def _show_session(look: TopicRequest) -> ToolResult:
 
 
 def _has_state(workspace: Path) -> bool:
-    """Returns True if session state exists: looking at it must not create it."""
+    """Returns whether session state exists: looking at it must not create it."""
     from forge.workspace.history.tracking import STORE
     from forge.workspace.state import NAME
 

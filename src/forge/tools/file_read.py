@@ -188,8 +188,8 @@ def _missing_file_error(ctx: ToolContext, location: Location, *, is_link: bool) 
 def _list_directory(ctx: ToolContext, location: Location, most: int) -> FilePart:
     found = list_directory(ctx, location, max_entries=min(most, MAX_ENTRIES))
     entries, total, clipped = (found.data[key] for key in ("entries", "total", "truncated"))
-    words = f"directory, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
-    return FilePart(location.shown, found.for_llm, what=words, clipped=clipped, entries=entries, total_entries=total)
+    what = f"directory, {len(entries)} entr{'y' if len(entries) == 1 else 'ies'}"
+    return FilePart(location.shown, found.for_llm, what=what, clipped=clipped, entries=entries, total_entries=total)
 
 
 # Combines what file_read shows of each path into one result.
@@ -215,9 +215,9 @@ class FilePart(NamedTuple):
 def build_part(location: Location, reading: FileContent, offset: int) -> FilePart:
     if reading.page is None:
         assert reading.kind is not None
-        words = f"{reading.kind.name}, {reading.size:,} bytes"
+        what = f"{reading.kind.name}, {reading.size:,} bytes"
         image = Attachment(reading.kind.media_type, reading.image, printable(location.name))
-        return FilePart(location.shown, f"[{words}, attached]", size=reading.size, what=words, attachments=(image,))
+        return FilePart(location.shown, f"[{what}, attached]", size=reading.size, what=what, attachments=(image,))
     page = reading.page
     if not page.lines and page.total:
         raise ToolError(

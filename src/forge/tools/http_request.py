@@ -42,7 +42,7 @@ class HttpRequest(
         self.idempotency_header = idempotency_header  # such as Idempotency-Key; none: no key is sent
 
     def is_irreversible(self, arguments: Mapping[str, Any]) -> bool:
-        """Says whether a request sends or deletes something."""
+        """Returns whether a request sends or deletes something."""
         return str(arguments.get("method", "")).upper() not in ("GET", "HEAD")
 
     async def run(

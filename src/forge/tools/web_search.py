@@ -259,11 +259,11 @@ class Perplexity:
     def read_results(self, answer: Mapping[str, Any]) -> SearchResults:
         choices = _list(answer.get("choices"))
         message = choices[0].get("message") if choices and isinstance(choices[0], dict) else None
-        words = _text(message.get("content")) if isinstance(message, dict) else ""
+        text = _text(message.get("content")) if isinstance(message, dict) else ""
         hits = [hit for one in _list(answer.get("search_results")) if (hit := _read_hit(one))]
         if not hits:
             hits = [SearchHit(url, url) for url in _list(answer.get("citations")) if _is_link(url)]
-        return SearchResults(hits, words)
+        return SearchResults(hits, text)
 
 
 class Searxng:

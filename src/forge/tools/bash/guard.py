@@ -94,7 +94,7 @@ async def recheck_permission(ctx: ToolContext, sandbox: str | bool) -> ReadOnlyR
 
 
 def _needs_no_rule(ruling: Ruling) -> bool:
-    """Returns True if only the default asks: a written rule about executing also covers lines that only read."""
+    """Returns whether only the default asks: a written rule about executing also covers lines that only read."""
     return ruling.decision is Decision.ASK and not ruling.rule
 
 
@@ -133,7 +133,7 @@ def _hide_withheld(
 
 
 def _reads_named_files(line: str, scope: Scope, found: list[str]) -> bool:
-    """Returns True if a plain line reads only the files that it names."""
+    """Returns whether a plain line reads only the files that it names."""
     return is_plain(line) and not any(os.path.isdir(os.path.join(scope.workspace, path)) for path in found)
 
 
@@ -155,7 +155,7 @@ class ReadOnlyRun:
 
 
 def withholds(spec: ToolSpec, scope: Scope, judge: CallJudge) -> bool:
-    """Returns True if the policy forbids to read anything, or does not say."""
+    """Returns whether the policy forbids to read anything, or does not say."""
     policy = judge.policy
     return not isinstance(policy, Rules) or bool(_targets(policy, spec, scope)) or not _reads_by_default(judge)
 

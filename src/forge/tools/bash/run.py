@@ -240,7 +240,7 @@ def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
 
 
 def _leaves_processes(line: str) -> bool:
-    """Returns True if the line starts processes and neither waits for them nor ends them."""
+    """Returns whether the line starts processes and neither waits for them nor ends them."""
     if "&" not in line:
         return False
     found = read(line)

@@ -144,7 +144,7 @@ class CliExecute(
         }
 
     def _is_sandboxed(self) -> bool:
-        """Returns True if commands run in a sandbox. The first call tries the sandboxes."""
+        """Returns whether commands run in a sandbox. The first call tries the sandboxes."""
         from forge.process.running.run import find_tier  # it loads what only a call needs
 
         try:

@@ -193,7 +193,7 @@ def _identify(path: str) -> Binary | None:
 
 
 def _is_inside(roots: list[tuple[str, ...]], *paths: str) -> bool:
-    """Returns True if a path, as written or with its real directory, lies in one of the roots."""
+    """Returns whether a path, as written or with its real directory, lies in one of the roots."""
     spellings = [os.path.normpath(path) for path in paths]
     spellings += [os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) for path in paths]
     return any(Path(one).parts[: len(root)] == root for one in spellings for root in roots)

@@ -96,7 +96,7 @@ def _is_listed(argument: str, index: int, args: Sequence[str], flags: RefusedFla
 
 
 def _starts(argument: str, options: Sequence[str]) -> bool:
-    """Returns True if the argument is one of these options, with or without an attached value."""
+    """Returns whether the argument is one of these options, with or without an attached value."""
     if argument.startswith("--"):
         name = argument[2:].partition("=")[0]
         return bool(name) and any(option[2:].startswith(name) for option in options if option.startswith("--"))
@@ -202,7 +202,7 @@ def _find_in_subcommand(words: Sequence[str]) -> int | None:
 
 
 def _passes_for_repository(directory: str, workspace: str) -> bool:
-    """Returns True if Git would use a repository here that a tool may have filled: settings start programs."""
+    """Returns whether Git would use a repository here that a tool may have filled: settings start programs."""
     directory = os.path.normpath(directory)
     while not os.path.lexists(os.path.join(directory, ".git")):
         if os.path.lexists(os.path.join(directory, "HEAD")):
@@ -348,7 +348,7 @@ def _find_first_operand(args: Sequence[str], before: re.Pattern[str]) -> set[int
 
 
 def _only_edits(script: str, paths: PathValidator) -> bool:
-    """Returns True if a sed script provably only prints, deletes and replaces."""
+    """Returns whether a sed script provably only prints, deletes and replaces."""
     from forge.permissions.shell.read_only import only_reads  # it loads a parser of shell lines
 
     return only_reads(shlex.join(["sed", "-e", script]), Scope(workspace=paths.workspace)) is not None

@@ -214,7 +214,7 @@ def find_paths(argument: str) -> Iterator[str]:
 
 
 def leads_outside(piece: str, paths: PathValidator) -> bool:
-    """Returns True if the path leaves the roots, as the kernel follows it or after normalisation."""
+    """Returns whether the path leaves the roots, as the kernel follows it or after normalisation."""
     for spelling in dict.fromkeys((piece, os.path.normpath(piece))):
         try:
             paths.resolve(spelling)
@@ -254,7 +254,7 @@ def _user_name() -> str:
 
 
 def _exists_here(piece: str) -> bool:
-    """Returns True if an absolute path, or its parent other than `/`, exists on this machine."""
+    """Returns whether an absolute path, or its parent other than `/`, exists on this machine."""
     path = _normalize(piece)
     parent = os.path.dirname(path)
     return os.path.lexists(path) or (parent != "/" and os.path.lexists(parent))
@@ -285,7 +285,7 @@ def _find_separators(argument: str) -> Iterator[int]:
 
 
 def _may_lead_somewhere(piece: str, paths: PathValidator) -> bool:
-    """Returns True if the path must be looked up: a missing name can only lie in the workspace."""
+    """Returns whether the path must be looked up: a missing name can only lie in the workspace."""
     if not piece.strip():
         return False
     if piece.startswith(("/", "~")) or ".." in piece:

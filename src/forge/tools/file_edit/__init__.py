@@ -188,7 +188,7 @@ def _collect_edits(old_text: str, new_text: str, replace_all: bool, edits: Seque
 
 
 def _is_given(name: str, data: Mapping[str, Any]) -> bool:
-    """Returns True if the text was sent: it has a default, but a missing text is not an empty one."""
+    """Returns whether the text was sent: it has a default, but a missing text is not an empty one."""
     return any(_ALIASES.get(key, key.lower()) == name and value is not None for key, value in data.items())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:  # they load what only a call needs
 MAX_RESULTS = 100
 MOST = 10_000  # lines that a call may ask for
 SECONDS = 30.0
-ENGINES = ("auto", "rg", "python")  # what the setting `engine` could be, when there were two
 
 
 class GrepSearch(
@@ -52,12 +50,7 @@ class GrepSearch(
 ):
     """Search file contents for a regular expression, line by line. Returns file:line:text; skips ignored files."""
 
-    def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS, engine: str = "auto") -> None:
-        if engine not in ENGINES:
-            raise ToolError(f"engine {engine!r} is not one of {', '.join(ENGINES)}", ErrorKind.CONFIG)
-        if engine == "python":
-            words = "grep_search always uses ripgrep now; leave engine out"
-            warnings.warn(words, DeprecationWarning, stacklevel=2)
+    def __init__(self, max_results: int = MAX_RESULTS, seconds: float = SECONDS) -> None:
         self.max_results = max_results
         self.seconds = seconds
         self.show_settings()

@@ -164,7 +164,7 @@ def read_lines(location: Location, positions: list[Position], before: int, after
 
 
 def can_open(location: Location) -> bool:
-    """Returns True if the file can be opened; the model then knows of it and may edit it."""
+    """Returns whether the file can be opened; the model then knows of it and may edit it."""
     try:
         file = open_file(location)
     except ToolError:

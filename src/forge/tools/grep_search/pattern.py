@@ -105,7 +105,7 @@ def _exclude_breaks(part: str) -> str:
 
 
 def may_need_pcre(pattern: Pattern, said: str) -> bool:
-    """Returns True if ripgrep's default engine refuses a pattern that PCRE2 may accept."""
+    """Returns whether ripgrep's default engine refuses a pattern that PCRE2 may accept."""
     if pattern.needs_pcre or pattern.is_fixed:
         return False
     return any(words in said for words in _FOR_PCRE) or (
@@ -129,8 +129,8 @@ def explain_refusal(pattern: Pattern, said: str) -> ToolError | None:
     if compiling := _PCRE_ERROR.search(said):
         return pattern_error(compiling[1])
     if "regex parse error" in said:
-        words = said.rpartition("error: ")[2].strip().split("\n")[0]
-        return pattern_error(_describe_problem(pattern) or words)
+        message = said.rpartition("error: ")[2].strip().split("\n")[0]
+        return pattern_error(_describe_problem(pattern) or message)
     if "regex" in said:
         return pattern_error(said.strip().split("\n")[0].removeprefix("rg: "), "Simplify it.")
     return None

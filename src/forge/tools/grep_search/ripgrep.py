@@ -245,7 +245,7 @@ class FileFilter:
         return self.is_all or (self.fits(path) and not self.denies(path))
 
     def denies(self, path: str) -> bool:
-        """Returns True if a rule of the person forbids reading the file."""
+        """Returns whether a rule of the person forbids reading the file."""
         return self.is_denied is not None and self.is_denied(self._above + path)
 
     def fits(self, path: str) -> bool:
@@ -256,7 +256,7 @@ class FileFilter:
         return not self.exclude or not any(self._is_excluded(one) for one in spellings)
 
     def _is_excluded(self, path: str) -> bool:
-        """Returns True if the file, or a directory that contains it, is excluded."""
+        """Returns whether the file, or a directory that contains it, is excluded."""
         ends = [index for index, char in enumerate(path) if char == "/"]
         return any(glob.fits(path[:end]) for glob in self.exclude for end in (*ends, len(path)))
 

@@ -67,8 +67,8 @@ class RunCode(
         code: Annotated[str, Limits(example="sum(n * n for n in range(10))"), "The script."],
     ) -> ToolResult:
         if len(code) > MAX_CODE:
-            words = f"the script has {len(code):,} characters; the limit is {MAX_CODE:,}"
-            raise ToolError(words, ErrorKind.VALIDATION, "Write a shorter one.")
+            message = f"the script has {len(code):,} characters; the limit is {MAX_CODE:,}"
+            raise ToolError(message, ErrorKind.VALIDATION, "Write a shorter one.")
         return await _Script(ctx, self._find_tools(code), self._store(), code).run(code, self._limits)
 
     def _store(self) -> JournalStore:

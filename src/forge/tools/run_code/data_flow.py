@@ -63,7 +63,7 @@ class ScriptOrigins:
             provenance.forget_arguments(call)
 
     def _is_written(self, value: Any) -> bool:
-        """Says whether a value is written in the script, so that a text can only have chosen it."""
+        """Returns whether a value is written in the script, so that a text can only have chosen it."""
         return all(leaf in self._constants for leaf in _find_leaves(value))
 
     def _find_labels(self, function: str, name: str, place: int) -> tuple[Label, ...]:
@@ -464,7 +464,7 @@ _DYNAMIC = frozenset(
 
 
 def is_understood(nodes: Sequence[ast.AST], tools: frozenset[str]) -> bool:
-    """Says whether a script has only syntax whose values can be followed."""
+    """Returns whether a script has only syntax whose values can be followed."""
     functions = {node.name for node in nodes if isinstance(node, Function)}
     called = {id(node.func) for node in nodes if isinstance(node, ast.Call)}
     lambdas = {id(one) for node in nodes if isinstance(node, ast.Call) for one in arguments_of(node)}
@@ -487,7 +487,7 @@ def is_understood(nodes: Sequence[ast.AST], tools: frozenset[str]) -> bool:
 
 
 def is_written(node: ast.AST) -> bool:
-    """Says whether a value consists of constants alone."""
+    """Returns whether a value consists of constants alone."""
     return not any(isinstance(one, ast.Name | ast.Call) for one in ast.walk(node))
 
 
@@ -497,7 +497,7 @@ def arguments_of(node: ast.Call) -> list[ast.expr]:
 
 
 def is_spread(node: ast.AST) -> bool:
-    """Says whether it is `*values` or `**named`."""
+    """Returns whether it is `*values` or `**named`."""
     return isinstance(node, ast.Starred) or (isinstance(node, ast.keyword) and node.arg is None)
 
 

@@ -326,10 +326,10 @@ class Interpreter:
         """Keeps a call until the script waits for it."""
         call = self._note_call(at)
         if call.size + sum(one.size for one in self._open.values()) > MOST_WRITTEN:
-            words = (
+            message = (
                 f"what the calls that wait together are given has more than {MOST_WRITTEN:,} bytes: make fewer at once"
             )
-            return at.resume({"exc_type": "ValueError", "message": words})
+            return at.resume({"exc_type": "ValueError", "message": message})
         self._open[at.call_id] = call
         return at.resume({"future": ...})
 
@@ -383,8 +383,8 @@ class Interpreter:
 
     async def _settle(self, call: ScriptCall) -> Any:
         if call.number > self._limits.calls:
-            words = f"a script may make {self._limits.calls} calls; go on in another one"
-            return {"exc_type": "RuntimeError", "message": words}
+            message = f"a script may make {self._limits.calls} calls; go on in another one"
+            return {"exc_type": "RuntimeError", "message": message}
         if call.refusal:
             return {"exc_type": "ValueError", "message": call.refusal}
         try:
@@ -406,18 +406,18 @@ class Interpreter:
             hint = "Calls before the error were made: correct the script so that it does not repeat them."
         return ToolError(f"the script failed:\n{trace}", ErrorKind.USER, hint)
 
-    def _limit_error(self, words: str) -> ToolError:
+    def _limit_error(self, message: str) -> ToolError:
         bounds = f"{self._limits.seconds:g} s of computing and {self._limits.memory // 1024 // 1024} MB"
         hint = f"A script has {bounds}: do less in one script."
         if self.made:
             hint += " Calls before the end were made: do not repeat them."
-        return ToolError(f"the script was ended by its limits:\n{words}", ErrorKind.USER, hint)
+        return ToolError(f"the script was ended by its limits:\n{message}", ErrorKind.USER, hint)
 
-    def _value_error(self, words: str) -> ToolError:
+    def _value_error(self, message: str) -> ToolError:
         hint = "End the script with a smaller value: a part, a count or a summary."
         if self.made:
             hint += " Its calls were made: do not repeat them."
-        return ToolError(f"the value of the script cannot be returned: {words}", ErrorKind.USER, hint)
+        return ToolError(f"the value of the script cannot be returned: {message}", ErrorKind.USER, hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -528,7 +528,7 @@ def _check_syntax(session: MontySession, script: _FedScript) -> None:
 
 
 def _is_ours(at: FunctionSnapshot, prefix: str) -> bool:
-    """Says whether a call comes from the code above: its argument is then one text. That of others is not looked at."""
+    """Returns whether a call comes from the code above: its argument is then one text. Others' are not looked at."""
     return at.function_name.startswith(prefix) and at.position.filename == _OWN
 
 
@@ -552,8 +552,10 @@ def _count_separators(text: str) -> int:
     return sum(map(text.count, ",[{"))
 
 
-def _script_error(words: str) -> ToolError:
-    return ToolError(f"the script cannot be run: {words}", ErrorKind.VALIDATION, "Correct it and call run_code again.")
+def _script_error(message: str) -> ToolError:
+    return ToolError(
+        f"the script cannot be run: {message}", ErrorKind.VALIDATION, "Correct it and call run_code again."
+    )
 
 
 _lock = threading.Lock()

@@ -112,9 +112,9 @@ async def reconcile_changes(ctx: ToolContext) -> Reconciled:
     if any(now[path] != after for path, (_, after) in files.items()):
         return Reconciled.unknown("the files are neither as before the call nor as the call was to leave them")
     names = ", ".join(printable(path) for path in files)
-    words = f"Changed {names}: the content is as planned."
+    message = f"Changed {names}: the content is as planned."
     return Reconciled.done(
-        ToolResult(for_llm=words, title=f"Changed {names}", data={"paths": list(files)}),
+        ToolResult(for_llm=message, title=f"Changed {names}", data={"paths": list(files)}),
         "the files are as the call was to leave them",
     )
 

@@ -56,7 +56,7 @@ def refuse_placeholders(new: str, old: str) -> None:
 
 
 def is_placeholder(line: str) -> bool:
-    """Returns True if a line stands for omitted text, in a comment, in brackets or between dots."""
+    """Returns whether a line stands for omitted text, in a comment, in brackets or between dots."""
     lowered = line.lower()
     if not any(sign in lowered for sign in _SIGNS):
         return False

@@ -81,7 +81,7 @@ class PageReader:
 
 
 def may_be_a_page(url: str) -> bool:
-    """Returns True if the URL may lead to a page, as far as it tells."""
+    """Returns whether the URL may lead to a page, as far as it tells."""
     return not _OTHER.search(url)
 
 
