@@ -13,8 +13,7 @@ from benchmarks.web import serving
 from forge.core.context import Scope
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
-from forge.core.registry import ToolRegistry
+from forge.core.registry import ToolRegistry, mount_source
 from forge.core.result import ToolResult
 from forge.network.egress import Egress
 from forge.permissions.policy import rules

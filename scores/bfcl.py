@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, standard_executor
-from forge.core.arguments.provider_dialects import DIALECTS
+from forge.core.arguments.dialects import DIALECTS
 from forge.memory.embedders import MiniLM, is_installed
 from forge.tools.tool_search import Embed, ToolSearch, summarize
 from scores.damage import DAMAGES, has_one_reading

@@ -14,7 +14,7 @@ from typing import Any
 
 from forge import Egress, Scope, ToolCall, ToolRegistry, mcp, standard_executor
 from forge.core.arguments.example import example_arguments
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 from forge.sources.mcp import McpServer

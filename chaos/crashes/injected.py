@@ -25,7 +25,7 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope, ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
-from forge.core.reconcile import Reconciled
+from forge.core.result import Reconciled
 from forge.core.tool import tool
 from forge.durable.engine import attempt, recorder, segment
 from forge.durable.engine import executor as reconcile

@@ -55,7 +55,6 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.core.executor import Next as Next
     from forge.core.executor import Step as Step
     from forge.core.executor import ToolExecutor as ToolExecutor
-    from forge.core.label import Label as Label
     from forge.core.messages import Message as Message
     from forge.core.messages import ToolCall as ToolCall
     from forge.core.messages import Usage as Usage
@@ -64,11 +63,12 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.core.provider import Provider as Provider
     from forge.core.provider import ProviderError as ProviderError
     from forge.core.provider import StreamPart as StreamPart
-    from forge.core.reconcile import Reconciled as Reconciled
     from forge.core.registry import ToolRegistry as ToolRegistry
     from forge.core.registry import ToolSource as ToolSource
     from forge.core.result import Attachment as Attachment
     from forge.core.result import Failure as Failure
+    from forge.core.result import Label as Label
+    from forge.core.result import Reconciled as Reconciled
     from forge.core.result import ToolResult as ToolResult
     from forge.core.secrets import Secrets as Secrets
     from forge.core.spec import Category as Category

@@ -28,7 +28,7 @@ from forge import (
     standard_executor,
     tool,
 )
-from forge.core.run_deps import is_of_type, name_type
+from forge.core.arguments.call_style import is_of_type, name_type
 from forge.testing import bench
 
 

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from forge.core.secrets import MASK, Secrets
-from forge.core.secrets.secret_names import kind_of
+from forge.core.secrets.find_secrets import kind_of
 from tests.core.secret_corpus import FALSE, TRUE
 
 

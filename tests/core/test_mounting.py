@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from forge import DuplicateToolError, Tool, ToolRegistry
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.core.spec import Category
 
 

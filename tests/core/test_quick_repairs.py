@@ -10,8 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from pydantic import BeforeValidator
 
-from forge.core.arguments.repair import Repairing
-from forge.core.arguments.second_reading import SecondReading
+from forge.core.arguments.repair import Repairing, SecondReading
 from forge.core.errors import ToolError
 from forge.core.tool import Tool, tool
 

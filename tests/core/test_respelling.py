@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from forge.core.arguments.almost_json import load, scan
-from forge.core.arguments.sent_text import respell
+from forge.core.arguments.read import load, respell, scan
 from forge.core.errors import ToolError
 from forge.core.spec import ToolSpec
 from forge.core.tool import tool

@@ -12,10 +12,8 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from forge import DefinitionError, ToolRegistry, ToolSpec, tool
-from forge.core.arguments.extra_keys import make_closed_generator
-from forge.core.arguments.parameters import Limits
-from forge.core.arguments.signature import without_titles
-from forge.core.arguments.simple_types import simple_arguments
+from forge.core.arguments.parameters import Limits, simple_arguments
+from forge.core.arguments.signature import make_closed_generator, without_titles
 from forge.core.tool import Tool
 
 PLAIN = [

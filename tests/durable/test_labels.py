@@ -9,10 +9,9 @@ import pytest
 
 from forge.agent.agent import Agent
 from forge.agent.subagent import AgentType
-from forge.core.label import Label
 from forge.core.messages import ToolCall
 from forge.core.provider import ModelRequest
-from forge.core.result import ToolResult
+from forge.core.result import Label, ToolResult
 from forge.core.tool import tool
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.permissions.policy import rules

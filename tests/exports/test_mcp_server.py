@@ -483,7 +483,7 @@ async def test_calls_from_nobody_are_asked_elsewhere():
 
 
 async def test_what_a_mounted_server_asks_reaches_the_client_as_its_own_form(era, monkeypatch):
-    from forge.core.mount_source import mount_source
+    from forge.core.registry import mount_source
     from forge.sources.mcp import mcp
     from tests.sources.mcp.remote import Remote, definition
 

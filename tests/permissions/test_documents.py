@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.core.yaml.bounded_yaml import LARGEST
+from forge.core.yaml import LARGEST
 from forge.permissions.policy import PolicyError, load_rules
 from tests.permissions.judging import decide, request_for
 

@@ -13,7 +13,7 @@ import pytest
 from forge.core.context import ProgramLimits, Root, Scope
 from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
-from forge.core.held_directories import check_held, find_held, hold
+from forge.core.files import check_held, find_held, hold
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.permissions.policy import load_rules

@@ -12,7 +12,7 @@ from forge.agent.agent import Agent
 from forge.core.context import ToolContext
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
-from forge.core.reconcile import Reconcile, Reconciled
+from forge.core.result import Reconcile, Reconciled
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.start_segments import Starter

@@ -31,9 +31,8 @@ from forge.core.events import Event, RunStarted
 from forge.core.executor import Step, ToolExecutor
 from forge.core.lazy import LazyLog
 from forge.core.messages import Message, ToolCall, unanswered_calls
-from forge.core.mount_source import mount_source
 from forge.core.provider import Provider, window_of
-from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.registry import ToolRegistry, ToolSource, mount_source
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
 from forge.core.tool import Tool, explain_unavailable

@@ -8,11 +8,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 from forge.agent.inbox import Inbox
+from forge.core.arguments.call_style import check_deps, check_tool_deps
 from forge.core.context import Scope
 from forge.core.execution.background import BackgroundWork
-from forge.core.execution.session_end import end_started
+from forge.core.execution.other_processes import end_started
 from forge.core.registry import ToolRegistry
-from forge.core.run_deps import check_deps, check_tool_deps
 
 
 class OpenAgent:

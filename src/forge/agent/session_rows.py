@@ -13,7 +13,7 @@ from shlex import quote
 from typing import Any
 
 from forge.agent.message_json import pack_message, unpack_message
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.plain_values import brief, sendable

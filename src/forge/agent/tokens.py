@@ -115,7 +115,7 @@ def estimate_message(message: Message, weights: Weights = GENERAL) -> int:
 
 def estimate_definition(spec: ToolSpec) -> int:
     """Estimates a tool's definition, as a request has it."""
-    from forge.core.arguments.provider_dialects import openai  # only if costs are shown
+    from forge.core.arguments.dialects import openai  # only if costs are shown
 
     return estimate(_json(openai(spec)))
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import click
 
 from forge.cli.options import Options
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 
 ALIKE = (  # words for the same intent, the closest first
     "new create add make generate scaffold init set write",

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
+from forge.core.errors import is_interrupt
 from forge.core.events import (
     Event,
     MessageReceived,
@@ -27,7 +28,6 @@ from forge.core.events import (
     ToolStarted,
     TurnFinished,
 )
-from forge.core.interrupts import is_interrupt
 from forge.core.secrets import PieceMasker, Secrets
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 from forge.core.client import CallClient, LogLevel, current_client
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held_directories import HeldDirectory, hold
+from forge.core.files import HeldDirectory, hold
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, PermissionName, ToolSpec
 

@@ -15,14 +15,13 @@ from traceback import format_exception
 from typing import Any
 
 from forge.core.activity import ActivityStream
-from forge.core.arguments.checks import Repaired
+from forge.core.arguments.explain import Repaired
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError, Waiting
+from forge.core.errors import ErrorKind, ToolError, Waiting, is_interrupt
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.execution.background import BackgroundWork
 from forge.core.execution.deadline import DeadlinePassed, Until
-from forge.core.execution.session_end import end_started
-from forge.core.interrupts import is_interrupt
+from forge.core.execution.other_processes import end_started
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import brief, clip_bytes, text_of
 from forge.core.registry import ToolRegistry

@@ -2,13 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.label import Label, read_labels
 from forge.core.plain_values import brief, describe_unreadable, number, plain, sendable, short_name, text_of, visible
+
+# A label of a result: what kind of text it is, and where it comes from.
+
+
+UNTRUSTED = "untrusted"  # others may have written it
+PRIVATE = "private"  # it must not leave
+KINDS = (UNTRUSTED, PRIVATE)
+LONGEST_ORIGIN = 200  # characters
+
+
+class Label(NamedTuple):
+    """Says that a result may contain what others wrote, or what must not leave, and where the result comes from.
+
+    Args:
+        kind: "untrusted" or "private".
+        origin: the tool, and the host, the server or the path.
+
+    Example:
+        >>> Label("untrusted", "web_fetch example.com").origin
+        'web_fetch example.com'
+    """
+
+    kind: str
+    origin: str
+
+
+def read_labels(wire: Any) -> tuple[Label, ...]:
+    """Reads labels from JSON, of a stored message or result. Anything unknown counts as untrusted."""
+    if not isinstance(wire, list | tuple):
+        return ()
+    found = []
+    for one in wire:
+        kind, origin = one if isinstance(one, list | tuple) and len(one) == 2 else (UNTRUSTED, one)
+        found.append(Label(kind if kind in KINDS else UNTRUSTED, str(origin)[:LONGEST_ORIGIN]))
+    return tuple(found)
+
+
+def merge_labels(*groups: Iterable[Label]) -> tuple[Label, ...]:
+    """Returns each label once, in order."""
+    return tuple(dict.fromkeys(label for group in groups for label in group))
+
 
 LARGEST_ON_WIRE = 8 * 1024 * 1024  # bytes of all attachments of a result; what is larger is named
 MOST_ATTACHED = 100
@@ -442,3 +482,54 @@ def read_failure(data: Any) -> Failure | None:
 
 
 _KINDS = frozenset(map(str, ErrorKind))
+
+
+# The answer to the question whether a call of a lost worker took effect.
+
+
+ReconciledState = Literal["done", "not_done", "unknown"]
+
+
+class Reconciled(NamedTuple):
+    """Answers whether a call took effect, after the worker that ran it was lost.
+
+    Args:
+        state: "done", "not_done" or "unknown".
+        result: the result of a call that was done: what the tool would have returned.
+        reason: how this is known, or why it is not. People and the event log see it.
+        final: of "not_done": the call cannot take effect any more, even if the worker that began it still runs. Without
+            it, Forge repeats the call only if the process of that worker has certainly ended.
+
+    Example:
+        >>> def find_transfer(key: str, arguments: dict[str, object]) -> Reconciled:
+        ...     sent = {"run-1/run-1.2/call-7": "receipt 12"}  # ask the bank
+        ...     return Reconciled.done(sent[key]) if key in sent else Reconciled.not_done()
+        >>> find_transfer("run-1/run-1.2/call-7", {}).state, find_transfer("other", {}).state
+        ('done', 'not_done')
+    """
+
+    state: ReconciledState
+    result: Any = None
+    reason: str = ""
+    final: bool = False
+
+    @classmethod
+    def done(cls, result: Any = None, reason: str = "") -> Reconciled:
+        """The call took effect, once. `result` is what the tool would have returned."""
+        return cls("done", result, reason)
+
+    @classmethod
+    def not_done(cls, reason: str = "", *, final: bool = False) -> Reconciled:
+        """The call took no effect, and no request of it is under way: it may run."""
+        return cls("not_done", None, reason, final)
+
+    @classmethod
+    def unknown(cls, reason: str = "") -> Reconciled:
+        """It cannot be found out: the call does not run, and the model learns that its state is unknown."""
+        return cls("unknown", None, reason)
+
+
+Reconcile = Callable[..., Reconciled | Awaitable[Reconciled]]
+"""A function of the call's key and arguments, and of its `ToolContext` if it has a third parameter. It changes
+nothing.
+"""

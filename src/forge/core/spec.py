@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypedDict, TypeV
 
 from forge.core.errors import DefinitionError
 from forge.core.extras import EXTRAS
-from forge.core.reconcile import Reconcile
+from forge.core.result import Reconcile
 
 JsonSchema = Mapping[str, Any]
 

@@ -11,27 +11,36 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from forge.core.arguments.call_style import CallStyle, call_style
-from forge.core.arguments.checks import near
-from forge.core.arguments.description import description_from, description_of
-from forge.core.arguments.model_schema import field_name, is_model, parser_of, schema_of
+from forge.core.arguments.explain import near
 from forge.core.arguments.parameters import Setting
-from forge.core.arguments.return_schema import read_return_schema
-from forge.core.arguments.signature import Signature, names_taken
+from forge.core.arguments.signature import (
+    Signature,
+    description_from,
+    description_of,
+    field_name,
+    is_model,
+    names_taken,
+    parser_of,
+    read_return_schema,
+    schema_of,
+)
 from forge.core.check_definition import (
+    OPTIONS,
     check_definition,
     check_function,
     check_initialiser,
+    class_options,
     find_scope_parameter,
+    inherited_options,
     merge_options,
+    own_options,
     with_titles,
     wrap_invoke,
 )
-from forge.core.class_options import OPTIONS, class_options, inherited_options, own_options
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.extras import find_missing, missing_extra
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category, Permission, ToolOptions, ToolSpec, ToolTraits, is_name
 
 Parameters = ParamSpec("Parameters")
@@ -680,7 +689,7 @@ def check_parameters(spec: ToolSpec) -> None:
     """Raises `DefinitionError` if the target, or a harmless parameter, is not in the schema."""
     if not spec.target and not spec.harmless:
         return
-    from forge.core.arguments.schema_outline import flatten_schema
+    from forge.core.arguments.outline import flatten_schema
 
     properties = flatten_schema(spec.parameters).get("properties") or {}
     for target in spec.targets:

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
-from forge.core.yaml.bounded_yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
 
 Check = Mapping[str, Any]
 """One evaluator: its name and its arguments, such as {"name": "Contains", "value": "milk"}."""

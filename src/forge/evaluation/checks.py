@@ -11,10 +11,10 @@ from typing import Any
 
 from forge.agent.ask_once import ask_once
 from forge.agent.result import RunResult
+from forge.core.files import open_regular
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief, text_of
 from forge.core.provider import ModelRequest, Provider
-from forge.core.regular_files import open_regular
 from forge.evaluation.cases import EvalCase, EvalExpect, apply_evaluator, read_json
 from forge.testing.called import assert_called, assert_called_in_order, assert_not_called
 

@@ -11,9 +11,9 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.label import Label
 from forge.core.messages import Message
 from forge.core.plain_values import sendable
+from forge.core.result import Label
 from forge.core.secrets import Secrets
 from forge.memory.embedders import Embedder, EmbeddingClient
 from forge.memory.notes import EVERGREEN, Notes, day_of, mark_entry

@@ -15,10 +15,10 @@ from datetime import date
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.label import LONGEST_ORIGIN, Label, merge_labels, read_labels
+from forge.core.result import LONGEST_ORIGIN, Label, merge_labels, read_labels
 from forge.workspace.paths import Location, PathValidator, quote_path
 from forge.workspace.paths.open import explain_errors, open_directory, open_file
 from forge.workspace.state import NAME, explain_unusable, state_directory

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.label import UNTRUSTED, Label, merge_labels
-from forge.core.result import ToolResult
+from forge.core.result import UNTRUSTED, Label, ToolResult, merge_labels
 from forge.core.secrets import Secrets
 from forge.core.spec import Category
 from forge.core.tool import Tool

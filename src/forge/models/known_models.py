@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.lazy import lazy_pattern
 from forge.core.provider import ProviderError, name_model
 

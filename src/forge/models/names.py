@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
 from forge.core.provider import Provider, ProviderError
 

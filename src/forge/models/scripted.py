@@ -11,13 +11,13 @@ from operator import eq
 from pathlib import Path
 from typing import Any, NamedTuple, Self, overload
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import brief
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
-from forge.core.yaml.bounded_yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
 
 MOST_REQUESTS = 100  # requests, and at least so many calls' ids, that are remembered
 PIECES = 16  # a text is streamed in at most so many

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.reconcile import Reconciled
+from forge.core.result import Reconciled
 from forge.network.address import Url
 from forge.network.body import ACCEPTED
 

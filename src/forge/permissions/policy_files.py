@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.lazy import lazy_pattern
-from forge.core.yaml.bounded_yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.yaml import LARGEST, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.rules import LAYERS, SYNTAX, PolicyError, RuleEntry, without_comment
 
 _YAML = lazy_pattern(r"[-\[{%\"'&!|>]|[\w-]+[ \t]*:(?:[ \t]|$)")

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.context import Scope
 from forge.core.lazy import lazy_pattern
 from forge.core.registry import CONVERSATION

@@ -10,7 +10,7 @@ from typing import Any
 
 from forge.core.activity import ActivityStream
 from forge.core.events import Event, ReasoningDelta, TextDelta, ToolArgumentsDelta
-from forge.core.regular_files import open_regular
+from forge.core.files import open_regular
 from forge.workspace.state import append_whole
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,8 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.executor import Look, Step
-from forge.core.label import Label, merge_labels
 from forge.core.messages import InnerCall
-from forge.core.result import ToolResult
+from forge.core.result import Label, ToolResult, merge_labels
 from forge.permissions.labels.settings import LabelSettings, current_provenance, find_fixed_labels, label_call
 from forge.pipeline._step import make_look_step
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
 from forge.core.executor import Next, Step
-from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels
-from forge.core.result import ToolResult
+from forge.core.result import LONGEST_ORIGIN, UNTRUSTED, Label, ToolResult, merge_labels
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.labels.settings import (
     LabelSettings,

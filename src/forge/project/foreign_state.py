@@ -9,7 +9,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.regular_files import read_regular
+from forge.core.files import read_regular
 from forge.project.trust_summary import TrustItem
 from forge.sources.pins import reseal_pins
 from forge.workspace.state import NAME, is_foreign, mark_own

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.label import KINDS, UNTRUSTED, Label
 from forge.core.registry import ToolRegistry
+from forge.core.result import KINDS, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool, UnavailableTool
 from forge.permissions.labels.provenance import Provenance

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.yaml import Unreadable, bounded_text, bounded_yaml, safe_loader
 
 
 def read_yaml(path: str) -> Any:

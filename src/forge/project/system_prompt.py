@@ -12,7 +12,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.core.yaml import Unreadable, bounded_text
 from forge.project.trust import accepted_instructions
 from forge.project.trust_summary import TrustItem
 

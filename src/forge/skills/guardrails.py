@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
 from forge.core.safe_regex import Clock, Pattern, PatternError, TooLong

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.yaml.bounded_yaml import LARGEST, Unreadable, bounded_yaml, safe_loader
+from forge.core.yaml import LARGEST, Unreadable, bounded_yaml, safe_loader
 from forge.process.environment import find_trusted_program
 from forge.process.scripts.types import InputError, InputLine, read_inputs
 from forge.skills.guardrails import Guardrails

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.regular_files import read_regular
+from forge.core.files import read_regular
 from forge.sources.untrusted import is_visible
 from forge.workspace.state import replace_file
 from forge.workspace.state.sealing import find_change, is_sealed_place, seal

@@ -19,9 +19,8 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Step, ToolExecutor, render_call
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
 from forge.core.provider import ProviderError
-from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.registry import ToolRegistry, ToolSource, mount_source
 from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools.shared.change_files import change_files, note_changes, preview_change, reconcile_changes

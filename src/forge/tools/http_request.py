@@ -10,8 +10,7 @@ from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
-from forge.core.reconcile import Reconciled
-from forge.core.result import Attachment, ToolResult
+from forge.core.result import Attachment, Reconciled, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.arguments.parameters import Limits
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 

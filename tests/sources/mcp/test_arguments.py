@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.core.result import ToolResult
 from forge.sources.mcp import mcp
 from tests.sources.mcp import hostile

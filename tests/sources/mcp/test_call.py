@@ -15,7 +15,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.network.egress import Egress
 from forge.permissions.answers import Answer, nobody
 from forge.permissions.policy import rules

@@ -17,7 +17,7 @@ import httpx2
 import pytest
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.network.egress import Egress, use_egress
 from forge.sources.mcp import McpServer, mcp
 from forge.sources.mcp.call import McpCall

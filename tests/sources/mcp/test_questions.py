@@ -12,7 +12,7 @@ import pytest
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.questions import request_text
 from forge.sources.mcp import mcp

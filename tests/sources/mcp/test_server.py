@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.core.spec import Category
 from forge.sources.mcp import McpServer, mcp
 from forge.sources.mcp.names import server_name

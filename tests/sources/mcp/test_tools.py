@@ -14,8 +14,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
-from forge.core.registry import ToolRegistry
+from forge.core.registry import ToolRegistry, mount_source
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.questions import request_text
 from forge.sources.mcp import mcp

@@ -13,7 +13,7 @@ from forge.core.context import Root
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 from forge.pipeline import standard_executor

@@ -11,8 +11,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
-from forge.core.registry import ToolRegistry
+from forge.core.registry import ToolRegistry, mount_source
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.network.egress import Egress

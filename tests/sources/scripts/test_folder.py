@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ToolError
-from forge.core.mount_source import mount_source
-from forge.core.registry import ToolRegistry
+from forge.core.registry import ToolRegistry, mount_source
 from forge.core.spec import Category
 from forge.sources.scripts import ScriptFolder, ScriptSettings, header, scripts
 from forge.tools.file_read import FileRead

@@ -15,8 +15,7 @@ from forge.core.context import Scope
 from forge.core.events import Event, ToolOutput
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.mount_source import mount_source
-from forge.core.registry import ToolRegistry
+from forge.core.registry import ToolRegistry, mount_source
 from forge.core.result import ToolResult
 from forge.permissions.answers import Answer
 from forge.permissions.policy import rules

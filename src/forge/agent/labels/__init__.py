@@ -8,9 +8,8 @@ from threading import Lock
 from typing import Any
 
 from forge.core.executor import ToolExecutor
-from forge.core.label import LONGEST_ORIGIN, UNTRUSTED, Label, merge_labels, read_labels
 from forge.core.messages import Message, ToolCall
-from forge.core.result import ToolResult
+from forge.core.result import LONGEST_ORIGIN, UNTRUSTED, Label, ToolResult, merge_labels, read_labels
 from forge.core.spec import ToolSpec
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance

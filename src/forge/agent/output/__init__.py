@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.arguments.provider_dialects import DIALECTS
+from forge.core.arguments.dialects import DIALECTS
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult

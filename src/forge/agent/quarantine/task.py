@@ -11,10 +11,9 @@ from forge.agent.limits import Limits
 from forge.agent.quarantine import SECONDS, Quarantine, Shape
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
-from forge.core.label import UNTRUSTED, Label
 from forge.core.provider import Provider
 from forge.core.registry import CONVERSATION
-from forge.core.result import ToolResult
+from forge.core.result import UNTRUSTED, Label, ToolResult
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from forge.core.arguments.checks import json_type, near
+from forge.core.arguments.explain import json_type, near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import ToolSpec
 

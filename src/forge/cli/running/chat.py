@@ -20,7 +20,7 @@ from forge.cli.terminal.columns import clip
 from forge.cli.terminal.completing import install_completer
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.print_result import as_text, harmless
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import ToolError
 from forge.core.messages import unanswered_calls
 from forge.project.version import version

@@ -13,7 +13,7 @@ from uuid import uuid4
 from pydantic_core import from_json
 
 from forge.cli.terminal.print_result import as_line
-from forge.core.arguments.checks import article, json_type, near
+from forge.core.arguments.explain import article, json_type, near
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind
 from forge.core.executor import ToolExecutor

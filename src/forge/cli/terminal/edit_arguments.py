@@ -21,7 +21,7 @@ from forge.core.arguments.schema import compile_parser
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.spec import ToolSpec
-from forge.core.yaml.bounded_yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
+from forge.core.yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
 from forge.permissions.request import PermissionRequest
 
 EDITORS = ("sensible-editor", "nano", "vim", "vi")  # where neither $VISUAL nor $EDITOR is set

@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 
 from forge.core.execution.threads import in_thread
-from forge.core.regular_files import open_regular
+from forge.core.files import open_regular
 
 LONGEST = 1024 * 1024  # characters of one message
 MOST_HISTORY = 1_000  # lines of history

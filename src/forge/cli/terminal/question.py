@@ -10,7 +10,7 @@ from typing import Any
 from forge.cli.terminal.columns import width_of, wrap
 from forge.cli.terminal.diffs import diff_lines, is_diff
 from forge.cli.terminal.output import Output
-from forge.core.label import UNTRUSTED
+from forge.core.result import UNTRUSTED
 from forge.core.spec import ToolSpec
 from forge.permissions.questions import (
     IN_PREVIEW,

@@ -11,9 +11,9 @@ from forge.console.api.copies import copy_call_as
 from forge.console.api.requests import ApiRequest, StatusAnswer
 from forge.console.api.runs import call_tool as call_as_run
 from forge.console.console_state import ConsoleState
-from forge.core.arguments.checks import near
+from forge.core.arguments.dialects import openai
 from forge.core.arguments.example import example_arguments
-from forge.core.arguments.provider_dialects import openai
+from forge.core.arguments.explain import near
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import Next, ToolExecutor

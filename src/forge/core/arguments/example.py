@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.arguments.schema_drafts import modernise_schema
-from forge.core.arguments.schema_outline import flatten_schema
+from forge.core.arguments.dialects import modernise_schema
+from forge.core.arguments.outline import flatten_schema
 from forge.core.plain_values import clip_bytes
 from forge.core.spec import JsonSchema
 

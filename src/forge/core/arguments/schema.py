@@ -8,16 +8,22 @@ from functools import cache, cached_property
 from itertools import islice
 from typing import Any
 
-from forge.core.arguments.almost_json import is_written, read_written
-from forge.core.arguments.checks import LONGEST_CHOICES, MOST_REPAIRED, Problem, as_text, explain, make_help
+from forge.core.arguments.dialects import localise_references, modernise_schema
 from forge.core.arguments.example import example
-from forge.core.arguments.repair import Repairing, resolve_aliases
-from forge.core.arguments.schema_drafts import localise_references, modernise_schema
-from forge.core.arguments.schema_outline import flatten_schema, is_flat, outline
-from forge.core.arguments.schema_references import REFERENCES, References
-from forge.core.arguments.sent_text import read_sent
-from forge.core.arguments.spelling import LONGEST, close_names, fold_name
-from forge.core.arguments.wrapping import WRAPPERS, are_all_known
+from forge.core.arguments.explain import (
+    LONGEST,
+    LONGEST_CHOICES,
+    MOST_REPAIRED,
+    Problem,
+    as_text,
+    close_names,
+    explain,
+    fold_name,
+    make_help,
+)
+from forge.core.arguments.outline import REFERENCES, References, flatten_schema, is_flat, outline
+from forge.core.arguments.read import is_written, read_sent, read_written
+from forge.core.arguments.repair import WRAPPERS, Repairing, are_all_known, resolve_aliases
 from forge.core.errors import DefinitionError
 from forge.core.spec import JsonSchema, ToolSpec
 

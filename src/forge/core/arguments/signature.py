@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import re
+import sys
+import types
 from collections.abc import Callable, Collection, Mapping
 from functools import cache, cached_property
-from typing import Annotated, Any, get_args, get_origin
+from pathlib import Path
+from typing import Annotated, Any, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
-from forge.core.arguments.call_style import read_hints, takes
-from forge.core.arguments.checks import MOST_PARTS, as_text, check_amount, is_readable, near
-from forge.core.arguments.description import documented_parameters
-from forge.core.arguments.extra_keys import make_closed_generator, make_closed_validator
-from forge.core.arguments.parameters import Setting
-from forge.core.arguments.simple_types import SimpleArguments, simple_arguments
-from forge.core.arguments.typed_dicts import convert_typed_dicts
-from forge.core.errors import DefinitionError
+from forge.core.arguments.call_style import declared_type, read_hints, takes
+from forge.core.arguments.explain import MOST_PARTS, Repaired, as_text, check_amount, is_readable, mark_repaired, near
+from forge.core.arguments.parameters import Setting, SimpleArguments, simple_arguments
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.files import read_regular
 from forge.core.plain_values import plain
-from forge.core.run_deps import declared_type
+from forge.core.result import Attachment, ToolResult
 from forge.core.spec import JsonSchema, ToolSpec
 
 _REFUSED = {
@@ -199,7 +201,7 @@ class Signature:
 
         @cache
         def second_reading() -> Any:
-            from forge.core.arguments.second_reading import SecondReading  # only where something is wrong
+            from forge.core.arguments.repair import SecondReading  # only where something is wrong
 
             is_simple = isinstance(self._adapter, SimpleArguments)
             exact_types = self._adapter.exact_types if is_simple else dict.fromkeys(self.parameters)
@@ -272,3 +274,268 @@ def without_titles(schema: Any) -> Any:
         for key, value in schema.items()
         if not (key == "title" and isinstance(value, str))
     }
+
+
+# Uses a pydantic model as the schema of a tool, for models to see and to check arguments by.
+
+
+MOST_PROBLEMS = 10  # listed in one error
+
+
+def is_model(schema: object) -> bool:
+    """Says whether it is the class of a pydantic model; pydantic itself is not imported for that."""
+    return isinstance(schema, type) and hasattr(schema, "model_json_schema") and hasattr(schema, "model_validate_json")
+
+
+def schema_of(name: str, model: Any) -> dict[str, Any]:
+    """Returns the JSON Schema of a model. Raises `DefinitionError` for a model with fields that JSON cannot hold."""
+    try:
+        schema = without_titles(model.model_json_schema(schema_generator=make_closed_generator()))
+    except Exception as error:  # pydantic has no common class for "this type has no JSON form"
+        raise DefinitionError(f"tool {name!r}: {model.__name__}: {str(error).splitlines()[0]}") from error
+    return {"properties": {}, **{key: value for key, value in schema.items() if key != "description"}}
+
+
+def field_name(model: Any, name: str) -> str:
+    """Returns the field of a model that a property of its schema stands for: an alias is the property's name."""
+    for key, field in model.model_fields.items():
+        alias = field.validation_alias or field.alias or key
+        choices = getattr(alias, "choices", (alias,))
+        if name in [str(getattr(one, "path", (one,))[0]) for one in choices]:
+            return str(key)
+    return name
+
+
+def parser_of(
+    model: Any, parse: Callable[[Mapping[str, Any] | str], dict[str, Any]]
+) -> Callable[[Mapping[str, Any] | str], dict[str, Any]]:
+    """Returns a parser: `parse` checks arguments against the schema, then the model's own validators run."""
+    from pydantic import ValidationError
+
+    validate = make_closed_validator(model).validate_json
+
+    def parse_and_validate(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
+        data = parse(arguments)
+        try:
+            made = validate(as_text(data))
+        except ValidationError as error:
+            raise _explain_error(error) from None
+        values = {key: getattr(made, key) for key in type(made).model_fields} | dict(made.model_extra or {})
+        return mark_repaired(values, data.repaired) if isinstance(data, Repaired) else values
+
+    return parse_and_validate
+
+
+def _explain_error(error: Any) -> ToolError:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [": ".join(filter(None, (".".join(map(str, one["loc"])), one["msg"]))) for one in found[:MOST_PROBLEMS]]
+    more = f"; and {len(found) - MOST_PROBLEMS} more" if len(found) > MOST_PROBLEMS else ""
+    return ToolError("; ".join(lines)[:2_000] + more, ErrorKind.VALIDATION, "Correct these arguments.")
+
+
+# Reads the return type of a function: the JSON Schema of its data, where it has one.
+
+
+_WITHOUT = (Any, object, str, type(None), ToolResult, Attachment, bytes, bytearray, memoryview)
+
+
+def read_return_schema(function: Callable[..., Any]) -> JsonSchema | None:
+    """Returns the schema of a function's declared return type. Never raises.
+
+    None for text, nothing, a `ToolResult` or an attachment, for pieces that are yielded, and for types without a JSON
+    form: a tool works without it.
+    """
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        return None
+    try:
+        hint = get_type_hints(function, include_extras=True).get("return", Any)
+        if hint in _WITHOUT:
+            return None  # most often seen: nothing heavy is imported for it
+        from pydantic import TypeAdapter  # heavy: paid on first use
+
+        adapter: Any = TypeAdapter(convert_typed_dicts(hint))
+        schema = without_titles(adapter.json_schema(mode="serialization", by_alias=False))
+    except Exception:  # names that are not there at run time, types without a JSON form: pydantic has no common class
+        return None
+    return schema if schema else None
+
+
+# Returns the description that the model reads: a docstring without its sections, or a file.
+
+
+LARGEST = 1024 * 1024  # bytes of a description
+
+
+_SECTION = (  # compiled where it is needed: most docstrings have no sections
+    r"(?m)^[ \t]*(?:(?:Args|Arguments|Parameters|Params|Returns?|Yields?|Raises|Examples?|Notes?|Attributes):[ \t]*$"
+    r"|(?:Parameters|Returns|Yields|Raises|Examples|Notes)[ \t]*\n[ \t]*-{3,}[ \t]*$"
+    r"|:(?:param|type|returns?|rtype|raises?)\b)"
+)
+
+
+def description_of(doc: str) -> str:
+    """Returns the docstring without its sections."""
+    text = inspect.cleandoc(doc)
+    section = _first_section(text)
+    return (text[: section.start()] if section else text).strip()
+
+
+def _first_section(text: str) -> re.Match[str] | None:
+    lines = map(str.strip, text.split("\n"))
+    if not any(line.endswith(":") or line.startswith((":", "---")) for line in lines):
+        return None
+    return re.search(_SECTION, text)
+
+
+def documented_parameters(doc: str) -> dict[str, str]:
+    """Returns the parameter texts of a Google, numpy or Sphinx docstring."""
+    if not _first_section(doc):
+        return {}
+    from docstring_parser import DocstringStyle, ParseError, parse  # heavy: only for docstrings with sections
+
+    if re.search(r"^\s*:param\b", doc, re.MULTILINE):
+        style = DocstringStyle.REST
+    else:
+        style = DocstringStyle.NUMPYDOC if re.search(r"^\s*-{3,}\s*$", doc, re.MULTILINE) else DocstringStyle.GOOGLE
+    try:
+        parsed = parse(doc, style)
+    except ParseError:  # a docstring may look like a section without being one
+        return {}
+    return {p.arg_name: " ".join(p.description.split()) for p in parsed.params if p.description}
+
+
+def description_from(file: str, embedded: str | Callable[[], str], made_of: Any) -> str:
+    """Returns the text of a description file with its variables filled in; without a file, the embedded text."""
+    path = Path(file)
+    module = sys.modules.get(getattr(made_of, "__module__", ""))
+    if not path.is_absolute() and getattr(module, "__file__", None):
+        path = Path(str(cast(Any, module).__file__)).parent / file
+    try:
+        text = read_regular(path, LARGEST).decode().strip()
+    except (OSError, UnicodeDecodeError):
+        text = ""
+    text = text or (embedded() if callable(embedded) else embedded)
+    here = os.getcwd()
+    variables = {"workspace": os.environ.get("AGENT_WORKSPACE_ROOT") or here, "directory": here, "cwd": here}
+    return re.sub(r"\$\{(workspace|directory|cwd)\}", lambda match: variables[match[1]], text)
+
+
+# Refuses keys that a class inside the arguments does not know, unless the class itself allows them.
+
+
+_CLASSES = ("model", "dataclass", "typed-dict")
+_EXTRA = "extra_fields_behavior"  # pydantic's name for it in a core schema
+_VALUES = frozenset({"metadata", "default", "expected", "cls", "serialization"})  # hold no schemas that check something
+
+
+def make_closed_validator(adapter: Any) -> Any:
+    """Makes the validator of a type adapter or a model. Pydantic drops unknown keys in silence; this one refuses them.
+
+    A class that sets `extra` itself, to "allow" or "ignore", keeps its own rule.
+    """
+    schema = _core_schema(adapter)
+    if not _is_open(schema):
+        return adapter.validator if hasattr(adapter, "validator") else adapter.__pydantic_validator__
+    from pydantic_core import SchemaValidator
+
+    return SchemaValidator(
+        _close_schema(schema), None, _use_prebuilt=False
+    )  # the classes' own ones would drop them again
+
+
+@cache
+def make_closed_generator() -> Any:
+    """Returns pydantic's generator of JSON Schemas, which marks closed models as closed."""
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Closed(GenerateJsonSchema):
+        def model_schema(self, schema: Any) -> Any:
+            return _show_closed(schema, super().model_schema(schema))
+
+        def dataclass_schema(self, schema: Any) -> Any:
+            return _show_closed(schema, super().dataclass_schema(schema))
+
+        def typed_dict_schema(self, schema: Any) -> Any:
+            return _show_closed(schema, super().typed_dict_schema(schema))
+
+    return Closed
+
+
+def _core_schema(adapter: Any) -> Any:
+    return adapter.core_schema if hasattr(adapter, "core_schema") else adapter.__pydantic_core_schema__
+
+
+def _is_silent(schema: Any) -> bool:
+    """Says whether it is a class without a rule for other keys. One without settings takes its container's."""
+    if schema.get("type") not in _CLASSES or _EXTRA in schema.get("config", {_EXTRA: ""}):
+        return False
+    return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them
+
+
+def _show_closed(schema: Any, shown: Any) -> Any:
+    if shown.get("type") == "object" and _is_silent(schema) and _shows_every_name(schema):
+        shown.setdefault("additionalProperties", False)
+    return shown
+
+
+def _is_open(schema: Any) -> bool:
+    if isinstance(schema, dict):
+        return _is_silent(schema) or any(_is_open(one) for key, one in schema.items() if key not in _VALUES)
+    return isinstance(schema, list | tuple) and any(map(_is_open, schema))
+
+
+def _close_schema(schema: Any) -> Any:
+    """Returns a closed copy, since classes share their core schemas."""
+    if isinstance(schema, dict):
+        made = {key: one if key in _VALUES else _close_schema(one) for key, one in schema.items()}
+        if _is_silent(schema):
+            made["config"] = {**schema["config"], _EXTRA: "forbid"}
+            if made["type"] == "typed-dict":
+                made["extra_behavior"] = "forbid"
+        return made
+    return type(schema)(map(_close_schema, schema)) if type(schema) in (list, tuple) else schema
+
+
+def _shows_every_name(schema: Any) -> bool:
+    """Says whether the JSON Schema has every name that the class takes: not where a field has several."""
+    if schema["config"].get("validate_by_name") or schema["config"].get("populate_by_name"):
+        return False
+    inner = schema
+    while isinstance(inner.get("schema"), dict):  # behind the class's own validators
+        inner = inner["schema"]
+    fields = inner.get("fields", ())
+    each = fields.values() if isinstance(fields, dict) else fields
+    return all(isinstance(field.get("validation_alias", ""), str) for field in each)
+
+
+# Makes `typing.TypedDict` classes readable to pydantic, which refuses them before Python 3.12.
+
+
+def convert_typed_dicts(hint: Any) -> Any:
+    """Returns the type with every TypedDict in it in the form that pydantic reads on this Python."""
+    if sys.version_info >= (3, 12):
+        return hint
+    if is_typeddict(hint):
+        return _rebuild(hint) if type(hint).__module__ == "typing" else hint
+    origin, arguments = get_origin(hint), get_args(hint)
+    if not arguments or not any(map(_holds_one, arguments)):
+        return hint
+    if origin is Annotated:
+        return Annotated[(convert_typed_dicts(arguments[0]), *arguments[1:])]
+    readable = tuple(map(convert_typed_dicts, arguments))
+    return Union[readable] if origin in (Union, types.UnionType) else origin[readable]  # noqa: UP007
+
+
+def _holds_one(hint: Any) -> bool:
+    return is_typeddict(hint) or any(map(_holds_one, get_args(hint)))
+
+
+@cache
+def _rebuild(old: Any) -> Any:
+    from typing_extensions import TypedDict
+
+    hints = get_type_hints(old, include_extras=True)
+    new: Any = TypedDict(old.__name__, {key: convert_typed_dicts(hint) for key, hint in hints.items()})  # type: ignore[misc]
+    new.__required_keys__, new.__optional_keys__ = old.__required_keys__, old.__optional_keys__
+    new.__doc__ = old.__doc__
+    return new

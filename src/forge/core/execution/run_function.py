@@ -9,12 +9,10 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from forge.core.arguments.call_style import CallStyle
+from forge.core.arguments.call_style import CallStyle, check_tool_deps
 from forge.core.context import ToolContext
 from forge.core.execution.threads import Pace, in_thread
-from forge.core.reconcile import Reconcile, Reconciled
-from forge.core.result import ToolResult
-from forge.core.run_deps import check_tool_deps
+from forge.core.result import Reconcile, Reconciled, ToolResult
 
 SLICE = 0.01  # seconds
 

@@ -284,7 +284,7 @@ def _hides(name: str, item: Any) -> bool:
     """Says whether the name of an entry marks its value as secret."""
     if type(item) is dict or item is True:
         return False
-    from forge.core.secrets.secret_names import kind_of
+    from forge.core.secrets.find_secrets import kind_of
 
     kind = kind_of(name)
     if not kind or isinstance(item, str):

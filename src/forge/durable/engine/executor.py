@@ -25,9 +25,8 @@ from forge.core.execution.threads import in_thread
 from forge.core.executor import Next, Step, ToolExecutor, render_call
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import plain, text_of
-from forge.core.reconcile import Reconciled
 from forge.core.registry import ToolRegistry
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 from forge.durable.engine.attempt import Attempt, end_tasks, is_cancelled_itself

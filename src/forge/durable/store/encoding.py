@@ -9,10 +9,9 @@ from typing import Any, get_args
 from forge.agent.message_json import import_message, list_in, text_in
 from forge.agent.result import RunResult
 from forge.core.errors import ErrorKind
-from forge.core.label import read_labels
 from forge.core.messages import Message, Usage
 from forge.core.plain_values import brief, plain, sendable
-from forge.core.result import Attachment, Failure, ToolResult
+from forge.core.result import Attachment, Failure, ToolResult, read_labels
 from forge.durable.store.rows import Ending, Outcome, RunInfo, Wait
 
 _ENDINGS = frozenset(get_args(Ending))

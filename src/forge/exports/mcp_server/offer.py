@@ -29,7 +29,7 @@ from mcp_types import (
     SubscriptionsListenResult,
 )
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.context import Scope
 from forge.core.execution.deadline import Until
 from forge.core.executor import ToolExecutor

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.core.yaml import Unreadable, bounded_text
 from forge.models.credentials.tokens import MARGIN, refused_error
 from forge.models.http.fetch import Fetched, fetch_json
 

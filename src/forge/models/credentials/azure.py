@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.core.yaml import Unreadable, bounded_text
 from forge.models.credentials.tokens import (
     CachedToken,
     Token,

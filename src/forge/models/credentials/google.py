@@ -16,7 +16,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.provider import ProviderError
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.core.yaml import Unreadable, bounded_text
 from forge.models.credentials.tokens import CachedToken, Token, read_private_key, read_token, refused_error, sign_jwt
 from forge.models.http.fetch import Fetched, fetch_json
 

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
-from forge.core.label import UNTRUSTED, Label
+from forge.core.result import UNTRUSTED, Label
 from forge.core.secrets import Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.targets.hosts import read_host

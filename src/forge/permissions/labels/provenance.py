@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from forge.core.label import PRIVATE, UNTRUSTED, Label, merge_labels
+from forge.core.result import PRIVATE, UNTRUSTED, Label, merge_labels
 from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.labels.conditions import RequestLabels, Trace

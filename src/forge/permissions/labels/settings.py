@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import Scope
 from forge.core.errors import ToolError
-from forge.core.label import LONGEST_ORIGIN, PRIVATE, UNTRUSTED, Label
+from forge.core.result import LONGEST_ORIGIN, PRIVATE, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.permissions.targets import targets_of

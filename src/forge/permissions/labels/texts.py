@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from forge.core.label import Label
 from forge.core.lazy import lazy_pattern
-from forge.core.result import RESULT, ToolResult
+from forge.core.result import RESULT, Label, ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.labels.folding import decode_parts, fold, keep_letters, squeeze
 from forge.permissions.labels.values import (

@@ -23,9 +23,9 @@ from uuid import uuid4
 
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.context_transfer import capture_context
+from forge.core.execution.other_processes import capture_context
 from forge.core.executor import render_call
-from forge.core.held_directories import check_held
+from forge.core.files import check_held
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.core.spec import LATE, ToolSpec

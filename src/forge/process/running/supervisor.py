@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.session_end import at_session_end
-from forge.core.held_directories import check_held
+from forge.core.execution.other_processes import at_session_end
+from forge.core.files import check_held
 from forge.process.running.keeper_messages import CGROUPS, END, NEW, Messages, pack
 from forge.process.running.limits import Resources
 from forge.process.sandbox.layout import CommandLine

@@ -20,7 +20,7 @@ from typing import Protocol
 
 from forge.core.context import ProgramLimits, Root, Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held_directories import check_held
+from forge.core.files import check_held
 from forge.process.environment import find_trusted_program
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/gnu/store")

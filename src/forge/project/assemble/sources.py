@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.lazy import LazyLog
-from forge.core.mount_source import mount_source
-from forge.core.registry import ToolRegistry, ToolSource, problems_of
+from forge.core.registry import ToolRegistry, ToolSource, mount_source, problems_of
 from forge.core.tool import Tool
 from forge.project.assemble.access import ProjectFlags, project_egress, workspace_root
 from forge.project.assemble.choose_tools import (

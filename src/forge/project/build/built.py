@@ -13,8 +13,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.mount_source import LiveSource, YieldingSource
-from forge.core.registry import ToolRegistry, ToolSource
+from forge.core.registry import LiveSource, ToolRegistry, ToolSource, YieldingSource
 from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ToolError
+from forge.core.files import open_regular
 from forge.core.registry import ToolRegistry
-from forge.core.regular_files import open_regular
 from forge.core.spec import Category, ToolSpec
 from forge.permissions.rules import Rule
 from forge.project.assemble.access import project_egress, project_policy

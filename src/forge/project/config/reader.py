@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from forge.core.arguments.checks import article, json_type, near
+from forge.core.arguments.explain import article, json_type, near
 from forge.core.errors import ErrorKind, ToolError
 
 VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
@@ -181,7 +181,7 @@ def line_of(key_path: str, text: str) -> int:
     """Returns the line of a text in which a key path is written, or the nearest key path around it; 0 if not known."""
     import yaml
 
-    from forge.core.yaml.bounded_yaml import safe_loader
+    from forge.core.yaml import safe_loader
 
     try:
         node = yaml.compose(text, Loader=safe_loader()) if text else None

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import Secrets
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.core.yaml import Unreadable, bounded_text
 from forge.project.config.reader import VARIABLE, is_secret
 from forge.project.servers.plan import ServerPlan, safe_name
 from forge.sources.mcp.server_address import find_secret_values

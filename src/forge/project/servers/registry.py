@@ -13,7 +13,7 @@ from urllib.parse import quote, urlencode
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.yaml.bounded_yaml import Unreadable, bounded_text
+from forge.core.yaml import Unreadable, bounded_text
 from forge.network.client import fetch
 from forge.network.egress import Egress
 from forge.network.headers import Limits

@@ -6,8 +6,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.sources.openapi.bodies import content_of, files_in
 from forge.sources.openapi.operations import Operation
 from forge.sources.openapi.plans import Body, Plan

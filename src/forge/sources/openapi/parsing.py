@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from forge.core import yaml as yaml_tabs
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.yaml import tabs as yaml_tabs
-from forge.core.yaml.bounded_yaml import Unreadable, explain_yaml_errors, safe_loader
+from forge.core.yaml import Unreadable, explain_yaml_errors, safe_loader
 from forge.sources.untrusted import has_too_many_values
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON

@@ -12,8 +12,7 @@ from forge.core.arguments.schema import compile_parser
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import JsonSchema, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.network.address import read_url

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.label import UNTRUSTED, Label
-from forge.core.result import ToolResult
+from forge.core.result import UNTRUSTED, Label, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool

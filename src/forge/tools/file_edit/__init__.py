@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
-from forge.core.arguments.checks import as_text, read
+from forge.core.arguments.explain import as_text, read
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools.shared.change_files import change_files, note_changes, preview_change, reconcile_changes

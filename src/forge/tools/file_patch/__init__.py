@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDic
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.tools.file_write import encode_content

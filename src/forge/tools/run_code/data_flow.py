@@ -13,8 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from forge.core.label import UNTRUSTED, Label, merge_labels
-from forge.core.result import ToolResult
+from forge.core.result import UNTRUSTED, Label, ToolResult, merge_labels
 from forge.core.spec import ToolSpec
 from forge.permissions.labels.settings import current_provenance
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.reconcile import Reconciled
-from forge.core.result import ToolResult
+from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Permission
 from forge.tools.shared.listing import printable
 

@@ -8,8 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from forge.core.arguments.schema_outline import flatten_schema
-from forge.core.arguments.schema_references import References
+from forge.core.arguments.outline import References, flatten_schema
 from forge.core.spec import JsonSchema, ToolSpec
 
 DEEPEST = 6  # levels of a type; what lies deeper is `Any`

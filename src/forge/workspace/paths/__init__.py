@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held_directories import HeldDirectory, find_held
+from forge.core.files import HeldDirectory, find_held
 from forge.workspace import CAP
 from forge.workspace.state import find_state
 

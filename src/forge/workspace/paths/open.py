@@ -13,7 +13,7 @@ from typing import Any
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.held_directories import find_held
+from forge.core.files import find_held
 from forge.workspace.paths import Location, PathValidator, quote_path
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC  # a FIFO without a writer must not hang

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from forge.core.context import CurrentDirectory
 from forge.core.errors import ToolError
-from forge.core.held_directories import check_held
+from forge.core.files import check_held
 from forge.core.plain_values import sendable
 
 NAME = ".forge"

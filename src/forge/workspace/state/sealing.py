@@ -16,7 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.regular_files import read_regular
+from forge.core.files import read_regular
 from forge.workspace.state import KEY, NAME, config_file, write_first
 
 SIZE = 32  # bytes of a key

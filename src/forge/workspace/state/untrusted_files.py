@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from forge.core.label import LONGEST_ORIGIN
-from forge.core.regular_files import open_regular
+from forge.core.files import open_regular
+from forge.core.result import LONGEST_ORIGIN
 from forge.workspace.state import NAME, append_whole, data_file, find_state, keep_newest, state_directory, write_first
 
 FILE = "untrusted.jsonl"

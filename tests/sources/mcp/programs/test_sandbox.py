@@ -14,7 +14,7 @@ import pytest
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
-from forge.core.mount_source import mount_source
+from forge.core.registry import mount_source
 from forge.process import sandbox
 from forge.process.running import run as running
 from forge.process.sandbox import Tier, problem

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
-from forge.core.arguments.checks import near
+from forge.core.arguments.explain import near
 from forge.core.errors import DefinitionError
 from forge.core.secrets import SHORTEST
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.regular_files import read_regular
+from forge.core.files import read_regular
 from forge.workspace.state import data_file, replace_file
 
 LARGEST = 4 * 1024 * 1024  # bytes of the logins at one server

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.regular_files import read_regular
+from forge.core.files import read_regular
 from forge.sources.mcp.programs.fetching import is_fetching, read_command
 from forge.workspace.state import data_file
 

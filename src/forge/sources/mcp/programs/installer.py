@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 
-from forge.core.regular_files import read_regular
+from forge.core.files import read_regular
 from forge.sources.mcp.programs.fetching import FetchedProgram
 from forge.sources.mcp.programs.installed import LARGEST_RECORD, installation_folder, is_installed_here, record_path
 from forge.sources.mcp.programs.lock import LockedProgram

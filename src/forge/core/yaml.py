@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from forge.core.regular_files import NOT_REGULAR, open_regular
-from forge.core.yaml import tabs as yaml_tabs
+from forge.core.files import NOT_REGULAR, open_regular
+from forge.core.lazy import lazy_pattern
 
 LARGEST = 256 * 1024  # bytes
 MOST_READ = 8 * 1024 * 1024  # characters that are read again because of tabs
@@ -64,9 +65,9 @@ def bounded_yaml(text: str, name: str, build: Any, bounds: Bounds = Bounds()) ->
         def count(source: str) -> None:
             _count(yaml.parse(source, Loader=safe_loader()), name, yaml, bounds)
 
-        taken, _ = yaml_tabs.read_with_tabs(text, count, yaml.scanner.ScannerError, MOST_READ)
+        taken, _ = read_with_tabs(text, count, yaml.scanner.ScannerError, MOST_READ)
         built = build(yaml, taken)
-        return built if taken is text else yaml_tabs.restore_tabs_in(built)
+        return built if taken is text else restore_tabs_in(built)
 
 
 @contextmanager
@@ -119,8 +120,8 @@ def _count(events: Any, name: str, yaml: Any, bounds: Bounds) -> None:
         levels += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         aliases += isinstance(event, yaml.AliasEvent)
         values += isinstance(event, yaml.NodeEvent)
-        if isinstance(event, yaml.ScalarEvent) and yaml_tabs.STAND_IN in event.value and event.style not in ("|", ">"):
-            raise Unreadable(name, f"not valid YAML: {yaml_tabs.PROBLEM}", "Indent with spaces.", line=_line(event))
+        if isinstance(event, yaml.ScalarEvent) and STAND_IN in event.value and event.style not in ("|", ">"):
+            raise Unreadable(name, f"not valid YAML: {PROBLEM}", "Indent with spaces.", line=_line(event))
         for count, most, problem in (
             (aliases, bounds.aliases, no_more),
             (levels, bounds.levels, too_deep),
@@ -134,3 +135,70 @@ def _count(events: Any, name: str, yaml: Any, bounds: Bounds) -> None:
 
 def _line(event: Any) -> int:
     return int(event.start_mark.line) + 1
+
+
+# Reads tabs at the start of lines in block scalars: YAML 1.2 allows them, and the parser in C refuses them.
+
+
+Read = TypeVar("Read")
+
+PROBLEM = "found a tab character where an indentation space is expected"
+STAND_IN = "\ue0f1"  # of a private range: no document has it by accident
+MOST = 64 * 1024 * 1024  # characters that are read again in all
+
+_BLANK = lazy_pattern(r"^[ \t]*\t[ \t]*$", re.MULTILINE)
+
+
+def read_with_tabs(
+    text: str, read: Callable[[str], Read], refusal: type[Exception], most: int = MOST
+) -> tuple[str, Read]:
+    """Returns the value of `read` and the text that it took: where a tab stops it, it reads again with a stand-in."""
+    again, first, is_free = 0, True, STAND_IN not in text
+    while True:
+        try:
+            return text, read(text)
+        except refusal as error:
+            again += len(text)
+            if getattr(error, "problem", "") != PROBLEM or again > most or not is_free:
+                raise
+            changed = _without_blanks(text) if first else text
+            if changed == text:
+                changed = _with_stand_in(text, error.problem_mark.line) or text  # type: ignore[attr-defined]
+            if changed == text:
+                raise
+            text, first = changed, False
+
+
+def _without_blanks(text: str) -> str:
+    """Empties lines of nothing but white space, which mean the same."""
+    return _BLANK.sub("", text)
+
+
+def _with_stand_in(text: str, line: int) -> str | None:
+    """Replaces the first tab of that line, after its spaces; None where there is no such tab."""
+    lines = text.split("\n")
+    if line >= len(lines):
+        return None
+    spaces = len(lines[line]) - len(lines[line].lstrip(" "))
+    if not spaces or lines[line][spaces : spaces + 1] != "\t":
+        return None
+    lines[line] = f"{lines[line][:spaces]}{STAND_IN}{lines[line][spaces + 1 :]}"
+    return "\n".join(lines)
+
+
+def restore_tabs(value: str) -> str:
+    return value.replace(STAND_IN, "\t") if STAND_IN in value else value
+
+
+def restore_tabs_in(value: Any) -> Any:
+    """Restores the tabs of every text in plain data."""
+    if isinstance(value, str):
+        return restore_tabs(value)
+    if isinstance(value, dict):
+        return {key: restore_tabs_in(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [restore_tabs_in(one) for one in value]
+    if isinstance(value, tuple):
+        made = [restore_tabs_in(one) for one in value]
+        return type(value)._make(made) if hasattr(value, "_make") else tuple(made)
+    return value

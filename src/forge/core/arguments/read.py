@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, NamedTuple
 
-from forge.core.arguments.almost_json import LONGEST, Scanned, load, scan
-from forge.core.arguments.checks import MOST_PARTS, check_amount, make_not_object_error, make_unreadable_error
+from forge.core.arguments.explain import MOST_PARTS, check_amount, make_not_object_error, make_unreadable_error
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, quote_json
 from forge.core.spec import Permission, ToolSpec
@@ -256,3 +256,170 @@ def make_cut_error(text: str, suggestion: str) -> ToolError:
     return ToolError(
         f"{words} at line {line} column {column}, near {quote_json(text[-30:])}", ErrorKind.VALIDATION, suggestion
     )
+
+
+# Reads lists and objects that are almost JSON: Python's or JavaScript's spelling, comments, a comma too many.
+
+
+LONGEST = 100_000  # characters of almost-JSON; correct JSON of any length is read
+
+# every token is read from where the last one ended, so the time is linear; there is nothing to go back to
+_TOKEN = re.compile(
+    r"""
+    \s*(?:
+    (?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"
+        |\u201c[^\u201c\u201d"\\]*\u201d|\u2018[^\u2018\u2019'\\]*\u2019)  # typographic quotes
+    |(?P<word>true|false|null|True|False|None)(?![0-9A-Za-z_$'"])
+    |(?P<number>[+-]?(?:[0-9][0-9._]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)(?![0-9A-Za-z_$'"])
+    |(?P<mark>[\[\]{}:,])
+    |(?P<key>[A-Za-z_$][0-9A-Za-z_$]{0,99})(?=\s{0,20}:)
+    |(?P<comment>(?://|\#)[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)
+    |(?P<end>\Z)
+    )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
+_ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\\": "\\", "'": "'", '"': '"', "\n": ""}
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+# Python's, and no number that JSON spells in the same way: 1_000, +1, .5, 5.
+_PYTHON_NUMBER = re.compile(r"([+-]?)((?:0|[1-9][0-9]*(?:_[0-9]+)*)?)(?:(\.)([0-9]*))?((?:[eE][+-]?[0-9]+)?)")
+_PYTHON = {"True": "true", "False": "false", "None": "null"}
+_CLOSERS = {"{": "}", "[": "]"}
+
+
+class Scanned(NamedTuple):
+    """One list or object that a text spells, from its first bracket to its last."""
+
+    json: str  # in JSON's spelling, without the missing brackets
+    end: int  # the index behind it
+    missing: str  # the brackets that would close it; "" where it is closed
+    ends_in_value: bool  # the last token before the end completes a value
+    kinds: frozenset[str]  # of repairs: "quotes", "commas", "comments"
+
+
+def scan(text: str, start: int = 0) -> Scanned | None:
+    """Reads tokens from a bracket to the one that closes it. None: the text is no such thing."""
+    parts: list[str] = []
+    closers: list[str] = []
+    kinds: set[str] = set()
+    at = start
+    while (token := _TOKEN.match(text, at)) is not None:
+        if at - start > LONGEST:
+            return None
+        at, kind = token.end(), token.lastgroup
+        if kind == "end":
+            break
+        if kind == "comment":
+            kinds.add("comments")
+            continue
+        shown = token[kind or 0]
+        if kind == "mark":
+            if shown in _CLOSERS:
+                closers.append(_CLOSERS[shown])
+            elif shown in "]}":
+                if not closers or closers.pop() != shown:
+                    return None
+                if parts[-1] == "," and len(parts) > 1 and parts[-2] not in "[{,":
+                    parts.pop()
+                    kinds.add("commas")
+            parts.append(shown)
+            if not closers:
+                return Scanned(" ".join(parts), at, "", True, frozenset(kinds))
+            continue
+        json_text = _to_json(kind, shown, kinds)
+        if json_text is None:
+            return None
+        parts.append(json_text)
+    if at != len(text):
+        return None
+    return Scanned(" ".join(parts), at, "".join(reversed(closers)), _ends_in_value(parts), frozenset(kinds))
+
+
+def is_written(text: str) -> bool:
+    """Says whether the text can only be meant as a list or an object."""
+    return text.lstrip()[:1] in ("[", "{")
+
+
+def read_written(text: str) -> Any:
+    """Reads the list or object that the text spells, or None. Nothing is evaluated, and nothing is guessed."""
+    import pydantic_core  # heavy: paid when something is wrong, not at import
+
+    try:
+        return pydantic_core.from_json(text, allow_inf_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        pass
+    text = text.strip()
+    found = scan(text)
+    return load(found.json) if found is not None and found.end == len(text) and not found.missing else None
+
+
+def load(json_text: str) -> Any:
+    """Returns the value of a text that was respelt as JSON; None where it is none."""
+    import pydantic_core
+
+    try:
+        return pydantic_core.from_json(json_text, allow_inf_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _to_json(kind: str | None, shown: str, kinds: set[str]) -> str | None:
+    """Spells one token as JSON does. Notes the kind of repair; None: the token has no JSON form."""
+    if kind == "number":
+        return shown if _NUMBER.fullmatch(shown) else _respell_number(shown, kinds)
+    if kind == "word":
+        if shown in _PYTHON:
+            kinds.add("quotes")
+        return _PYTHON.get(shown, shown)
+    if kind == "key":
+        kinds.add("quotes")
+        return f'"{shown}"'
+    if shown[0] == '"' and (("\\" not in shown and shown.isprintable()) or _is_json(shown)):
+        return shown
+    kinds.add("quotes")
+    if "\\" not in shown and '"' not in shown and shown.isprintable():
+        return f'"{shown[1:-1]}"'
+    if shown[0] in "\u201c\u2018":
+        return json.dumps(shown[1:-1])
+    if shown[0] == "'" and '"' not in shown and shown.count("\\'") > 1:
+        return None  # two readings: quotes of either kind may have been meant inside
+    try:
+        return json.dumps(_ESCAPE.sub(_unescape, shown[1:-1]))
+    except ValueError:
+        return None
+
+
+def _respell_number(shown: str, kinds: set[str]) -> str | None:
+    """Spells Python's 1_000, +1, .5 and 5. as JSON does."""
+    found = _PYTHON_NUMBER.fullmatch(shown)
+    if found is None:
+        return None
+    sign, whole, point, fraction, exponent = found.groups()
+    if not whole and not fraction:
+        return None
+    kinds.add("quotes")
+    point = f".{fraction or '0'}" if point else ""
+    return f"{sign.removeprefix('+')}{whole.replace('_', '') or '0'}{point}{exponent}"
+
+
+def _is_json(shown: str) -> bool:
+    try:
+        json.loads(shown)
+    except ValueError:
+        return False
+    return True
+
+
+def _ends_in_value(parts: list[str]) -> bool:
+    return len(parts) > 1 and parts[-1] not in ("{", "[", ":", ",") and (parts[-2] in (":", "[") or parts[-1] in "]}")
+
+
+def _unescape(escape: re.Match[str]) -> str:
+    code = escape[1] or escape[2] or escape[3]
+    if code:
+        return chr(int(code, 16))  # raises ValueError above the last character
+    try:
+        return _ESCAPED[escape[4]]
+    except KeyError:
+        raise ValueError(f"unknown escape \\{escape[4]}") from None

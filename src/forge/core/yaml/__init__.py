@@ -1,1 +1,0 @@
-"""Reads YAML and other files that may be hostile, within bounds."""
