@@ -14,8 +14,7 @@ import pytest
 import forge.cli.running.chat
 from forge.agent.session import SessionStore
 from forge.cli import perform as run
-from forge.cli.running.chat_prompts import join_messages, read_arguments
-from forge.cli.terminal.completing import find_completions
+from forge.cli.running.chat import find_completions, join_messages, read_arguments
 from forge.core.errors import ToolError
 from forge.core.messages import Message
 from forge.sources.mcp.contents import PromptArgument, ServerPrompt

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from forge.cli.terminal.edit_arguments import EditError, read_document, write_document
+from forge.cli.terminal.approve import EditError, read_document, write_document
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.spec import ToolSpec

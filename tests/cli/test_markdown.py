@@ -10,16 +10,63 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.cli.terminal.columns import width_of, wrap
-from forge.cli.terminal.markdown.stream import MarkdownStream
+from forge.cli.terminal.markdown import MarkdownStream
+from forge.cli.terminal.tables import width_of, wrap
 
 BOLD, ITALIC, CODE, DIM, UNDERLINED = "\x1b[1m", "\x1b[3m", "\x1b[36m", "\x1b[2m", "\x1b[4m"
 END = "\x1b[0m"
 
 PIECES = st.sampled_from(
     [
-        *"a b word snake_case 2*3*4 \\* \\ ` `` ``` ~~~ ~~ * ** *** _ __ # ## - + 1. 12) > | --- |---| |:-:|--| "
-        "[a](http://x) ![i](http://y) [ ] ( ) < <https://z> ! 広い é e\u0301 👍 ``a`b`` *it* **bo ld** `c d`".split(),
+        *[
+            "a",
+            "b",
+            "word",
+            "snake_case",
+            "2*3*4",
+            "\\*",
+            "\\",
+            "`",
+            "``",
+            "```",
+            "~~~",
+            "~~",
+            "*",
+            "**",
+            "***",
+            "_",
+            "__",
+            "#",
+            "##",
+            "-",
+            "+",
+            "1.",
+            "12)",
+            ">",
+            "|",
+            "---",
+            "|---|",
+            "|:-:|--|",
+            "[a](http://x)",
+            "![i](http://y)",
+            "[",
+            "]",
+            "(",
+            ")",
+            "<",
+            "<https://z>",
+            "!",
+            "広い",
+            "é",
+            "é",
+            "👍",
+            "``a`b``",
+            "*it*",
+            "**bo",
+            "ld**",
+            "`c",
+            "d`",
+        ],
         *(" ", "  ", "    ", "\t", "\n", "\n\n", "| a | b |\n|---|---|\n| c | d |\n", "```py\n"),
     ]
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.cli.running.call_arguments import parse_pairs
+from forge.cli.running.call_tool import parse_pairs
 from forge.core.errors import ToolError
 from forge.core.spec import ToolSpec
 
@@ -283,7 +283,7 @@ def test_values_of_pairs_follow_the_schema():
         "$defs": {"size": {"type": "integer"}},
     }
     spec = ToolSpec(name="t", description="", parameters=schema)
-    words = "text=5 count=3 ratio=2 loud=True tags=a tags=1 sizes=1 sizes=2 level=high".split()
+    words = ["text=5", "count=3", "ratio=2", "loud=True", "tags=a", "tags=1", "sizes=1", "sizes=2", "level=high"]
     assert parse_pairs([*words, 'more={"a": null}'], spec) == {
         "text": "5",
         "count": 3,

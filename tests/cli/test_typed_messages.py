@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from forge import Agent, Scripted, ToolCall, ToolError, tool
-from forge.cli.running import typed_messages
-from forge.cli.running.typed_messages import TypedMessages
+from forge.cli.running import chat_session as typed_messages
+from forge.cli.running.chat_session import TypedMessages
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from forge.console.api.exporting import LEFT_OUT, as_markdown, as_ndjson
+from forge.console.api.runs import LEFT_OUT, as_markdown, as_ndjson
 from forge.console.event_entries import LONGEST, attachment, build_entry, of_runs, one_entry, tail_of_runs
 from forge.core.errors import ToolError, Waiting
 from forge.core.result import Attachment, ToolResult
@@ -137,7 +137,7 @@ def test_what_is_taken_away_is_whole(store):
 
 
 def test_what_is_too_much_for_a_file_says_so(store, monkeypatch):
-    monkeypatch.setattr("forge.console.api.exporting.MOST", 3)
+    monkeypatch.setattr("forge.console.api.runs.MOST_EXPORTED", 3)
     store.add_events("run-1", [(None, result_event(for_llm=str(number))) for number in range(3)])
     assert as_ndjson(store, ["run-1"]).decode().count("tool_call_end") == 3
     store.add_events("run-1", [(None, result_event(for_llm="more"))])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from forge.console.rule_file import RuleFile, _add_rule
+from forge.console.api.policy import RuleFile, _add_rule
 from forge.core.errors import ToolError
 from forge.permissions.rules import PolicyError
 from forge.project.trust import accept, trust_state

@@ -75,7 +75,7 @@ def perform(arguments: Sequence[str]) -> int:
         code = forge.main(list(arguments), prog_name="forge", standalone_mode=False, color=_colour())
         sys.stdout.flush()
     except click.NoSuchOption as error:
-        from forge.cli.other_verbs import explain_option  # only where something is wrong
+        from forge.cli.group import explain_option  # only where something is wrong
 
         explain_option(error).show()
         return error.exit_code

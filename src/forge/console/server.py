@@ -20,8 +20,8 @@ from forge.console.api import memory as memory_pages
 from forge.console.api import policy as policy_pages
 from forge.console.api import project as project_pages
 from forge.console.api import questions as question_pages
-from forge.console.api import reruns as rerun_pages
 from forge.console.api import run_versions as version_pages
+from forge.console.api import runs as rerun_pages
 from forge.console.api import runs as run_pages
 from forge.console.api import schedules as schedule_pages
 from forge.console.api import sessions as session_pages

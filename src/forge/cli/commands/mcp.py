@@ -6,23 +6,69 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from forge.cli.commands.mcp_servers.add import add, install, remove
-from forge.cli.commands.mcp_servers.import_servers import import_
-from forge.cli.commands.mcp_servers.search import search
+from forge.cli.commands.mcp_servers import add, import_, install, remove
 from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.diffs import colour_diff
 from forge.cli.terminal.print_result import harmless
 
-if TYPE_CHECKING:  # showing the help does without
-    from forge.sources.mcp import McpServer
-    from forge.sources.mcp.oauth.login import Login
+if TYPE_CHECKING:
+    from forge.sources.mcp.oauth.login import Browser, Login, Redirect
+    from forge.sources.mcp.server import McpServer
     from forge.sources.mcp.tools import McpTool
+
+
+# `forge mcp search`: finds servers in a registry.
+
+
+@click.command("search")
+@click.argument("word")
+@click.option(
+    "--registry", metavar="URL", default="", help="The registry. Default: FORGE_MCP_REGISTRY, or the official one."
+)
+@click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="The most servers to show.")
+@with_options(find_config=False)
+def search(options: Options, word: str, registry: str, limit: int) -> int:
+    """Search an MCP registry for servers.
+
+    The texts are those of the servers' authors. Being listed says nothing about the quality of a server.
+
+    \b
+    forge mcp search weather
+    forge mcp search weather --registry https://registry.example.com --json
+
+    With --json: {registry, servers: [{name, version, description, kinds}]}.
+
+    Exit codes: 0 found; 1 nothing found; 2 the registry cannot be used.
+    """
+    from forge.project.servers.registry import registry_url, search_registry
+
+    url = registry_url(registry)
+    with refusals():
+        found = asyncio.run(search_registry(word, url, limit=limit))
+    if options.json:
+        rows = [
+            {"name": one.name, "version": one.version, "description": one.description, "kinds": list(one.kinds)}
+            for one in found
+        ]
+        click.echo(json.dumps({"registry": url, "servers": rows}, ensure_ascii=False))
+        return 0 if found else 1
+    for one in found:
+        kinds = ", ".join(one.kinds) or "cannot be used here"
+        click.echo(f"{click.style(harmless(one.name), bold=True)}  {harmless(one.version)}  ({kinds})")
+        click.echo(f"  {harmless(one.description)}")
+    if not found:
+        click.echo(f"No server of {harmless(url)} matches {harmless(word)!r}.", err=True)
+        return 1
+    click.echo(f"Add one with: forge mcp add {harmless(found[0].name)}", err=True)
+    return 0
+
 
 BY = "forge mcp approve"
 _COLOURS = {"new": "yellow", "changed": "red", "pinned": "green", "unknown": "red"}
@@ -136,7 +182,6 @@ def login(options: Options, server: str, no_browser: bool) -> None:
     forge mcp login docs
     forge mcp login docs --no-browser
     """
-    from forge.cli.running.mcp_login import log_in_person
 
     with refusals():
         found = _find_login(_find_server(_servers(options), server), server)
@@ -306,3 +351,49 @@ def _ask_person(tool: McpTool, which: str) -> str:
 
 def _at_terminal() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+# Logs a person in at an MCP server: in a browser, or with a URL that the person pastes.
+
+
+async def log_in_person(login: Login, *, browser: bool) -> bool:
+    """Returns False if the server asks for no login. Raises `ToolError`."""
+    from forge.core.errors import ToolError
+    from forge.sources.mcp.oauth.browser import listen_for_redirect
+    from forge.sources.mcp.oauth.log_in import log_in
+
+    if not browser:
+        return await log_in(login, _pasting(login))
+    wanted = login.settings.redirect_port
+    for port in (wanted,) if wanted else dict.fromkeys((login.registered_port, 0)):
+        async with AsyncExitStack() as stack:
+            try:
+                found = await stack.enter_async_context(listen_for_redirect(port, _open_page))
+            except ToolError:
+                if port in (0, wanted):
+                    raise
+                continue  # taken: Forge registers another one
+            return await log_in(login, found)
+    raise AssertionError("port 0 is always tried")
+
+
+def _pasting(login: Login) -> Browser:
+    from forge.sources.mcp.oauth.browser import HOST, PASTED_PORT, PATH, read_redirect
+    from forge.sources.mcp.oauth.login import Browser
+
+    async def show(url: str) -> None:
+        click.echo(f"Open this page and log in:\n\n{harmless(url)}\n", err=True)
+        click.echo("The browser then ends at a page that it may not be able to open.", err=True)
+
+    async def wait() -> Redirect:
+        return read_redirect(await asyncio.to_thread(click.prompt, "Paste the URL of that page", type=str, err=True))
+
+    port = login.settings.redirect_port or PASTED_PORT
+    return Browser(f"http://{HOST}:{port}{PATH}", show, wait)
+
+
+async def _open_page(url: str) -> None:
+    import webbrowser
+
+    click.echo(f"Opening a browser. If none opens, open this page and log in:\n\n{harmless(url)}\n", err=True)
+    await asyncio.to_thread(webbrowser.open, url)

@@ -191,8 +191,7 @@ def _run_task(options: Options, flags: Any, prompt: str) -> int:
 
 
 def _read_prompt() -> str:
-    from forge.cli.terminal.keyboard import LONGEST
-    from forge.cli.terminal.pipes import read_all
+    from forge.cli.terminal.keyboard import LONGEST, read_all
 
     content = read_all(LONGEST)
     if len(content) > LONGEST:

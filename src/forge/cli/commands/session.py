@@ -16,7 +16,7 @@ from forge.cli.commands.run import command as run
 from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.running.run_lines import render_message
+from forge.cli.running.stored_runs import render_message
 from forge.cli.terminal.print_result import harmless
 from forge.cli.terminal.tables import table_lines
 

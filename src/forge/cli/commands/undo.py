@@ -59,7 +59,7 @@ def _call_undo(options: Options, arguments: dict[str, Any], session: str) -> int
     from forge.cli.refusal import refusals
     from forge.cli.running.event_log import log_events
     from forge.cli.terminal.approve import ask_on_terminal
-    from forge.cli.terminal.pipes import write_all
+    from forge.cli.terminal.keyboard import write_all
     from forge.cli.terminal.print_result import as_line, as_text
     from forge.core.messages import ToolCall
     from forge.permissions.answers import approve_all, nobody

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import shlex
 import shutil
-from collections.abc import Callable
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from forge.agent.labels import quote_text
 from forge.cli.options import Options
-from forge.cli.running.chat_prompts import ChatPrompts
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
 from forge.cli.running.tool_names import describe_permissions
-from forge.cli.terminal.columns import clip
-from forge.cli.terminal.completing import install_completer
 from forge.cli.terminal.keyboard import Keyboard
 from forge.cli.terminal.print_result import as_text, harmless
+from forge.cli.terminal.tables import clip
 from forge.core.arguments.explain import near
-from forge.core.errors import ToolError
-from forge.core.messages import unanswered_calls
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.messages import Message, unanswered_calls
 from forge.project.version import version
 from forge.workspace.state import state_directory
+
+if TYPE_CHECKING:
+    from forge.sources.mcp.contents import ServerPrompt
+    from forge.sources.mcp.server import McpServer
+
 
 HISTORY = "history"
 NEWEST = 20  # sessions that are listed
@@ -205,3 +214,174 @@ class Chat:
 
 def _print_note(text: str) -> None:
     click.echo(text, err=True)
+
+
+# Prompts of MCP servers as commands of the chat: `/server:prompt name=value`.
+
+
+FRESH = 30.0  # seconds for which a list of prompts counts
+PATIENCE = 5.0  # seconds for all servers to list their prompts, or for one to suggest values
+
+
+class ChatPrompts:
+    """The prompts of the open servers of a chat."""
+
+    def __init__(self, chat: ChatSession, servers: Mapping[str, McpServer]) -> None:
+        self.chat = chat
+        self._servers = servers
+        self._listed: dict[str, tuple[McpServer, ServerPrompt]] = {}
+        self._listed_at = float("-inf")
+
+    def find_all(self) -> dict[str, tuple[McpServer, ServerPrompt]]:
+        """Returns the prompts by command. Servers that do not answer are left out."""
+        if self._servers and time.monotonic() - self._listed_at > FRESH:
+            self._listed = self.chat.loop.do(self._read())
+            self._listed_at = time.monotonic()
+        return self._listed
+
+    def describe(self) -> dict[str, str]:
+        """Returns the help of each command."""
+        return {
+            command: " ".join(filter(None, (prompt.description, _usage(prompt))))
+            for command, (_, prompt) in self.find_all().items()
+        }
+
+    def fetch(self, command: str, rest: str) -> str:
+        """Returns the text of a prompt. Raises `ToolError`."""
+        server, prompt = self.find_all()[command]
+        arguments = read_arguments(command, prompt, rest)
+        return join_messages(self.chat.do(server.get_prompt(prompt.name, arguments)))
+
+    def complete(self, line: str, word: str) -> list[str]:
+        """Returns what the last word of a line may become: a command, an argument, or a value of the server."""
+        command, has_arguments, rest = line.partition(" ")
+        if not has_arguments:
+            found = {one: prompt for one, (_, prompt) in self.find_all().items() if one.startswith(word)}
+            return [f"{one} " if prompt.arguments else one for one, prompt in found.items()]
+        if command not in self.find_all():
+            return []
+        server, prompt = self.find_all()[command]
+        name, has_value, value = word.partition("=")
+        if not has_value:
+            return [f"{one.name}=" for one in prompt.arguments if one.name.startswith(word)]
+        words = rest.removesuffix(word).split()
+        known = dict(one.split("=", 1) for one in words if "=" in one)
+        try:
+            values: list[str] = self.chat.loop.do(_within(server.complete_argument(prompt.name, name, value, known)))
+        except (ToolError, TimeoutError):
+            return []
+        return [f"{name}={shlex.quote(one)}" for one in values]
+
+    async def _read(self) -> dict[str, tuple[McpServer, ServerPrompt]]:
+
+        async def read(server: McpServer) -> list[ServerPrompt]:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    return await server.list_prompts()
+            except (ToolError, TimeoutError):
+                return []
+
+        servers = {name: one for name, one in self._servers.items() if one.is_open}
+        found = await asyncio.gather(*(read(one) for one in servers.values()))
+        return {
+            f"/{name}:{prompt.name}": (server, prompt)
+            for (name, server), prompts in zip(servers.items(), found, strict=True)
+            for prompt in prompts
+            if " " not in prompt.name
+        }
+
+
+def read_arguments(command: str, prompt: ServerPrompt, rest: str) -> dict[str, str]:
+    """Reads `name=value` words. The only argument of a prompt needs no name. Raises `ToolError`."""
+    names = [one.name for one in prompt.arguments]
+    try:
+        words = shlex.split(rest)
+    except ValueError:
+        words = rest.split()
+    if len(names) == 1 and words and not words[0].startswith(f"{names[0]}="):
+        return {names[0]: rest.strip()}
+    found = dict(word.split("=", 1) for word in words if "=" in word)
+    odd = [word for word in words if "=" not in word] + [name for name in found if name not in names]
+    missing = [one.name for one in prompt.arguments if one.required and not found.get(one.name)]
+    if odd or missing:
+        problem = f"{odd[0]!r} is not one of its arguments" if odd else f"it needs {', '.join(missing)}"
+        raise ToolError(f"{command}: {problem}", ErrorKind.VALIDATION, f"Write {command} {_usage(prompt)}".rstrip())
+    return found
+
+
+def join_messages(messages: Iterable[Message]) -> str:
+    """Returns the messages as one text: the model reads who says what."""
+    listed = list(messages)
+    if all(one.role == "user" for one in listed):
+        return "\n\n".join(one.text for one in listed)
+    return "\n\n".join(f"{'Assistant' if one.role == 'assistant' else 'User'}: {one.text}" for one in listed)
+
+
+def _usage(prompt: ServerPrompt) -> str:
+    return " ".join(f"{one.name}=…" if one.required else f"[{one.name}=…]" for one in prompt.arguments)
+
+
+async def _within(work: Any) -> Any:
+
+    async with asyncio.timeout(PATIENCE):
+        return await work
+
+
+# Completes what a person types in a conversation: commands and their arguments, and paths after `@`.
+
+
+MOST = 200  # paths offered at once
+
+
+def install_completer(
+    commands: Iterable[str], root: Path, more: Callable[[str, str], list[str]] = lambda line, word: []
+) -> None:
+    """Makes Tab complete, where lines can be edited. `root` is the directory of the paths.
+
+    `more` receives a line that begins with a slash, and its last word.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return
+    with suppress(ImportError):  # some builds of Python lack it
+        import readline
+
+        names = sorted(commands)
+
+        found: list[str] = []
+
+        def complete(text: str, state: int) -> str | None:
+            if state == 0:
+                found[:] = find_completions(text, names, root, at_start=readline.get_begidx() == 0)
+                line = readline.get_line_buffer()[: readline.get_endidx()]
+                if line.startswith("/"):
+                    found.extend(more(line, text))
+            return found[state] if state < len(found) else None
+
+        readline.set_completer(complete)
+        readline.set_completer_delims(" \t\n")
+        is_libedit = "libedit" in (readline.__doc__ or "")
+        readline.parse_and_bind("bind ^I rl_complete" if is_libedit else "tab: complete")
+
+
+def find_completions(word: str, commands: Iterable[str], root: Path, *, at_start: bool) -> list[str]:
+    """Returns what the word may become."""
+    if word.startswith("@"):
+        return [f"@{path}" for path in _find_paths(word[1:], root)]
+    return [name for name in commands if name.startswith(word)] if at_start and word.startswith("/") else []
+
+
+def _find_paths(beginning: str, root: Path) -> list[str]:
+    """Returns the paths that begin so; directories end with a slash, and hidden files need their dot."""
+    folder, _, name = beginning.rpartition("/")
+    base = f"{folder}/" if folder or beginning.startswith("/") else ""
+    try:
+        with os.scandir(os.path.join(root, base)) as entries:
+            found = [f"{base}{one.name}{'/' if one.is_dir() else ''}" for one in entries if _fits(one.name, name)]
+    except (OSError, ValueError):
+        return []
+    return sorted(found)[:MOST]
+
+
+def _fits(name: str, beginning: str) -> bool:
+    is_hidden = name.startswith(".") and not beginning.startswith(".")
+    return name.startswith(beginning) and name.isprintable() and not is_hidden

@@ -7,31 +7,32 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from forge.agent.agent import Agent
+from forge.agent.output import NAME, Structured
 from forge.agent.session import SessionStore
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.running.event_log import log_events
 from forge.cli.running.loop_thread import LoopThread
-from forge.cli.running.output_schema import read_output_schema
 from forge.cli.running.tool_names import print_note
-from forge.cli.running.typed_messages import TypedMessages
 from forge.cli.terminal.approve import ask_on_terminal
 from forge.cli.terminal.event_thread import Screen, View
 from forge.cli.terminal.exit_codes import Ending
-from forge.cli.terminal.ndjson import Ndjson, OnlyTheAnswer
-from forge.cli.terminal.output import Output
+from forge.cli.terminal.keyboard import read_typed
+from forge.cli.terminal.output import Ndjson, OnlyTheAnswer, Output
 from forge.cli.terminal.render import ForPeople
 from forge.core.context import Scope
-from forge.core.errors import ToolError
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
@@ -373,3 +374,98 @@ def make_view(options: Options, flags: RunFlags, agent: Agent) -> View:
         lambda name: registry.find(name).spec.animate,
         model=str(agent.model),
     )
+
+
+# Sends what a person types at the terminal during a run to that run.
+
+
+class TypedMessages:
+    """Reads lines while a run is in progress. Commands, and lines that come too late, wait for the next prompt."""
+
+    def __init__(self, send: Callable[[str], None]) -> None:
+        self.waiting: deque[str] = deque()
+        self._send = send
+        self._reading: asyncio.Task[None] | None = None
+        self._is_wanted = False
+
+    @asynccontextmanager
+    async def during_run(self) -> AsyncIterator[None]:
+        self._is_wanted = True
+        self._begin()
+        try:
+            yield
+        finally:
+            self._is_wanted = False
+            await self._end()
+
+    @asynccontextmanager
+    async def paused(self) -> AsyncIterator[None]:
+        """Leaves the keyboard to a question."""
+        await self._end()
+        try:
+            yield
+        finally:
+            if self._is_wanted:
+                self._begin()
+
+    def _begin(self) -> None:
+        self._reading = asyncio.create_task(self._read())
+
+    async def _end(self) -> None:
+        reading, self._reading = self._reading, None
+        if reading is not None:
+            reading.cancel()
+            with suppress(asyncio.CancelledError):
+                await reading
+
+    async def _read(self) -> None:
+        rest = b""
+        while typed := await read_typed():
+            *lines, rest = (rest + typed).split(b"\n")
+            for line in lines:
+                self._take(line.decode("utf-8", "replace").strip())
+
+    def _take(self, line: str) -> None:
+        if not line:
+            return
+        if line.startswith("/"):
+            self.waiting.append(line)
+            return
+        try:
+            self._send(line)
+        except ToolError:  # the run has just ended
+            self.waiting.append(line)
+
+
+# Reads the JSON Schema of `forge run --output-schema FILE`.
+
+
+LARGEST = 1024 * 1024  # bytes
+
+
+def read_output_schema(path: str) -> dict[str, Any]:
+    """Returns the schema in a file. Raises `ToolError` where it cannot be used."""
+    try:
+        with Path(path).open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise _error(path, f"the file cannot be read: {error.strerror}", "Name a file with a JSON Schema.") from None
+    if len(content) > LARGEST:
+        raise _error(path, f"the file is larger than {LARGEST:,} bytes", "Use a smaller schema.")
+    try:
+        schema = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _error(path, f"the file is not JSON: {str(error)[:200]}", "Write the schema as JSON.") from None
+    if not isinstance(schema, dict) or not schema:
+        advice = 'Write an object such as {"type": "object", "properties": {…}}.'
+        raise _error(path, "a schema is a JSON object that is not empty", advice)
+    try:
+        Structured(schema)
+    except DefinitionError as error:
+        problem = str(error).removeprefix(f"tool {NAME!r}: ")
+        raise _error(path, problem, "Fix the schema: https://json-schema.org explains it.") from None
+    return schema
+
+
+def _error(path: str, problem: str, suggestion: str) -> ToolError:
+    return ToolError(f"reading --output-schema {path[:200]}: {problem}", ErrorKind.CONFIG, suggestion)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import shutil
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
-from forge.cli.terminal.columns import clip
-from forge.cli.terminal.markdown.stream import MarkdownStream
+from forge.cli.terminal.exit_codes import Ending
+from forge.cli.terminal.markdown import MarkdownStream
 from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.tables import clip
+from forge.core.events import Event, RunFinished
 
 
 class Output:
@@ -123,3 +126,68 @@ def _write(file: int, text: str, encoding: str) -> None:
             view = view[os.write(file, view) :]
         except BlockingIOError:  # another program made the terminal non-blocking
             select.select([], [file], [])
+
+
+# Prints a run for programs: every event as a line of JSON, or only the answer.
+
+
+class Ndjson:
+    """The view for `--json`. A run's last line is always its `run_finished`."""
+
+    is_moving = False
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+        self._finished: Event | None = None
+        self._last = Event()
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, RunFinished):
+            self._finished = event
+        else:
+            self._write(event)
+
+    def finish(self, ending: Ending) -> None:
+        finished, self._finished = self._finished or self._build_finished(ending), None
+        self._write(finished)
+
+    def tick(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def note(self, *lines: str) -> None: ...
+
+    def _build_finished(self, ending: Ending) -> Event:
+        """Builds the last event of a run that could not emit its own."""
+        error = ending.error.text() if ending.error is not None else ""
+        finished = RunFinished(ending.text, ending.reason, ending.turns, error=error)
+        finished.seq, finished.session, finished.agent = self._last.seq + 1, self._last.session, self._last.agent
+        return finished
+
+    def _write(self, event: Event) -> None:
+        self._last = event
+        self.out.data(json.dumps(event.to_dict(), ensure_ascii=False))
+
+
+class OnlyTheAnswer:
+    """The view for `--quiet`."""
+
+    is_moving = False
+
+    def __init__(self, out: Output) -> None:
+        self.out = out
+
+    def show(self, event: Event) -> None: ...
+
+    def tick(self) -> None: ...
+
+    def clear(self) -> None: ...
+
+    def note(self, *lines: str) -> None: ...
+
+    def finish(self, ending: Ending) -> None:
+        if ending.text:
+            self.out.say(ending.text)
+            self.out.end_line()
+        if ending.words:
+            self.out.note(*ending.words.splitlines())

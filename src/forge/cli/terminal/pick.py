@@ -7,9 +7,9 @@ import re
 import shutil
 from collections.abc import Sequence
 
-from forge.cli.terminal.columns import clip
 from forge.cli.terminal.keyboard import single_keys
 from forge.cli.terminal.output import Output
+from forge.cli.terminal.tables import clip
 
 MOST = 12  # entries shown at once
 HELP = "↑ ↓ choose · type to filter · Enter opens · Esc leaves"

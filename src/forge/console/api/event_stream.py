@@ -13,8 +13,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from forge.console.api.requests import json_response
-from forge.console.event_hub import Hub, Listener
-from forge.console.row_changes import Notice
+from forge.console.event_hub import Hub, Listener, Notice
 
 MOST_STREAMS = 200
 BEAT = 15.0  # seconds between two signs of life

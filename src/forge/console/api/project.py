@@ -7,11 +7,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.console.api.copies import command_options
 from forge.console.api.requests import ApiRequest
 from forge.console.api.run_versions import abandoned_shape
 from forge.console.api.schedules import schedules_of
 from forge.console.api.sessions import session_infos
+from forge.console.api.tools import command_options
 from forge.console.console_state import ConsoleState
 from forge.console.demo import NAME as DEMO
 from forge.console.event_entries import newest_numbers
@@ -69,7 +69,7 @@ def _count_listed(console: ConsoleState) -> dict[str, int]:
 def show_workers(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     store = console.runs.store
     own = console.worker.id if console.worker is not None else ""
-    names = "id host pid started age state version concurrency running".split()
+    names = ["id", "host", "pid", "started", "age", "state", "version", "concurrency", "running"]
     workers = [
         {
             **{name: getattr(one, name) for name in names},

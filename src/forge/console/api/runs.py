@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 import sqlalchemy as sa
 
-from forge.console.api.exporting import as_markdown, as_ndjson
 from forge.console.api.requests import ApiRequest, Download, Events, StatusAnswer
 from forge.console.console_state import SESSION, UNDOER, ConsoleState
-from forge.console.event_entries import attachment, family, of_runs, one_entry, span, tail_of_runs
-from forge.console.response_shapes import message_shape, question_shape, run_shape
+from forge.console.event_entries import (
+    LONGEST_WHOLE,
+    EventEntry,
+    attachment,
+    family,
+    of_runs,
+    one_entry,
+    span,
+    tail_of_runs,
+)
+from forge.console.response_shapes import RERUN_OF, message_shape, question_shape, run_shape
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.children import ONLY
+from forge.durable.store import RunStore
 from forge.durable.store.find import COLUMNS, run_info
 from forge.durable.store.rows import MODEL, OVER, RunInfo
 from forge.durable.store.tables import runs
@@ -262,3 +273,180 @@ def _answer_started(console: ConsoleState, run: RunInfo) -> StatusAnswer:
 def _run_state(console: ConsoleState, run: RunInfo) -> dict[str, Any]:
     console.hub.nudge()
     return {"run": run_shape(run)}
+
+
+# Repeats a run from one of its steps as a new run, and copies a session up to a message.
+
+
+MOST_CALLS = 200  # calls that a preview names
+
+
+def rerun(console: ConsoleState, request: ApiRequest) -> StatusAnswer | dict[str, Any]:
+    """Tells what would be repeated; with `write` a new run begins there. The old run and files stay as they are."""
+    run = console.runs.get(request.path["id"])
+    _check_repeatable(console, run)
+    messages = console.runs.messages(run.id)
+    call, number = request.body_text("call", needed=False, most=200), request.body.get("message")
+    kept = _position_of_call(run, messages, call) if call else _position_of_message(messages, number)
+    say = request.body_text("say", needed=False).strip()
+    repeated = messages[kept:]
+    if request.body.get("write") is not True:
+        calls = [one for message in repeated for one in message.tool_calls]
+        return {
+            "written": False,
+            "kept": kept,
+            "turns": sum(message.role == "assistant" for message in repeated),
+            "calls": [{"id": one.id, "name": one.name, "arguments": one.arguments} for one in calls[:MOST_CALLS]],
+            "left_out": max(0, len(calls) - MOST_CALLS),
+        }
+    run_id = new_run_id()
+    begun = console.runs.submit(
+        run.prompt,
+        agent=run.agent,
+        session=run_id,
+        tenant=run.tenant,
+        version=console.version,
+        run_id=run_id,
+        messages=console.agent.begin(say or None, messages[:kept], run_id).messages,
+        scope={**_scope_of(run), INITIAL_MESSAGES: 0, RERUN_OF: run.id},
+    )
+    console.hub.nudge()
+    return StatusAnswer(201, {"written": True, "run": run_shape(begun)})
+
+
+def fork_session(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
+    """Copies the first messages of a session, as `forge session fork --upto` does; with `say` a run continues there."""
+    name, upto = request.path["name"], request.body.get("upto")
+    if isinstance(upto, bool) or not isinstance(upto, int) or upto < 1:
+        raise ToolError("upto must be a number of messages", ErrorKind.VALIDATION, "Send 1 or more.")
+    say = request.body_text("say", needed=False).strip()
+    if say and not console.has_model:
+        raise ToolError("no model is set, so the copy cannot be continued", ErrorKind.CONFIG, console.model_problem)
+    new = request.body_text("new", needed=False, most=200).strip() or f"{name}-{uuid4().hex[:4]}"
+    with session_store(console.workspace) as sessions:
+        messages = sessions.fork(name, new, upto).info.messages
+    console.hub.tell("sessions")
+    run = run_shape(begin(console, say, new)) if say else None
+    return StatusAnswer(201, {"session": {"name": new, "messages": messages}, "run": run})
+
+
+def _check_repeatable(console: ConsoleState, run: RunInfo) -> None:
+    if run.scope.get(ONLY) or run.parent:
+        words = f"run {run.id} was to be repeated, and it is {'a sub-agent' if run.parent else 'a single tool call'}"
+        way = "Repeat the run that started it." if run.parent else "Call the tool again from its page."
+        raise ToolError(words, ErrorKind.USER, way)
+    if not console.has_model:
+        raise ToolError("no model is set, so no run can be repeated", ErrorKind.CONFIG, console.model_problem)
+    if run.agent != console.agent.name:
+        words = f"run {run.id} was to be repeated, and its agent {brief(run.agent)} is not part of this project"
+        raise ToolError(words, ErrorKind.USER, "Open the console of the project that has the agent.")
+
+
+def _position_of_call(run: RunInfo, messages: Sequence[Message], call: str) -> int:
+    """Returns the number of messages before the turn that made the call."""
+    for number, message in enumerate(messages):
+        if any(one.id == call for one in message.tool_calls):
+            return number
+    words = f"call {brief(call)} of run {run.id} is not among its stored messages"
+    raise ToolError(words, ErrorKind.NOT_FOUND, "Wait until its turn is over, or choose another step.")
+
+
+def _position_of_message(messages: Sequence[Message], number: Any) -> int:
+    """Returns the number of messages to keep: those before a turn of the model, or up to a message of the person."""
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(messages):
+        words = f"the run has no message {brief(number)}"
+        raise ToolError(words, ErrorKind.VALIDATION, f"Send a call, or a message from 0 to {len(messages) - 1}.")
+    role = messages[number].role
+    if role not in ("assistant", "user"):
+        words = f"a run cannot be repeated from message {number}, because its role is {role}"
+        raise ToolError(words, ErrorKind.VALIDATION, "Choose a message of the model or of a person.")
+    return number if role == "assistant" else number + 1
+
+
+def _scope_of(run: RunInfo) -> dict[str, Any]:
+    kept = (MODEL, "channel", "chat_id", "user")
+    return {name: run.scope[name] for name in kept if name in run.scope}
+
+
+# Exports a run: its events line by line, or as readable Markdown.
+
+
+PAGE = 2_000
+MOST_EXPORTED = 200_000  # events of one file
+LARGEST = 64_000_000  # characters of it
+LEFT_OUT = "export_ends"  # in place of what does not fit
+
+
+def as_ndjson(store: RunStore, ids: Sequence[str]) -> bytes:
+    """Writes events as `forge run --json` does, with their number and run."""
+    lines = []
+    for entry in _all_entries(store, ids):
+        cut = {"clipped": True} if entry.clipped else {}
+        lines.append(json.dumps({**entry.event, "run": entry.run, "n": entry.number, **cut}, ensure_ascii=False))
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
+
+
+def as_markdown(store: RunStore, run: RunInfo, ids: Sequence[str]) -> bytes:
+    lines = [f"# {_line(run.prompt) or run.id}", "", f"`{run.id}` · {run.agent} · {run.status}", ""]
+    for entry in _all_entries(store, ids):
+        lines += _render_entry(entry, run.id)
+    return "\n".join(lines).encode("utf-8", "backslashreplace")
+
+
+def _all_entries(store: RunStore, ids: Sequence[str]) -> Iterator[EventEntry]:
+    """Yields whole events up to the limit of a file, then one that says that there is more."""
+    after: int | None = 0
+    count = size = 0
+    while after is not None:
+        entries, after = of_runs(store, ids, after, PAGE, LONGEST_WHOLE)
+        for entry in entries:
+            count, size = count + 1, size + len(entry.text)
+            yield entry
+            if count >= MOST_EXPORTED or size >= LARGEST:
+                yield EventEntry(entry.number, entry.run, json.dumps({"event": LEFT_OUT, "after": entry.number}))
+                return
+
+
+def _render_entry(entry: EventEntry, main: str) -> list[str]:
+    event: dict[str, Any] = entry.event
+    who = "" if entry.run == main else f" ({_line(str(event.get('agent', '')))})"
+    match event.get("event"):
+        case "run_started":
+            return [f"## Prompt{who}", "", *_quote(str(event.get("prompt", ""))), ""]
+        case "text_delta":
+            return [*_quote(str(event.get("text", ""))), ""]
+        case "tool_call_start":
+            call = event.get("call") or {}
+            arguments = json.dumps(call.get("arguments"), ensure_ascii=False, indent=2)
+            return [f"### {_line(str(call.get('name', '')))}{who}", "", *_fence(arguments, "json"), ""]
+        case "permission_answered":
+            return [f"Answered: {_line(str(event.get('answer', '')))}, by {_line(str(event.get('by', '')))}", ""]
+        case "context_shortened":
+            counts = ((event.get(name), name) for name in ("outputs", "repeats", "summaries", "tokens"))
+            return [f"Not sent again{who}: {', '.join(f'{count} {name}' for count, name in counts if count)}", ""]
+        case "tool_call_end":
+            result = event.get("result") or {}
+            if event.get("waits"):
+                return ["Waiting for an answer.", ""]
+            return [*_fence(str(result.get("for_user") or result.get("for_llm") or "")), ""]
+        case "run_finished":
+            ended = f"## Ended{who}: {_line(str(event.get('reason', '')))}"
+            return [ended, "", *_quote(str(event.get("text") or event.get("error") or "")), ""]
+        case "export_ends":
+            return [f"The export ends here: the events after {entry.number} do not fit in one file.", ""]
+    return []
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:200].replace("`", "'")
+
+
+def _quote(text: str) -> list[str]:
+    """Quotes a text, so that it is not read as markup."""
+    return [f"    {line}" for line in text[:LONGEST_WHOLE].splitlines()]
+
+
+def _fence(text: str, kind: str = "") -> list[str]:
+    """Puts a text behind a fence that is longer than any inside it."""
+    fence = "`" * max(3, 1 + max(map(len, re.findall(r"`+", text)), default=0))
+    return [f"{fence}{kind}", text, fence]

@@ -10,16 +10,14 @@ from os import urandom
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge.agent.agent import Agent
-from forge.agent.prices import price_for
 from forge.agent.session import Session, SessionStore
-from forge.agent.session_title import write_title
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import SessionTitled
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
 
 if TYPE_CHECKING:
+    from forge.agent.agent import Agent
     from forge.agent.context_window import Shortening
     from forge.agent.conversation import Conversation
 
@@ -89,6 +87,9 @@ log = logging.getLogger(__name__)
 
 async def title_session(agent: Agent, session: Session) -> None:
     """Asks the session's model for a title and stores it. A failure is only logged; the cost is an event."""
+    from forge.agent.prices import price_for
+    from forge.agent.session_title import write_title
+
     title = await write_title(agent.model_for(session.name), list(session.messages))
     text = agent.secrets.mask_all(title.text)
     if title.usage.total or text:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import click
 
 from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
 from forge.cli.running.tool_names import NO_PERMISSION, describe_permissions, project_tools
 from forge.core.extras import install_command
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, ToolSpec
-
-if TYPE_CHECKING:
-    from forge.cli.running.tool_costs import ToolCosts
+from forge.project.assemble.choose_tools import defer_tools
+from forge.project.config.load import load_configuration
 
 
 @click.command("list")
@@ -78,7 +80,6 @@ def facts(spec: ToolSpec) -> dict[str, Any]:
 
 
 def _count_costs(registry: ToolRegistry, options: Options) -> ToolCosts:
-    from forge.cli.running.tool_costs import count_costs  # it builds every schema
 
     return count_costs(registry, options)
 
@@ -126,3 +127,48 @@ def _table(specs: list[ToolSpec], costs: ToolCosts | None = None) -> list[str]:
 
     head, *lines = table_lines(rows)
     return [click.style(head, bold=True), *lines]
+
+
+# Counts the tokens that tool definitions cost: those in every request, and those that the model must search.
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCosts:
+    """The estimated tokens of every definition, and the tools whose definitions are in every request."""
+
+    tokens: Mapping[str, int]
+    sent: Collection[str]
+
+    def sum_sent(self) -> int:
+        return sum(self.tokens[name] for name in self.sent)
+
+    def sum_deferred(self) -> int:
+        return sum(self.tokens.values()) - self.sum_sent()
+
+    def summary(self) -> str:
+        """Renders the sums in two lines."""
+        deferred = len(self.tokens) - len(self.sent)
+        return (
+            f"In every request: {_count(len(self.sent))}, {self.sum_sent():,} tokens.\n"
+            f"Found with tool_search: {_count(deferred)}, {self.sum_deferred():,} tokens."
+        )
+
+
+def count_costs(registry: ToolRegistry, options: Options) -> ToolCosts:
+    """Counts the definitions of a project's tools. The registry then sends what the project's agent sends."""
+    from forge.agent.tokens import estimate_definition
+
+    with refusals():
+        configuration = load_configuration(options.config)
+        if configuration.agent.code_mode:
+            from forge.tools.run_code import enter_code_mode  # few projects use it
+
+            enter_code_mode(registry)
+        else:
+            defer_tools(registry, configuration, ends_by_call=False)
+    tokens = {tool.spec.name: estimate_definition(tool.spec) for tool in registry.values()}
+    return ToolCosts(tokens, frozenset(spec.name for spec in registry.specs()))
+
+
+def _count(definitions: int) -> str:
+    return f"{definitions:,} definition{'' if definitions == 1 else 's'}"

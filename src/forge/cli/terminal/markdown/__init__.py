@@ -1,1 +1,0 @@
-"""Renders the Markdown of a model for a terminal while it arrives."""
