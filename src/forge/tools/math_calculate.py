@@ -490,27 +490,9 @@ def _require_natural(*numbers: Number) -> tuple[int, ...]:
 _FLOAT_FUNCTIONS = {
     **{
         name: Function(1, 1, getattr(math, name))
-        for name in [
-            "exp",
-            "expm1",
-            "log1p",
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "tanh",
-            "asinh",
-            "acosh",
-            "atanh",
-            "degrees",
-            "radians",
-            "gamma",
-            "erf",
-        ]
+        for name in (
+            "exp expm1 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh degrees radians gamma erf"
+        ).split()
     },
     "atan2": Function(2, 2, math.atan2),
     "hypot": Function(1, None, math.hypot),

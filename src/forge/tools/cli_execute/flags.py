@@ -13,7 +13,7 @@ from forge.permissions.shell.programs import ANY, AWKS, OTHER_NAMES, SEDS, TABLE
 from forge.tools.cli_execute.binaries import Binary
 from forge.workspace.paths import PathValidator
 
-_TELLING = frozenset(["-V", "-VV", "-v", "-h", "-help", "--help", "--version", "-copyright"])
+_TELLING = frozenset("-V -VV -v -h -help --help --version -copyright".split())
 _HARMLESS = frozenset({"-", "/dev/null", "/dev/stdout"})  # where what is written does not matter
 
 
@@ -134,44 +134,19 @@ def _abbreviates(name: str, long: str) -> bool:
 _VALUED = frozenset({"-C", "--work-tree", "--namespace", "--super-prefix", "--attr-source"})
 _BEFORE = ("-c", "--config-env", "--exec-path=", "--git-dir", "--bare")
 _REFUSED = frozenset(
-    [
-        "citool",
-        "credential",
-        "credential-cache",
-        "credential-store",
-        "cvsserver",
-        "daemon",
-        "difftool",
-        "fast-import",
-        "filter-branch",
-        "filter-repo",
-        "for-each-repo",
-        "gui",
-        "hook",
-        "http-backend",
-        "instaweb",
-        "maintenance",
-        "mergetool",
-        "p4",
-        "receive-pack",
-        "remote-ext",
-        "remote-fd",
-        "send-email",
-        "shell",
-        "sh-setup",
-        "sh-i18n",
-        "svn",
-        "upload-archive",
-        "upload-pack",
-        "web--browse",
-    ]
+    (
+        "citool credential credential-cache credential-store cvsserver daemon difftool fast-import "
+        "filter-branch filter-repo for-each-repo gui hook http-backend instaweb maintenance mergetool p4 "
+        "receive-pack remote-ext remote-fd send-email shell sh-setup sh-i18n svn upload-archive upload-pack "
+        "web--browse"
+    ).split()
 )
 _WITH = {"bisect": "run", "submodule": "foreach"}
-_LONG = ["exec", "ext-diff", "extcmd", "open-files-in-pager", "receive-pack", "unsafe-paths", "upload-pack"]
+_LONG = "exec ext-diff extcmd open-files-in-pager receive-pack unsafe-paths upload-pack".split()
 _LONG_OF = {"clone": ("config", "template"), "init": ("template",)}
 _SHORT = {"clone": "cu", "grep": "O", "rebase": "x"}
 _TRANSPORT = re.compile(r"(?:^|[=\s])(?:ext|fd)::")
-_READS_CONFIG = frozenset(["--get", "--get-all", "--get-regexp", "--get-urlmatch", "--list", "-l", "get", "list"])
+_READS_CONFIG = frozenset("--get --get-all --get-regexp --get-urlmatch --list -l get list".split())
 _OWN_SETTINGS = frozenset({"user.name", "user.email"})
 
 
@@ -248,9 +223,7 @@ _EXEC_ADDRESS = re.compile(r"\b(?:exec|system|open|create|gopen)\s*:", re.IGNORE
 _PSQL_REACHES = re.compile(r"\\[!egiosw]|\\copy|\bprogram\b|\bpg_read|\blo_import\b", re.IGNORECASE)
 _READ_COMMANDS = frozenset({"psql", "sqlite3"})
 _ASKS_FOR_HELP = frozenset({"--version", "--help", "-W version"})
-_INLINE_MODULES = frozenset(
-    ["asyncio", "code", "pdb", "sqlite3", "timeit"]
-)  # they run the code in their arguments or input
+_INLINE_MODULES = frozenset("asyncio code pdb sqlite3 timeit".split())  # they run the code in their arguments or input
 
 
 def find_patterns(binary: Binary, args: Sequence[str]) -> set[int]:

@@ -417,48 +417,13 @@ _UNDERSTOOD = (
 )
 # They neither change their arguments nor return one of them.
 PURE = frozenset(
-    [
-        "abs",
-        "all",
-        "any",
-        "ascii",
-        "bin",
-        "bool",
-        "chr",
-        "divmod",
-        "float",
-        "format",
-        "hash",
-        "hex",
-        "int",
-        "isinstance",
-        "len",
-        "oct",
-        "ord",
-        "pow",
-        "print",
-        "range",
-        "repr",
-        "round",
-        "str",
-        "sum",
-    ]
+    (
+        "abs all any ascii bin bool chr divmod float format hash hex int isinstance len oct ord pow print range "
+        "repr round str sum"
+    ).split()
 )
 _DYNAMIC = frozenset(
-    [
-        "__builtins__",
-        "__import__",
-        "compile",
-        "delattr",
-        "eval",
-        "exec",
-        "getattr",
-        "globals",
-        "locals",
-        "setattr",
-        "type",
-        "vars",
-    ]
+    "__builtins__ __import__ compile delattr eval exec getattr globals locals setattr type vars".split()
 )
 
 

@@ -25,36 +25,10 @@ LONGEST_LINK = 2_000  # characters; a longer one is dropped, its text stays
 WIDE = 100  # characters of a cell with its markup
 WIDEST = 1_000  # columns or rows that a cell may claim to span
 
-_GONE = [
-    "head",
-    "script",
-    "style",
-    "noscript",
-    "template",
-    "iframe",
-    "frame",
-    "frameset",
-    "noframes",
-    "object",
-    "embed",
-    "applet",
-    "param",
-    "noembed",
-    "canvas",
-    "svg",
-    "audio",
-    "video",
-    "source",
-    "track",
-    "map",
-    "area",
-    "input",
-    "datalist",
-    "link",
-    "meta",
-    "base",
-    "title",
-]
+_GONE = (
+    "head script style noscript template iframe frame frameset noframes object embed applet param noembed "
+    "canvas svg audio video source track map area input datalist link meta base title"
+).split()
 _RAW = ("xmp", "plaintext", "listing")
 _SOUGHT = re.compile(f"<({'|'.join((*_GONE, *_RAW))})")  # may find longer names, too
 _MAYBE_UNSEEN = "[hidden], [aria-hidden], [style]"
@@ -96,41 +70,10 @@ _TOKEN = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _FLAT = frozenset(  # they hold nothing, or end where the next one begins
-    [
-        "area",
-        "base",
-        "br",
-        "col",
-        "embed",
-        "hr",
-        "img",
-        "input",
-        "link",
-        "meta",
-        "param",
-        "source",
-        "track",
-        "wbr",
-        "p",
-        "li",
-        "dd",
-        "dt",
-        "option",
-        "optgroup",
-        "tr",
-        "td",
-        "th",
-        "thead",
-        "tbody",
-        "tfoot",
-        "colgroup",
-        "caption",
-        "rp",
-        "rt",
-        "html",
-        "head",
-        "body",
-    ]
+    (
+        "area base br col embed hr img input link meta param source track wbr p li dd dt option optgroup tr td "
+        "th thead tbody tfoot colgroup caption rp rt html head body"
+    ).split()
 )
 _MAY_HIDE = re.compile(r"hidden|style", re.IGNORECASE)
 _BLANK_LINES = re.compile(r"\n(?:[ \t]*\n){2,}")
