@@ -32,45 +32,14 @@ MOST_NOT_RUN = 1
 FENCE = re.compile(
     r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL
 )
-VARIABLES = [
-    "DOCS_TOKEN",
-    "KEY",
-    "API_USER",
-    "API_PASSWORD",
-    "PETS_TOKEN",
-    "TEAM_WEBHOOK",
-    "TELEGRAM_TOKEN",
-    "GITHUB_TOKEN",
-    "GIT_TOKEN",
-]
-SAFE = [
-    "audit",
-    "build",
-    "completion",
-    "doctor",
-    "init",
-    "undo",
-    "config:show",
-    "config:schema",
-    "memory:search",
-    "memory:show",
-    "memory:stats",
-    "memory:reindex",
-    "policy:explain",
-    "policy:test",
-    "schedule:add",
-    "schedule:list",
-    "schedule:history",
-    "session:list",
-    "skill:check",
-    "skill:list",
-    "skill:new",
-    "skill:show",
-    "tool:describe",
-    "tool:list",
-    "tool:new",
-    "trust",
-]  # commands that ask nobody, start nothing and end by themselves
+VARIABLES = (
+    "DOCS_TOKEN KEY API_USER API_PASSWORD PETS_TOKEN TEAM_WEBHOOK TELEGRAM_TOKEN GITHUB_TOKEN GIT_TOKEN"
+).split()
+SAFE = (
+    "audit build completion doctor init undo config:show config:schema memory:search memory:show memory:stats "
+    "memory:reindex policy:explain policy:test schedule:add schedule:list schedule:history session:list "
+    "skill:check skill:list skill:new skill:show tool:describe tool:list tool:new trust"
+).split()  # commands that ask nobody, start nothing and end by themselves
 
 
 class Block(NamedTuple):

@@ -90,14 +90,9 @@ def test_quiet_is_only_the_final_text(workspace, here):
 def test_json_is_an_event_a_line_and_the_last_is_the_end(workspace, here):
     ended = here("run", "how much?", "--json", "--model", script(workspace, SUM, "It is 42."))
     assert (ended.code, ended.err) == (0, "")
-    assert [name for name in names(ended) if name != "text_delta"] == [
-        "run_started",
-        "tool_call_start",
-        "tool_call_end",
-        "turn_finished",
-        "turn_finished",
-        "run_finished",
-    ]
+    assert [name for name in names(ended) if name != "text_delta"] == (
+        "run_started tool_call_start tool_call_end turn_finished turn_finished run_finished"
+    ).split()
     assert ended.lines[0]["prompt"] == "how much?"
     assert "".join(line["text"] for line in ended.lines if line["event"] == "text_delta") == "Let me see. It is 42."
     last = ended.lines[-1]

@@ -393,40 +393,13 @@ _value: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 1, 2.5, "", "x", "\ud800", [], ["x"], [{}], {}, {"type": "text"}]
 )
 _kinds = st.sampled_from(
-    [
-        "text",
-        "thinking",
-        "tool_use",
-        "image",
-        "text_delta",
-        "thinking_delta",
-        "input_json_delta",
-        "citations_delta",
-        "end_turn",
-        "refusal",
-    ]
+    ("text thinking tool_use image text_delta thinking_delta input_json_delta citations_delta end_turn refusal").split()
 )
 _fields = st.sampled_from(
-    [
-        "type",
-        "index",
-        "delta",
-        "content_block",
-        "message",
-        "usage",
-        "content",
-        "stop_reason",
-        "text",
-        "thinking",
-        "partial_json",
-        "input",
-        "id",
-        "name",
-        "citations",
-        "citation",
-        "input_tokens",
-        "error",
-    ]
+    (
+        "type index delta content_block message usage content stop_reason text thinking partial_json input id "
+        "name citations citation input_tokens error"
+    ).split()
 )
 _inner = st.dictionaries(_fields, _value | _kinds, max_size=4)
 _hostile = st.dictionaries(_fields, _inner | _value | _kinds, max_size=4)

@@ -427,23 +427,7 @@ def _read_all(raw: bytes, cuts: Any) -> Message:
 
 _value = st.none() | st.booleans() | st.integers(-2, 5) | st.text(max_size=3)
 _keys = st.sampled_from(
-    [
-        "type",
-        "output_index",
-        "item",
-        "delta",
-        "response",
-        "output",
-        "status",
-        "error",
-        "content",
-        "text",
-        "arguments",
-        "call_id",
-        "name",
-        "usage",
-        "id",
-    ]
+    ("type output_index item delta response output status error content text arguments call_id name usage id").split()
 )
 _hostile = st.recursive(
     _value, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=5), max_leaves=15

@@ -10,26 +10,10 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.network.address import read_redirect, read_url
 from forge.permissions.targets import hosts
 
-LOOPBACK = [
-    "127.0.0.1",
-    "127.1",
-    "127.0.1",
-    "2130706433",
-    "017700000001",
-    "0x7f000001",
-    "0x7f.0.0.1",
-    "0x7f.1",
-    "0177.0.0.1",
-    "0177.1",
-    "127.0.0.1.",
-    "0x7F.0X0.0.0x1",
-    "①②⑦.⓪.⓪.①",
-    "１２７.0.0.1",
-    "127。0。0。1",
-    "127．0．0．1",
-    "127｡0｡0｡1",
-    "127.0.0.1。",
-]
+LOOPBACK = (
+    "127.0.0.1 127.1 127.0.1 2130706433 017700000001 0x7f000001 0x7f.0.0.1 0x7f.1 0177.0.0.1 0177.1 127.0.0.1. "
+    "0x7F.0X0.0.0x1 ①②⑦.⓪.⓪.① １２７.0.0.1 127。0。0。1 127．0．0．1 127｡0｡0｡1 127.0.0.1。"
+).split()
 NAMES = {
     "example.com": "example.com",
     "EXAMPLE.com.": "example.com",

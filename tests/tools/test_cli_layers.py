@@ -83,23 +83,7 @@ def refusal(act, *args, **rules) -> ToolError:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "bash",
-        "sh",
-        "zsh",
-        "dash",
-        "ksh",
-        "csh",
-        "tcsh",
-        "fish",
-        "busybox",
-        "ash",
-        "rbash",
-        "pwsh",
-        "bash-5.2",
-        "ksh93",
-        "BASH",
-    ],
+    "bash sh zsh dash ksh csh tcsh fish busybox ash rbash pwsh bash-5.2 ksh93 BASH".split(),
 )
 def test_a_shell_is_refused_by_its_name_though_it_is_allowed(name):
     error = refusal(refuse_shells, name, AllowedPrograms([name]))
@@ -114,7 +98,7 @@ def test_a_shell_is_refused_by_its_path(path):
 
 @pytest.mark.parametrize(
     "name",
-    ["env", "xargs", "nice", "nohup", "timeout", "setsid", "sudo", "watch", "strace", "vim", "ld-linux-x86-64.so.2"],
+    "env xargs nice nohup timeout setsid sudo watch strace vim ld-linux-x86-64.so.2".split(),
 )
 def test_what_only_starts_other_programs_is_refused(name):
     error = refusal(refuse_shells, name, AllowedPrograms([name]))
@@ -508,34 +492,7 @@ def test_an_argument_of_countless_paths_ends_soon(ground):
 
 PIECES = st.lists(
     st.sampled_from(
-        [
-            "/",
-            "..",
-            "~",
-            "etc",
-            "link",
-            "sub",
-            "good",
-            "inside.txt",
-            "=",
-            ":",
-            "@",
-            ",",
-            ";",
-            "-f",
-            "--flag=",
-            "-xvf",
-            "-",
-            ".",
-            "//",
-            "a",
-            "secret",
-            "x=",
-            "-I",
-            "<",
-            "../",
-            "/etc",
-        ]
+        ("/ .. ~ etc link sub good inside.txt = : @ , ; -f --flag= -xvf - . // a secret x= -I < ../ /etc").split()
     ),
     min_size=1,
     max_size=8,

@@ -167,60 +167,13 @@ _MARKS = (  # longest first: one of UTF-32 begins like one of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _KNOWN_CODECS = frozenset(  # Python's names; its other codecs are no charsets (zip, rot13) or no longer safe (UTF-7)
-    [
-        "ascii",
-        "utf-8",
-        "utf-16",
-        "utf-16-le",
-        "utf-16-be",
-        "utf-32",
-        "utf-32-le",
-        "utf-32-be",
-        "iso8859-1",
-        "iso8859-2",
-        "iso8859-3",
-        "iso8859-4",
-        "iso8859-5",
-        "iso8859-6",
-        "iso8859-7",
-        "iso8859-8",
-        "iso8859-9",
-        "iso8859-10",
-        "iso8859-13",
-        "iso8859-14",
-        "iso8859-15",
-        "iso8859-16",
-        "cp1250",
-        "cp1251",
-        "cp1252",
-        "cp1253",
-        "cp1254",
-        "cp1255",
-        "cp1256",
-        "cp1257",
-        "cp1258",
-        "cp437",
-        "cp850",
-        "cp852",
-        "cp866",
-        "cp874",
-        "koi8-r",
-        "koi8-u",
-        "mac-roman",
-        "mac-cyrillic",
-        "tis-620",
-        "gb2312",
-        "gbk",
-        "gb18030",
-        "big5",
-        "big5hkscs",
-        "shift_jis",
-        "cp932",
-        "euc_jp",
-        "euc_kr",
-        "cp949",
-        "iso2022_jp",
-    ]
+    (
+        "ascii utf-8 utf-16 utf-16-le utf-16-be utf-32 utf-32-le utf-32-be iso8859-1 iso8859-2 iso8859-3 "
+        "iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-13 iso8859-14 "
+        "iso8859-15 iso8859-16 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp437 cp850 cp852 "
+        "cp866 cp874 koi8-r koi8-u mac-roman mac-cyrillic tis-620 gb2312 gbk gb18030 big5 big5hkscs shift_jis "
+        "cp932 euc_jp euc_kr cp949 iso2022_jp"
+    ).split()
 )
 _WESTERN = frozenset({"ascii", "iso8859-1", "cp1252"})  # servers claim these when they do not know the charset
 _DECLARED = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)

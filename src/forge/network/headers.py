@@ -22,23 +22,12 @@ LONGEST = 32 * 1024  # bytes of all headers together
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _OURS = frozenset(  # they decide where the request goes and where its body ends, so only the client sets them
-    [
-        "host",
-        "content-length",
-        "transfer-encoding",
-        "connection",
-        "keep-alive",
-        "upgrade",
-        "te",
-        "trailer",
-        "expect",
-        "proxy-authorization",
-        "proxy-connection",
-        "proxy-authenticate",
-        "http2-settings",
-    ]
+    (
+        "host content-length transfer-encoding connection keep-alive upgrade te trailer expect "
+        "proxy-authorization proxy-connection proxy-authenticate http2-settings"
+    ).split()
 )
-_HARMLESS = frozenset(["accept", "accept-language", "user-agent", "cache-control", "pragma"])
+_HARMLESS = frozenset("accept accept-language user-agent cache-control pragma".split())
 
 
 def check_headers(headers: Headers) -> Pairs:

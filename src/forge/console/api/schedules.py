@@ -223,7 +223,7 @@ def _runs_of(console: ConsoleState, sessions: Sequence[str]) -> dict[str, str]:
 
 
 def _row(one: Run) -> dict[str, Any]:
-    names = ["due", "started", "duration", "error", "session"]
+    names = "due started duration error session".split()
     told = {name: getattr(one, name) for name in names}
     return {**told, "run": one.run_id, "status": str(one.status), "result": one.result[:LONGEST_RESULT]}
 

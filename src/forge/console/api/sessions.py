@@ -81,7 +81,7 @@ def _demo() -> dict[str, Any]:
 
 
 def _info(one: SessionInfo) -> dict[str, Any]:
-    names = ["name", "title", "created", "updated", "messages", "turns"]
+    names = "name title created updated messages turns".split()
     return {**{name: getattr(one, name) for name in names}, "is_demo": False}
 
 

@@ -28,34 +28,12 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt"
 
 SETTINGS = tuple(
     f"/etc/{name}"
-    for name in [
-        "alternatives",
-        "crypto-policies",
-        "pki/ca-trust",
-        "pki/tls/certs",
-        "pki/tls/cert.pem",
-        "pki/tls/openssl.cnf",
-        "ssl/certs",
-        "ssl/cert.pem",
-        "ssl/openssl.cnf",
-        "ld.so.cache",
-        "localtime",
-        "locale.conf",
-        "passwd",
-        "group",
-        "nsswitch.conf",
-        "hosts",
-        "resolv.conf",
-        "services",
-        "mime.types",
-        "fonts",
-        "java",
-        "java-8-openjdk",
-        "java-11-openjdk",
-        "java-17-openjdk",
-        "java-21-openjdk",
-        "os-release",
-    ]
+    for name in (
+        "alternatives crypto-policies pki/ca-trust pki/tls/certs pki/tls/cert.pem pki/tls/openssl.cnf ssl/certs "
+        "ssl/cert.pem ssl/openssl.cnf ld.so.cache localtime locale.conf passwd group nsswitch.conf hosts "
+        "resolv.conf services mime.types fonts java java-8-openjdk java-11-openjdk java-17-openjdk "
+        "java-21-openjdk os-release"
+    ).split()
 )
 """Files of /etc that programs need: each costs a tenth of a millisecond a run. No passwords, no keys, no
 tokens of package managers."""

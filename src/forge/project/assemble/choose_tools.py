@@ -22,20 +22,10 @@ SKILLS = ("read_skill",)
 CODE_MODE = "code-mode"  # the group of `run_code`
 TASK = "task"  # every agent has it
 MADE_FOR_PROJECTS = frozenset(  # built-in tools that are not in every project
-    [
-        "mcp_call",
-        "mcp_resource",
-        "openapi_call",
-        "read_skill",
-        "memory_get",
-        "memory_search",
-        "memory_write",
-        "schedule_delete",
-        "schedule_history",
-        "schedule_list",
-        "schedule_set",
-        "task",
-    ]
+    (
+        "mcp_call mcp_resource openapi_call read_skill memory_get memory_search memory_write schedule_delete "
+        "schedule_history schedule_list schedule_set task"
+    ).split()
 )
 FAMILIES = frozenset({"bash"})  # useless without the tools for its jobs, such as bash_output
 CORE = frozenset({"file_read", "file_write", "file_edit", "bash", "ask_question", "tool_search"})

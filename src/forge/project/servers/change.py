@@ -135,9 +135,7 @@ def _write(config: str, text: str, locks: dict[str, LockedProgram]) -> Changed:
 
 
 _PLAIN = re.compile(r"[A-Za-z_./@][\w./@+-]*")
-_WORDS = frozenset(
-    ["true", "false", "yes", "no", "on", "off", "null", "y", "n", "~"]
-)  # YAML reads them as other values
+_WORDS = frozenset("true false yes no on off null y n ~".split())  # YAML reads them as other values
 _STEP = "  "
 
 
