@@ -13,12 +13,11 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment, ToolResult
 from forge.core.spec import Category
 from forge.core.tool import Tool
-from forge.tools.web.content import Content, clean_line, mark_text
 
 if TYPE_CHECKING:
     from forge.network.body import Response
+    from forge.tools.web.content import Content
     from forge.tools.web.read_page import PageReader
-
 
 MAX_BYTES = 10 * 1024 * 1024  # of a page or file
 MAX_CHARS = 50_000  # shown at once
@@ -115,7 +114,7 @@ class WebFetch(
         )
 
     async def _content(self, ctx: ToolContext, answer: Response, format: str, reader: PageReader) -> Content:
-        from forge.tools.web.content import detect_media_type, file_name, read_content, save
+        from forge.tools.web.content import Content, detect_media_type, file_name, read_content, save
 
         content = await read_content(answer, format, reader)
         if content is not None:
@@ -147,6 +146,7 @@ def _timeout_error(url: str, timeout: float) -> ToolError:
 
 def _redirect_result(answer: Response) -> ToolResult:
     """Returns a redirect to another server as a result: it needs a permission of its own, so the model must ask."""
+    from forge.tools.web.content import mark_text  # its patterns are compiled when it loads
 
     data: dict[str, Any] = {"url": answer.url, "status": answer.status, "location": answer.location[:2_000]}
     said = f"HTTP {answer.status}: it redirects to {answer.location[:2_000]}"
@@ -162,6 +162,8 @@ MOST_LINES = 1_900
 
 
 def render_part(content: Content, form: str, max_chars: int, offset: int, *, is_cached: bool) -> ToolResult:
+    from forge.tools.web.content import clean_line, mark_text
+
     data: dict[str, Any] = {
         "url": content.url,
         "status": content.status,
@@ -207,6 +209,8 @@ def measure_part(text: str, offset: int, most: int) -> int:
 
 
 def _note(content: Content, offset: int, end: int) -> str:
+    from forge.tools.web.content import clean_line
+
     notes = []
     if not 200 <= content.status < 300:
         notes.append(f"HTTP {content.status}")
