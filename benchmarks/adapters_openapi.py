@@ -16,9 +16,9 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry, mount_source
 from forge.core.result import ToolResult
 from forge.network.egress import Egress
+from forge.openapi import openapi
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.sources.openapi import openapi
 from forge.tools.http_request import HttpRequest
 
 CALLS = 100

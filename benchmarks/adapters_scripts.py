@@ -17,7 +17,7 @@ from forge import Scope, ToolCall, rules
 from forge.pipeline import standard_executor
 from forge.process.environment import shell_environment
 from forge.process.sandbox import Confinement, Tier, confine_command, problem
-from forge.sources.scripts import scripts
+from forge.scripts.folder import scripts
 
 RUNS = 10  # in a round; the least counts, because starting a program suffers most from others
 SCRIPT = '''

@@ -5,8 +5,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
 from langchain_core.tools import tool as langchain_tool
 
 from forge import rules, tool_group
-from forge.exports.langchain import to_langchain
-from forge.sources.langchain import from_langchain
+from forge.frameworks.langchain import from_langchain, to_langchain
 
 
 @langchain_tool

@@ -6,7 +6,7 @@ from agents import Agent, Model, ModelResponse, RunConfig, Runner, Usage
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage
 
 from forge import ToolRegistry, register_all, rules
-from forge.exports.openai_agents import to_openai_agents
+from forge.frameworks.openai_agents import to_openai_agents
 
 
 class FakeModel(Model):

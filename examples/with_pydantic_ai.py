@@ -4,8 +4,7 @@ from pydantic_ai import Agent, RunContext
 from pydantic_ai.models.test import TestModel
 
 from forge import rules, tool
-from forge.exports.pydantic_ai import to_pydantic_ai
-from forge.sources.pydantic_ai import from_pydantic_ai
+from forge.frameworks.pydantic_ai import from_pydantic_ai, to_pydantic_ai
 
 
 @tool(permissions={"execute"}, target="service")

@@ -15,11 +15,10 @@ from typing import Any
 from forge import Egress, Scope, ToolCall, ToolRegistry, mcp, standard_executor
 from forge.core.arguments.example import example_arguments
 from forge.core.registry import mount_source
+from forge.mcp import McpSource
+from forge.mcp.oauth.login import Browser, Redirect, read_redirect
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
-from forge.sources.mcp import McpServer
-from forge.sources.mcp.oauth.browser import read_redirect
-from forge.sources.mcp.oauth.login import Browser, Redirect
 
 LOCAL = Egress(private=("127.0.0.1", "localhost"))
 METADATA_URL = "https://conformance-test.local/client-metadata.json"  # the kit knows it
@@ -77,7 +76,7 @@ def obedient_browser() -> Browser:
     return Browser("http://localhost:3000/callback", show, wait)
 
 
-def calls_for(server: McpServer, context: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+def calls_for(server: McpSource, context: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
     """The calls that the kit asks for, else one call of every tool."""
     tools = {tool.remote: tool for tool in server.tools}
     if wanted := context.get("toolCalls"):
@@ -85,7 +84,7 @@ def calls_for(server: McpServer, context: dict[str, Any]) -> list[tuple[str, dic
     return [(tool.spec.name, _arguments(server, name)) for name, tool in tools.items()]
 
 
-def _arguments(server: McpServer, name: str) -> dict[str, Any]:
+def _arguments(server: McpSource, name: str) -> dict[str, Any]:
     tools = {tool.remote: tool for tool in server.tools}
     if name == "add_numbers":
         return {"a": 5, "b": 3}

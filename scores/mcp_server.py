@@ -12,7 +12,7 @@ from socket import socket
 from typing import Any
 
 from forge import Attachment, Scope, Tool, ToolContext, ToolError, ToolResult, standard_executor, tool
-from forge.exports.mcp_server import ElicitingApprover, mcp_app
+from forge.mcp.server import ElicitingApprover, mcp_app
 from forge.network.serve import serve_app
 from scores.mcp_data import PROMPTS, RESOURCES, red_pixel, test_trigger_prompt_change
 from scores.mcp_questions import TOOLS as QUESTIONS

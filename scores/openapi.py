@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from forge import Egress, ErrorKind, Scope, ToolCall, approve_all, openapi, standard_executor
 from forge.core.arguments.example import example_arguments
-from forge.sources.openapi.swagger import METHODS
+from forge.openapi.swagger import METHODS
 from scores.loopback import Asked, serving
 from scores.packages import from_npm, installed_from_npm, node
 from scores.report import Missing, Row, Score

@@ -14,11 +14,11 @@ from forge.core.arguments.example import example_arguments
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
+from forge.mcp.client.mcp_call import McpCall
 from forge.memory.tools import MemoryGet, MemorySearch, MemoryWrite
+from forge.openapi.openapi_call import OpenapiCall
 from forge.schedules.tools import ScheduleDelete, ScheduleHistory, ScheduleList, ScheduleSet
 from forge.skills.tools import ReadSkill
-from forge.sources.mcp.call import McpCall
-from forge.sources.openapi.call import OpenapiCall
 from forge.tools import GROUPS, built_ins
 from scripts.reference.markdown import table, type_of, yaml
 

@@ -87,10 +87,11 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.evaluation.cases import read_cases as read_cases
     from forge.evaluation.report import EvalReport as EvalReport
     from forge.evaluation.run import evaluate as evaluate
-    from forge.exports.prompts import Prompt as Prompt
-    from forge.exports.prompts import prompt as prompt
-    from forge.exports.resources import Resource as Resource
-    from forge.exports.resources import resource as resource
+    from forge.mcp.client.source import mcp as mcp
+    from forge.mcp.prompts import Prompt as Prompt
+    from forge.mcp.prompts import prompt as prompt
+    from forge.mcp.resources import Resource as Resource
+    from forge.mcp.resources import resource as resource
     from forge.memory.memory import Memory as Memory
     from forge.memory.tools import memory_tools as memory_tools
     from forge.models.anthropic import Anthropic as Anthropic
@@ -104,6 +105,7 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.scripted import scripted as scripted
     from forge.models.text_calls import text_calls as text_calls
     from forge.network.egress import Egress as Egress
+    from forge.openapi.source import openapi as openapi
     from forge.permissions.answers import Answer as Answer
     from forge.permissions.answers import Approver as Approver
     from forge.permissions.answers import approve_all as approve_all
@@ -130,21 +132,23 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.schedules.runner import Runner as Runner
     from forge.schedules.store import ScheduleStore as ScheduleStore
     from forge.schedules.tools import schedule_tools as schedule_tools
+    from forge.scripts.folder import scripts as scripts
     from forge.skills.active import ActiveSkills as ActiveSkills
     from forge.skills.catalog import Catalog as Catalog
     from forge.skills.guardrails import Guardrails as Guardrails
     from forge.skills.tools import ReadSkill as ReadSkill
-    from forge.sources.mcp import mcp as mcp
-    from forge.sources.openapi import openapi as openapi
-    from forge.sources.scripts import scripts as scripts
-    from forge.sources.webhook import webhook as webhook
     from forge.tools import register_all as register_all
     from forge.tools import tool_group as tool_group
+    from forge.webhooks import webhook as webhook
     from forge.workspace.history.tracking import SessionState as SessionState
 
 _EXTRAS = {"forge.durable.": "durable"}  # names of these modules need an extra that a base install does not have
 _CODE = sys._getframe().f_code  # of this module
 _homes: dict[str, str] = {}  # the public names, and where each is
+
+for _name in ("mcp", "openapi", "scripts"):  # folders with the name of a public function
+    import_module(f"forge.{_name}")  # now, since its first import binds the name, which then `__getattr__` looks up
+    del globals()[_name]
 
 
 def __getattr__(name: str) -> Any:

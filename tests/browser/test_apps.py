@@ -10,7 +10,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.browser.conftest import CONFIG, call
-from tests.sources.mcp import library
+from tests.mcp import library
 
 pytestmark = pytest.mark.browser
 

@@ -17,10 +17,10 @@ from forge.cli import perform as run
 from forge.cli.running.chat import find_completions, join_messages, read_arguments
 from forge.core.errors import ToolError
 from forge.core.messages import Message
-from forge.sources.mcp.contents import PromptArgument, ServerPrompt
+from forge.mcp.client.contents import PromptArgument, ServerPrompt
 from tests.cli.scripts import call, script
 from tests.cli.test_terminal import ASKED, talk
-from tests.sources.mcp import library
+from tests.mcp import library
 
 PROMPT, MORE = b"> ", "… ".encode()
 DELEGATE = call("task", description="look", prompt="look around")

@@ -12,8 +12,8 @@ import httpx2
 import pytest
 
 from tests.cli.test_terminal import talk
+from tests.mcp.oauth_site import Site
 from tests.network.serving import serving
-from tests.sources.mcp.oauth_site import Site
 
 SERVER = """
 import json, sys

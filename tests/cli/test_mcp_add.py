@@ -17,8 +17,8 @@ import pytest
 
 from forge.project.trust import trust_state
 from tests.cli.test_terminal import talk
+from tests.mcp.programs.test_sandbox import SERVER
 from tests.network.serving import Reply, page, serving
-from tests.sources.mcp.programs.test_sandbox import SERVER
 
 FAKE_NPM = Path(__file__).with_name("fake_npm.py")
 ADD = ("mcp", "add", "say", "--sandbox", "auto")  # these tests also run where no sandbox can be had

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forge import Message, SessionStore, ToolCall, mcp
-from forge.sources.pins import Pins
+from forge.mcp.pins import Pins
 from forge.workspace.state import state_directory
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from forge.cli.commands import tool
-from forge.sources.scripts import scripts
+from forge.scripts.folder import scripts
 from tests import programs
 from tests.cli.conftest import environment
 

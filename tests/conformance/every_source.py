@@ -16,10 +16,10 @@ from typing import Any
 
 from forge import Tool, ToolCall, ToolContext, tool
 from forge.core.registry import ToolSource
-from forge.sources.mcp import mcp
-from forge.sources.openapi import openapi
-from forge.sources.scripts import scripts
-from forge.sources.webhook import webhook
+from forge.mcp import mcp
+from forge.openapi import openapi
+from forge.scripts.folder import scripts
+from forge.webhooks import webhook
 from tests.network.serving import Asked, Reply, serving
 
 SERVER = Path(__file__).with_name("say_server.py")
@@ -171,7 +171,7 @@ async def a_webhook(folder: Path) -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def mcp_call(folder: Path) -> AsyncIterator[Source]:
-    from forge.sources.mcp.call import McpCall
+    from forge.mcp.client.mcp_call import McpCall
 
     server = mcp([sys.executable, str(SERVER), "stdio"], name="say")
 
@@ -183,7 +183,7 @@ async def mcp_call(folder: Path) -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def openapi_call(folder: Path) -> AsyncIterator[Source]:
-    from forge.sources.openapi.call import OpenapiCall
+    from forge.openapi.openapi_call import OpenapiCall
 
     async with serving(answer) as server:
         document = openapi(DOCUMENT, name="say", server=server.url)
@@ -198,7 +198,7 @@ async def openapi_call(folder: Path) -> AsyncIterator[Source]:
 async def a_langchain_tool(folder: Path) -> AsyncIterator[Source]:
     from langchain_core.tools import StructuredTool
 
-    from forge.sources.langchain import from_langchain
+    from forge.frameworks.langchain import from_langchain
 
     async def theirs(text: str, seconds: float = 0, lines: int = 0) -> str:
         """Say a text."""
@@ -210,7 +210,7 @@ async def a_langchain_tool(folder: Path) -> AsyncIterator[Source]:
 
 @asynccontextmanager
 async def a_pydantic_ai_tool(folder: Path) -> AsyncIterator[Source]:
-    from forge.sources.pydantic_ai import from_pydantic_ai
+    from forge.frameworks.pydantic_ai import from_pydantic_ai
 
     async def say(text: str, seconds: float = 0, lines: int = 0) -> str:
         """Say a text."""

@@ -24,11 +24,11 @@ from forge.durable.store.heartbeats import has_ended, mark_process
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import intents, versions
 from forge.network.egress import Egress
+from forge.openapi import openapi
 from forge.permissions.answers import Answer, approve_all
 from forge.permissions.gate import nobody
 from forge.permissions.request import PermissionRequest
 from forge.pipeline import standard_steps
-from forge.sources.openapi import openapi
 from tests.durable.working import ended, rested, script, working
 from tests.network.serving import Reply, serving
 

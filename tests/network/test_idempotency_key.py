@@ -16,14 +16,14 @@ from forge.core.result import ToolResult
 from forge.core.tool import Tool
 from forge.network.egress import Egress
 from forge.network.headers import key_header
+from forge.openapi import openapi
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.project.assemble.sources import Sources
 from forge.project.config import load_configuration
-from forge.sources.openapi import openapi
-from forge.sources.webhook import webhook
 from forge.tools.http_request import HttpRequest
 from forge.tools.webhook_call import WebhookCall
+from forge.webhooks import webhook
 from tests.network.serving import HERE, Asked, Reply, page, redirect, serving
 
 NAME = "Idempotency-Key"

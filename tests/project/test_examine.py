@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from forge.mcp.pins import reseal_pins
 from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import Tier, choose_tier
 from forge.project.doctor import examine
 from forge.project.trust import accept
 from forge.schedules.schedule import Source
 from forge.schedules.store import ScheduleStore
-from forge.sources.pins import reseal_pins
 from forge.workspace.state import state_directory
 
 SCRIPT = '''"""

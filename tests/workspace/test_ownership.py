@@ -14,12 +14,12 @@ from forge.agent.agent import Agent
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
+from forge.mcp.pins import Pins
 from forge.models.scripted import Scripted
 from forge.permissions.policy import rules
 from forge.process.sandbox import Tier, problem
 from forge.project.foreign_state import accept_state
 from forge.schedules.store import ScheduleStore
-from forge.sources.pins import Pins
 from forge.tools.bash import Bash
 from forge.workspace import state as ownership
 from forge.workspace.state import MARK, explain_unusable, is_foreign, mark_own, state_directory

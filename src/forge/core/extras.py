@@ -29,9 +29,9 @@ EXTRAS = {
     "memory": Extra("search of memories by meaning", ("numpy", "safetensors", "tokenizers")),
     "local": Extra("a model in this process, local:PATH", ("xllamacpp",)),
     "otel": Extra("OpenTelemetry spans", ("opentelemetry",)),
-    "langchain": Extra("forge.exports.langchain", ("langchain_core",)),
-    "openai-agents": Extra("forge.exports.openai_agents", ("agents",)),
-    "pydantic-ai": Extra("forge.exports.pydantic_ai", ("pydantic_ai",)),
+    "langchain": Extra("forge.frameworks.langchain", ("langchain_core",)),
+    "openai-agents": Extra("forge.frameworks.openai_agents", ("agents",)),
+    "pydantic-ai": Extra("forge.frameworks.pydantic_ai", ("pydantic_ai",)),
 }
 """The extras of pyproject.toml that a user chooses from. `all` is all of them."""
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.files import read_regular
+from forge.mcp.pins import reseal_pins
 from forge.project.trust_summary import TrustItem
-from forge.sources.pins import reseal_pins
 from forge.workspace.state import NAME, is_foreign, mark_own
 
 MOST = 50  # schedules that are shown

@@ -28,7 +28,7 @@ from forge.project.preview_call import preview_call
 from forge.project.read_yaml import read_yaml
 
 if TYPE_CHECKING:  # where a project has some
-    from forge.sources.mcp import McpServer
+    from forge.mcp.client.source import McpSource
 
 MOST = 10_000  # examples of one file
 MOST_PROBLEMS = 20  # problems that are listed at once
@@ -254,8 +254,8 @@ class _StandIn(Tool):
 
     checked = True
 
-    def __init__(self, name: str, server: McpServer | None) -> None:
-        from forge.sources.mcp.tools import default_permissions
+    def __init__(self, name: str, server: McpSource | None) -> None:
+        from forge.mcp.client.tools import default_permissions
 
         self.spec = ToolSpec(
             name=name,

@@ -71,8 +71,8 @@ def server_items(name: str, server: McpEntry, said: Configuration) -> Iterator[T
 
 def _program_access(name: str, server: McpEntry, said: Configuration) -> Iterator[TrustItem]:
     """Yields what the program of a server may reach."""
+    from forge.mcp.programs.fetching import is_fetching
     from forge.project.assemble.sources import server_sandbox
-    from forge.sources.mcp.programs.fetching import is_fetching
 
     whose = f"MCP server {name}"
     if not server.integrity and is_fetching(server.command):

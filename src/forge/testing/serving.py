@@ -20,8 +20,8 @@ from forge.testing.called import Calls
 from forge.testing.workbench import Bench
 
 if TYPE_CHECKING:  # the client's side, which a server that is only looked at does without
-    from forge.exports.mcp_server.offer import Offer
-    from forge.sources.mcp.server import McpServer
+    from forge.mcp.client.source import McpSource
+    from forge.mcp.server.offer import Offer
 
 PATIENCE = 30.0  # seconds until it serves, and until it has ended
 RELAY = Path(__file__).with_name("_relay.py")
@@ -95,9 +95,9 @@ class ToolServer:
         program, *arguments = self.command
         return {"command": program, "args": arguments, "sandbox": "off"}  # it connects to this process
 
-    def source(self, **options: Any) -> McpServer:
+    def source(self, **options: Any) -> McpSource:
         """Returns the server as a source of tools, with the options of `forge.mcp`."""
-        from forge.sources.mcp import mcp
+        from forge.mcp.client.source import mcp
 
         options = {"name": self.name, **options}
         if self.over == "stdio":
@@ -169,7 +169,7 @@ class ToolServer:
                 await serving
 
     async def _over_http(self) -> None:
-        from forge.exports.mcp_server import serve_http
+        from forge.mcp.server import serve_http
 
         assert self._listening is not None
         await serve_http(
@@ -183,7 +183,7 @@ class ToolServer:
         )
 
     async def _over_stdio(self) -> None:
-        from forge.exports.mcp_server.offer import Offer
+        from forge.mcp.server.offer import Offer
 
         assert self._listening is not None
         offer = Offer(self.bench.executor, self.bench.scope, name=self.name, everything=True)
@@ -202,8 +202,8 @@ class ToolServer:
     async def _serve(self, offer: Offer, connection: socket.socket) -> None:
         import anyio
 
-        from forge.exports.mcp_server.handlers import make_server
-        from forge.exports.mcp_server.stdio import Input, Output
+        from forge.mcp.server.handlers import make_server
+        from forge.mcp.server.stdio import Input, Output
 
         self._connections.add(connection)
         connection.setblocking(True)

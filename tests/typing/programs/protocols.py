@@ -6,23 +6,23 @@ from forge import Scripted, Tool
 from forge.core.provider import ExpectsCalls, HasWindow, expects_calls, window_of
 from forge.core.registry import ReportsProblems
 from forge.core.secrets import HoldsSecrets
+from forge.mcp.client.source import McpSource
 from forge.models.fallback import Fallback
 from forge.models.text_calls import TextCalls
-from forge.sources.mcp.server import McpServer
-from forge.sources.openapi.source import OpenApi
-from forge.sources.scripts.folder import ScriptFolder
-from forge.sources.webhook import Webhook
+from forge.openapi.source import OpenApi
+from forge.scripts.folder import ScriptFolder
+from forge.webhooks import Webhook
 
 
 def provided(text: TextCalls, several: Fallback) -> list[ExpectsCalls]:
     return [text, several]
 
 
-def secret(server: McpServer, api: OpenApi, hook: Webhook) -> list[HoldsSecrets]:
+def secret(server: McpSource, api: OpenApi, hook: Webhook) -> list[HoldsSecrets]:
     return [server, api, hook]
 
 
-def reported(server: McpServer, api: OpenApi, folder: ScriptFolder) -> list[ReportsProblems]:
+def reported(server: McpSource, api: OpenApi, folder: ScriptFolder) -> list[ReportsProblems]:
     return [server, api, folder]
 
 

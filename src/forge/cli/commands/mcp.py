@@ -19,9 +19,9 @@ from forge.cli.terminal.diffs import colour_diff
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:
-    from forge.sources.mcp.oauth.login import Browser, Login, Redirect
-    from forge.sources.mcp.server import McpServer
-    from forge.sources.mcp.tools import McpTool
+    from forge.mcp.client.source import McpSource
+    from forge.mcp.client.tools import McpTool
+    from forge.mcp.oauth.login import Browser, Login, Redirect
 
 
 # `forge mcp search`: finds servers in a registry.
@@ -221,12 +221,12 @@ def logout(options: Options, server: str) -> None:
 
 
 async def _revoke(login: Login) -> list[str]:
-    from forge.sources.mcp.oauth.revoke import revoke_login  # showing the help does without
+    from forge.mcp.oauth.authorizer import revoke_login  # showing the help does without
 
     return await revoke_login(login)
 
 
-def _find_login(server: McpServer, name: str) -> Login:
+def _find_login(server: McpSource, name: str) -> Login:
     if server.login is None:
         raise Refusal(f"{name} takes no login\nIt is a program, or a header Authorization is configured for it.")
     if not server.login.settings.is_personal:
@@ -236,13 +236,13 @@ def _find_login(server: McpServer, name: str) -> Login:
     return server.login
 
 
-def _servers(options: Options) -> dict[str, McpServer]:
+def _servers(options: Options) -> dict[str, McpSource]:
     from forge.project.assemble.sources import project_servers  # showing the help does without
 
     return project_servers(options)
 
 
-def _find_server(servers: Mapping[str, McpServer], name: str) -> McpServer:
+def _find_server(servers: Mapping[str, McpSource], name: str) -> McpSource:
     if name not in servers:
         raise _unknown_server(name, list(servers))
     return servers[name]
@@ -257,13 +257,13 @@ def _unknown_server(name: str, known: Sequence[str]) -> Refusal:
     return Refusal(f"there is no MCP server {name!r}\n{there}")
 
 
-async def _inspect_servers(servers: Mapping[str, McpServer]) -> list[dict[str, Any]]:
+async def _inspect_servers(servers: Mapping[str, McpSource]) -> list[dict[str, Any]]:
     return await asyncio.gather(*(_facts(name, server) for name, server in servers.items()))
 
 
-async def _facts(name: str, server: McpServer) -> dict[str, Any]:
+async def _facts(name: str, server: McpSource) -> dict[str, Any]:
     from forge.core.errors import ToolError
-    from forge.sources.mcp.oauth.login import LoginNeeded
+    from forge.mcp.oauth.login import LoginNeeded
 
     stored = "stored" if server.login is not None and server.login.is_stored else "none"
     facts: dict[str, Any] = {"name": name, "target": server.target, "state": "up", "error": "", "login": stored}
@@ -296,9 +296,9 @@ def _print_server(server: Mapping[str, Any]) -> None:
         click.echo(f"  {harmless(name)} is left out: {harmless(why)}")
 
 
-async def _approve_tools(server: McpServer, *, yes: bool) -> tuple[list[str], dict[str, str]]:
+async def _approve_tools(server: McpSource, *, yes: bool) -> tuple[list[str], dict[str, str]]:
     """Returns the names of the approved tools, and of the others with the reason."""
-    from forge.sources.pins import PinState
+    from forge.mcp.pins import PinState
 
     left: dict[str, str] = {}
     chosen: list[McpTool] = []
@@ -334,8 +334,8 @@ def _yes_hint(tool: McpTool) -> str:
 
 def _ask_person(tool: McpTool, which: str) -> str:
     """Shows the whole definition or its changes without invisible characters; returns y, n, or a for all new ones."""
+    from forge.mcp.pins import format_definition
     from forge.permissions.questions import show_invisible
-    from forge.sources.pins import format_definition
 
     difference = tool.difference()
     text = show_invisible(difference or format_definition(tool.offer.definition, tool.offer.target), 24_000)
@@ -359,8 +359,8 @@ def _at_terminal() -> bool:
 async def log_in_person(login: Login, *, browser: bool) -> bool:
     """Returns False if the server asks for no login. Raises `ToolError`."""
     from forge.core.errors import ToolError
-    from forge.sources.mcp.oauth.browser import listen_for_redirect
-    from forge.sources.mcp.oauth.log_in import log_in
+    from forge.mcp.oauth.authorizer import log_in
+    from forge.mcp.oauth.login import listen_for_redirect
 
     if not browser:
         return await log_in(login, _pasting(login))
@@ -378,8 +378,7 @@ async def log_in_person(login: Login, *, browser: bool) -> bool:
 
 
 def _pasting(login: Login) -> Browser:
-    from forge.sources.mcp.oauth.browser import HOST, PASTED_PORT, PATH, read_redirect
-    from forge.sources.mcp.oauth.login import Browser
+    from forge.mcp.oauth.login import HOST, PASTED_PORT, PATH, Browser, read_redirect
 
     async def show(url: str) -> None:
         click.echo(f"Open this page and log in:\n\n{harmless(url)}\n", err=True)

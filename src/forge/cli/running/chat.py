@@ -31,8 +31,8 @@ from forge.project.version import version
 from forge.workspace.state import state_directory
 
 if TYPE_CHECKING:
-    from forge.sources.mcp.contents import ServerPrompt
-    from forge.sources.mcp.server import McpServer
+    from forge.mcp.client.contents import ServerPrompt
+    from forge.mcp.client.source import McpSource
 
 
 HISTORY = "history"
@@ -226,13 +226,13 @@ PATIENCE = 5.0  # seconds for all servers to list their prompts, or for one to s
 class ChatPrompts:
     """The prompts of the open servers of a chat."""
 
-    def __init__(self, chat: ChatSession, servers: Mapping[str, McpServer]) -> None:
+    def __init__(self, chat: ChatSession, servers: Mapping[str, McpSource]) -> None:
         self.chat = chat
         self._servers = servers
-        self._listed: dict[str, tuple[McpServer, ServerPrompt]] = {}
+        self._listed: dict[str, tuple[McpSource, ServerPrompt]] = {}
         self._listed_at = float("-inf")
 
-    def find_all(self) -> dict[str, tuple[McpServer, ServerPrompt]]:
+    def find_all(self) -> dict[str, tuple[McpSource, ServerPrompt]]:
         """Returns the prompts by command. Servers that do not answer are left out."""
         if self._servers and time.monotonic() - self._listed_at > FRESH:
             self._listed = self.chat.loop.do(self._read())
@@ -272,9 +272,9 @@ class ChatPrompts:
             return []
         return [f"{name}={shlex.quote(one)}" for one in values]
 
-    async def _read(self) -> dict[str, tuple[McpServer, ServerPrompt]]:
+    async def _read(self) -> dict[str, tuple[McpSource, ServerPrompt]]:
 
-        async def read(server: McpServer) -> list[ServerPrompt]:
+        async def read(server: McpSource) -> list[ServerPrompt]:
             try:
                 async with asyncio.timeout(PATIENCE):
                     return await server.list_prompts()

@@ -27,7 +27,8 @@ from forge.cli.running.event_log import log_events
 from forge.core.errors import DefinitionError
 from forge.core.extras import check_extra
 from forge.core.registry import CONVERSATION
-from forge.exports.mcp_server import ATTEMPT, ElicitingApprover, Offered, ResourceAuth, serve_http, serve_stdio
+from forge.mcp.server import ATTEMPT, ElicitingApprover, Offered, serve_http, serve_stdio
+from forge.mcp.server.auth_settings import ResourceAuth
 from forge.models.names import provider_for
 from forge.permissions.answers import approve_all
 from forge.project.project import Project
@@ -84,8 +85,8 @@ def _offer(agent: Agent, project: Project, flags: dict[str, Any], loading: async
 
 
 async def _serve_http(agent: Agent, project: Project, flags: dict[str, Any]) -> None:
-    import forge.exports.mcp_server.http
-    import forge.exports.mcp_server.offer  # noqa: F401 - before the sources, which load the SDK in a thread
+    import forge.mcp.server.http
+    import forge.mcp.server.offer  # noqa: F401 - before the sources, which load the SDK in a thread
 
     host = flags["host"]
     named = {key: flags[key] for key in ("issuer", "resource") if flags[key]}

@@ -13,12 +13,12 @@ from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 
 if TYPE_CHECKING:
-    from forge.sources.mcp.tools import McpTool
+    from forge.mcp.client.tools import McpTool
 
 
 def show_app(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     """Returns the app of a tool, and the tools of its server by the names that the server uses."""
-    from forge.sources.mcp.tools import McpTool  # only where a server has an app
+    from forge.mcp.client.tools import McpTool  # only where a server has an app
 
     tool = _find_tool(console, asked.path["tool"])
     same = {
@@ -43,7 +43,7 @@ class AppFrame:
 
 
 def _find_tool(console: ConsoleState, name: str) -> McpTool:
-    from forge.sources.mcp.tools import McpTool
+    from forge.mcp.client.tools import McpTool
 
     tool = console.registry.get(name)
     if not isinstance(tool, McpTool) or not tool.app:

@@ -169,7 +169,7 @@ def _facts(console: ConsoleState, tool: Tool) -> dict[str, Any]:
 
 
 def _pin(tool: Tool) -> dict[str, Any] | None:
-    from forge.sources.mcp.tools import McpTool  # a project without servers does without
+    from forge.mcp.client.tools import McpTool  # a project without servers does without
 
     if not isinstance(tool, McpTool):
         return None

@@ -26,9 +26,9 @@ from forge.project.config import load_configuration
 from forge.project.config.declaration import NAME, Configuration
 
 if TYPE_CHECKING:  # loaded where a project has them
+    from forge.mcp.client.source import McpSource
+    from forge.openapi.source import OpenApi
     from forge.project.config.sources import McpEntry
-    from forge.sources.mcp import McpServer
-    from forge.sources.openapi import OpenApi
 
 log = LazyLog(__name__)
 
@@ -71,12 +71,12 @@ class Sources:
 
     def direct_tools(self) -> list[Tool]:
         """Returns the tools that reach servers and documents without mounting them."""
-        from forge.sources.mcp.call import McpCall
-        from forge.sources.openapi.call import OpenapiCall
+        from forge.mcp.client.mcp_call import McpCall
+        from forge.openapi.openapi_call import OpenapiCall
 
         found: list[Tool] = [McpCall(self.servers), OpenapiCall(self.documents)]
         if self.servers:
-            from forge.sources.mcp.call import McpResource
+            from forge.mcp.client.mcp_call import McpResource
 
             found.append(McpResource(self.servers))
         return found
@@ -129,14 +129,14 @@ class UnsetSource:
         return None
 
 
-def project_servers(flags: ProjectFlags) -> dict[str, McpServer]:
+def project_servers(flags: ProjectFlags) -> dict[str, McpSource]:
     """Returns the MCP servers that a project configures, by name. Raises `ToolError`."""
     configuration = load_configuration(flags.config)
     configuration.check_set("mcpServers")
     return _build_servers(configuration, workspace_root(flags.workspace, configuration.root))
 
 
-def project_server(flags: ProjectFlags, name: str, text: str | None = None) -> McpServer:
+def project_server(flags: ProjectFlags, name: str, text: str | None = None) -> McpSource:
     """Returns one MCP server of a project; what other servers lack does not matter. Raises `ToolError`.
 
     `text`: of the configuration, where its file is not written yet.
@@ -177,11 +177,11 @@ async def _enter(stack: AsyncExitStack, manager: Any) -> None:
     await stack.enter_async_context(manager)
 
 
-def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, McpServer]:
+def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, McpSource]:
     if not configuration.servers:
         return {}
-    from forge.sources.mcp import mcp
-    from forge.sources.pins import Pins
+    from forge.mcp.client.source import mcp
+    from forge.mcp.pins import Pins
     from forge.workspace.state import state_directory
 
     pins = Pins(state_directory(workspace) / PINS, doubt=_unused_pins(workspace))
@@ -246,7 +246,7 @@ def _unused_pins(workspace: Path) -> str:
 def _build_documents(configuration: Configuration) -> dict[str, OpenApi]:
     if not configuration.openapi:
         return {}
-    from forge.sources.openapi import openapi
+    from forge.openapi.source import openapi
 
     return {
         name: openapi(
@@ -270,7 +270,7 @@ def _build_documents(configuration: Configuration) -> dict[str, OpenApi]:
 def _build_webhooks(configuration: Configuration) -> list[Tool]:
     if not configuration.webhooks:
         return []
-    from forge.sources.webhook import webhook
+    from forge.webhooks import webhook
 
     made: list[Tool] = []
     for name, entry in configuration.webhooks.items():
@@ -296,7 +296,7 @@ def _build_webhooks(configuration: Configuration) -> list[Tool]:
 
 
 def _build_scripts(configuration: Configuration, workspace: Path) -> Mapping[str, ToolSource]:
-    from forge.sources.scripts import scripts
+    from forge.scripts.folder import scripts
 
     return {"scripts": scripts(SCRIPTS, root=workspace, sandbox=configuration.sandbox, taken=_reserved_names())}
 

@@ -17,6 +17,7 @@ from forge.core.registry import LiveSource, ToolRegistry, ToolSource, YieldingSo
 from forge.core.secrets import secrets_of
 from forge.core.spec import INTERFACE_VERSION, ToolSpec
 from forge.core.tool import Tool
+from forge.mcp.pins import Pin, Pins, digest
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.assemble.sources import Sources
 from forge.project.build.load import project_alone
@@ -28,7 +29,6 @@ from forge.project.config.declaration import Configuration
 from forge.project.config.knowledge import SkillsEntry
 from forge.project.config.merging import stricter_egress, stricter_sandbox
 from forge.project.version import version
-from forge.sources.pins import Pin, Pins, digest
 from forge.workspace.paths import PathValidator
 
 log = logging.getLogger(__name__)
@@ -178,9 +178,7 @@ class BuiltScripts:
 
     def _load(self) -> list[Tool]:
         from forge.process.scripts.tool import ScriptSettings
-        from forge.sources.scripts.finding import find_candidates
-        from forge.sources.scripts.loading import Script, load
-        from forge.sources.scripts.tool import ScriptTool
+        from forge.scripts.folder import Script, ScriptTool, find_candidates, load
 
         paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only
         settings = ScriptSettings(sandbox=self._sandbox)

@@ -303,7 +303,7 @@ def gather_skills(build: Build) -> dict[str, OutputFile]:
 
 def gather_documents(build: Build) -> Documents:
     """Also downloads documents at a URL, so that a run uses what was built. Raises `ToolError`."""
-    from forge.sources.openapi.opening import is_url
+    from forge.openapi.document import is_url
 
     documents, problems = Documents(), []
     for name, entry in build.configuration.openapi.items():
@@ -333,8 +333,8 @@ async def _download(build: Build, name: str) -> tuple[bytes, str]:
     """Returns the document and the server of its operations: a copy no longer says from which server it came."""
     from forge.network.address import read_url
     from forge.network.egress import Egress
-    from forge.sources.openapi.opening import download, parse_document
-    from forge.sources.openapi.servers import Servers
+    from forge.openapi.document import download, parse_document
+    from forge.openapi.operations import Servers
 
     entry = build.configuration.openapi[name]
     egress = project_egress(build.configuration)
@@ -345,7 +345,7 @@ async def _download(build: Build, name: str) -> tuple[bytes, str]:
 
 def _read_document(path: Path) -> bytes:
     """Reads the named file, which may be anywhere."""
-    from forge.sources.openapi.parsing import LARGEST, unreadable
+    from forge.openapi.document import LARGEST, unreadable
 
     with os.fdopen(open_regular(path), "rb") as file:
         content = file.read(LARGEST + 1)

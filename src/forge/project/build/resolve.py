@@ -131,6 +131,6 @@ def _load_skills(build: Build) -> ActiveSkills:
 
 
 def _plain(definition: Mapping[str, Any]) -> dict[str, Any]:
-    from forge.sources.pins import pinned_part
+    from forge.mcp.pins import pinned_part
 
     return pinned_part(definition)

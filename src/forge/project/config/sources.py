@@ -27,7 +27,7 @@ from forge.project.config.kinds import (
 from forge.project.config.reader import Reader
 from forge.project.config.section import BelongsTo, ExactlyOne, Section, key
 
-LEAST_MEMORY, MEMORY = 64, 2048  # MiB, as `forge.sources.mcp` has them, which is not loaded to read a file
+LEAST_MEMORY, MEMORY = 64, 2048  # MiB, as `forge.mcp` has them, which is not loaded to read a file
 INTEGRITY = r"sha256:[0-9a-f]{64}"
 _GLOBS = ListOf(Text(), single=True)
 _VALUE = Variable(look_up=True)

@@ -10,15 +10,15 @@ from pathlib import Path
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
 from forge.core.extras import install_command, is_installed
+from forge.mcp.pins import load_document
+from forge.mcp.programs.fetching import how_to_pin, is_fetching
+from forge.mcp.programs.installed import is_installed_here
 from forge.project.assemble.choose_tools import choose_tools
 from forge.project.assemble.knowledge import catalog_of
 from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
 from forge.project.config.declaration import Configuration
 from forge.project.config.sources import McpEntry
 from forge.project.doctor.finding import Finding, finding_of_error
-from forge.sources.mcp.programs.fetching import how_to_pin, is_fetching
-from forge.sources.mcp.programs.installed import is_installed_here
-from forge.sources.pins import load_document
 from forge.workspace.state import NAME as STATE
 
 
@@ -135,7 +135,7 @@ def _document(name: str, spec: str) -> Finding:
 def _scripts(configuration: Configuration, workspace: Path) -> Iterator[Finding]:
     if not has_scripts(workspace) or is_withheld(configuration, workspace):
         return
-    from forge.sources.scripts import scripts  # few projects have some
+    from forge.scripts.folder import scripts  # few projects have some
 
     folder = scripts(SCRIPTS, root=workspace, watch=False, sandbox=configuration.sandbox)
     try:

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.mcp.programs.installed import LockedProgram, is_installed_here, read_lock, write_lock
+from forge.mcp.programs.installer import install_program, remove_program
 from forge.project.read_yaml import parse_yaml, read_text
 from forge.project.servers.plan import SECTION, ServerPlan, folder_of
 from forge.project.trust import accept, trust_state
-from forge.sources.mcp.programs.installed import is_installed_here
-from forge.sources.mcp.programs.installer import install_program, remove_program
-from forge.sources.mcp.programs.lock import LockedProgram, read_lock, write_lock
 from forge.workspace.state import replace_file
 
 

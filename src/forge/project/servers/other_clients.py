@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import Secrets
+from forge.core.untrusted import one_line
 from forge.core.yaml import Unreadable, bounded_text
+from forge.mcp.client.names import find_secret_values
 from forge.project.config.reader import VARIABLE, is_secret
 from forge.project.servers.plan import ServerPlan, safe_name
-from forge.sources.mcp.server_address import find_secret_values
-from forge.sources.untrusted import one_line
 
 LARGEST = 16 * 1024 * 1024  # bytes: Claude Code keeps much else in its file
 CLIENTS = ("claude-desktop", "claude-code", "cursor", "vscode")

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.mcp.programs.fetching import is_fetching, pin_command, read_command
+from forge.mcp.programs.installed import LockedProgram
+from forge.mcp.programs.installer import resolve_program
 from forge.project.config import read_configuration
 from forge.project.config.reader import VARIABLE, is_secret
 from forge.project.trust_summary import TrustItem, server_items
-from forge.sources.mcp.programs.fetching import is_fetching, pin_command, read_command
-from forge.sources.mcp.programs.installer import resolve_program
-from forge.sources.mcp.programs.lock import LockedProgram
 
 SECTION = "mcpServers"
 NAME = re.compile(r"(?!.*__)[A-Za-z][A-Za-z0-9_-]{0,31}")

@@ -13,13 +13,13 @@ from urllib.parse import quote, urlencode
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
+from forge.core.untrusted import one_line
 from forge.core.yaml import Unreadable, bounded_text
+from forge.mcp.programs.installer import run_installer, scratch_folder
 from forge.network.client import fetch
 from forge.network.egress import Egress
 from forge.network.headers import Limits
 from forge.project.servers.plan import URL, ServerPlan
-from forge.sources.mcp.programs.run_installer import run_installer, scratch_folder
-from forge.sources.untrusted import one_line
 
 VARIABLE = "FORGE_MCP_REGISTRY"
 DEFAULT = "https://registry.modelcontextprotocol.io"

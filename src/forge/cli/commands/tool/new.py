@@ -139,7 +139,7 @@ def _decide(configuration: Configuration, policy: str | None, name: str, scope: 
     """Returns what the project's rules decide about a call of the new tool: allow, ask or deny."""
     from forge.project.assemble.access import project_policy
     from forge.project.preview_call import preview_call
-    from forge.sources.scripts import scripts
+    from forge.scripts.folder import scripts
 
     (made,) = [one for one in scripts(root=scope.workspace).load() if one.spec.name == name]
     rules = project_policy(configuration, policy)
@@ -162,7 +162,7 @@ def _check(name: str, root: Path) -> None:
             f"{name[:80]!r} cannot be the name of a tool\nWrite a letter, then letters, digits, - or single _."
         )
     from forge.core.registry import ToolRegistry
-    from forge.sources.scripts import scripts
+    from forge.scripts.folder import scripts
     from forge.tools import built_ins
 
     for tool in built_ins(ToolRegistry()):

@@ -1,1 +1,0 @@
-"""The server over HTTP as a protected resource: it accepts the access tokens of an authorization server."""

@@ -1,0 +1,1 @@
+"""The client: MCP servers as a source of tools. `source` is the door."""

@@ -1,0 +1,475 @@
+"""An MCP server as a source of tools: selects and names its tools, compares them with approvals, follows changes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forge.core.context import Root, ToolContext
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.core.extras import check_extra
+from forge.core.secrets import SHORTEST, Secrets
+from forge.core.spec import Permission, PermissionName
+from forge.core.tool import Tool
+from forge.core.untrusted import one_line
+from forge.mcp.bounds import MEMORY, read_program_settings
+from forge.mcp.client.contents import ServerContents
+from forge.mcp.client.names import (
+    SECRET_NAMES,
+    SEPARATOR,
+    display_target,
+    origin_of,
+    read_target,
+    safe_prefix,
+    server_name,
+    tool_names,
+)
+from forge.mcp.client.questions import CallListener
+from forge.mcp.client.tools import TIMEOUT, McpTool, ServerSettings, ToolOffer, check_definition, default_permissions
+from forge.mcp.pins import Pins, digest, pins_of, state_of
+
+if TYPE_CHECKING:
+    from forge.core.provider import Provider
+    from forge.mcp.client.connection import Connection
+    from forge.mcp.oauth.login import AuthSettings, Login
+    from forge.network.egress import Egress
+
+MANY = 40  # tools of one server; more are hidden behind `tool_search`
+PAUSE = 0.1  # seconds in which changes of a list are merged
+LONGEST_NAME = 200  # characters of a tool's name at its server
+
+log = logging.getLogger(__name__)
+
+
+class McpSource(ServerContents):
+    """The tools of an MCP server, named `prefix__tool`. Opening it with `async with` starts or connects the server.
+
+    It follows its server's list, and may be opened several times: there is one connection. `tools` are the current
+    ones, `left_out` has the reasons for the others. Raises `DefinitionError` or `ToolError` for an invalid server.
+
+    Args:
+        where: a command line, its words, or a URL.
+        name: the server's name; by default taken from `where`.
+        prefix: put before each tool's name; by default the name.
+        headers: headers of requests to a URL.
+        env: variables of the program.
+        cwd: the working directory of the program.
+        include: patterns of the server's own names.
+        exclude: patterns of names to leave out.
+        rename: maps the server's names to others.
+        timeout: the seconds that a call may take.
+        permissions: declare less than the default: programs need `execute` and `network`, servers at a URL `network`.
+        pins: the file of approved definitions; without one, the server's first list counts as approved while this
+            process lives.
+        hidden: whether a model sees the tools only after `tool_search` finds them; by default if there are more than
+            40.
+        sampling: a model that the server may ask, each time after a yes.
+        auth: settings of an OAuth login at a URL.
+        egress: which addresses may be reached.
+        connect_timeout: the seconds that connecting may take.
+        sandbox: confines the program: `auto` where the system can, `required` or fail, or `off`.
+        network: whether the confined program has a network.
+        workspace: the program's access to its directory: `write`, `read` or `none`.
+        roots: further directories of the program, read-only unless given as a writable `Root`.
+        memory: MiB of memory that each process of the program may write to.
+        integrity: the digest of an installation that `forge mcp add` pinned.
+        environment: the older name of `env`.
+        directory: the older name of `cwd`.
+
+    Example:
+        >>> agent = Agent(Scripted("Hello!"), tools=[mcp("uvx mcp-server-git")])  # use it inside `async with agent:`
+    """
+
+    def __init__(
+        self,
+        where: str | Sequence[str],
+        *,
+        name: str = "",
+        prefix: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | str | None = None,
+        include: Collection[str] = (),
+        exclude: Collection[str] = (),
+        rename: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        permissions: Collection[PermissionName] | None = None,
+        pins: Pins | Path | str | None = None,
+        hidden: bool | None = None,
+        sampling: Provider | None = None,
+        auth: AuthSettings | Mapping[str, Any] | None = None,
+        egress: Egress | None = None,
+        connect_timeout: float = 30.0,
+        sandbox: str | bool = "auto",
+        network: bool = False,
+        workspace: str = "write",
+        roots: Collection[Root | Path | str] = (),
+        memory: int = MEMORY,
+        integrity: str = "",
+        environment: Mapping[str, str] | None = None,
+        directory: Path | str | None = None,
+    ) -> None:
+        env = _newer_name("env", env, "environment", environment)
+        cwd = _newer_name("cwd", cwd, "directory", directory)
+        self.command, self.url = read_target(where)
+        self.name = safe_prefix(name) or server_name(where)
+        self.prefix = safe_prefix(prefix or "") or self.name
+        self.headers = dict(headers or {})
+        self.environment = dict(env or {})
+        self.directory = Path(cwd).absolute() if cwd is not None else None
+        self.pins = pins_of(pins)
+        self.left_out: dict[str, str] = {}  # name -> why
+        self._include = _globs("include", include)
+        self._exclude = _globs("exclude", exclude)
+        self._rename = dict(rename or {})
+        self._hidden = hidden
+        self._sampling = sampling
+        self._egress = egress
+        self.login = self._make_login(auth)
+        self._connect_timeout = connect_timeout
+        self.program = read_program_settings(
+            sandbox=sandbox, network=network, workspace=workspace, roots=roots, memory=memory, integrity=integrity
+        )
+        self._settings = ServerSettings(
+            f"mcp:{self.name}",
+            default_permissions(permissions, is_program=bool(self.command)),
+            origin_of(self.url) if self.url else "",
+            TIMEOUT if timeout is None else timeout,
+        )
+        self._tools: dict[str, McpTool] = {}  # by remote name
+        self._listed: list[Any] = []  # the server's latest list
+        self._followers: list[Callable[[Sequence[Tool]], None]] = []
+        self._connection: Connection | None = None
+        self._listener: CallListener | None = None
+        self._users = 0
+        self._stale = False
+        self._refreshing: asyncio.Task[None] | None = None
+        self._locks: tuple[asyncio.AbstractEventLoop, asyncio.Lock, asyncio.Lock] | None = None
+
+    @property
+    def tools(self) -> list[McpTool]:
+        return list(self._tools.values())
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems for the person: reasons why the approvals are unknown."""
+        return (self.pins.problem,) if self.pins.problem else ()
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    @property
+    def target(self) -> str:
+        """The command or URL, for people and for pins, without secrets."""
+        return display_target(self.command, self.url, self.secrets)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Secret values: of headers, and of variables with telling names."""
+        secret_values = [value for key, value in self.environment.items() if SECRET_NAMES.search(key)]
+        sent = [word for value in self.headers.values() for word in (value, value.rpartition(" ")[2])]
+        tokens = self.login.secrets if self.login is not None else ()
+        return tuple(dict.fromkeys(value for value in (*secret_values, *sent, *tokens) if len(value) >= SHORTEST))
+
+    @property
+    def instructions(self) -> str:
+        """The server's instructions, while it is open."""
+        return self._connection.instructions if self._connection is not None else ""
+
+    def wants(self) -> list[tuple[Permission | None, str]]:
+        """Returns the permissions that any tool of the server needs."""
+        return self._settings.wants(self._settings.permissions)
+
+    def foresee_tool(self, name: str) -> McpTool:
+        """Returns a tool of the closed server by its approved definition; a tool that nobody approved counts as new.
+
+        Raises `ToolError` for a tool that the filters leave out. Reads the approvals: do not call it on the event loop.
+        """
+        pins, target = self.pins.of(self.name), self.target
+        names = tool_names(self.prefix, filter(self._is_wanted, pins), self._rename, pins)
+        remote = name if name in names else next((one for one, local in names.items() if local == name), "")
+        if pin := pins.get(remote):
+            state = state_of(pin, target, pin.sha256)
+            return McpTool(
+                ToolOffer(names[remote], remote, pin.definition, pin.sha256, target, state, pin), self._settings, self
+            )
+        remote = name.removeprefix(f"{self.prefix}{SEPARATOR}")
+        if not remote.strip() or len(remote) > LONGEST_NAME or not self._is_wanted(remote):
+            raise ToolError(
+                f"the server {self.name} offers no tool {_display_name(remote)!r} here",
+                ErrorKind.NOT_FOUND,
+                f"`forge mcp list` shows the tools of {self.name}.",
+            )
+        local = tool_names(self.prefix, [remote], self._rename)[remote]
+        state = state_of(None, target, "", lost=remote in self.pins.find_lost(self.name))
+        return McpTool(ToolOffer(local, remote, {}, digest({}), target, state, None), self._settings, self)
+
+    async def __aenter__(self) -> Sequence[Tool]:
+        async with self._lock(0):
+            if not self._users:
+                check_extra("mcp", f"the MCP server {self.name} cannot be opened")
+                await self._open()
+            self._users += 1
+        return self.tools
+
+    async def __aexit__(self, *_: object) -> None:
+        async with self._lock(0):
+            self._users -= 1
+            if not self._users:
+                await self._close()
+
+    def follow(self, changed: Callable[[Sequence[Tool]], None]) -> None:
+        """Calls `changed` with all tools whenever they change, until the server is closed."""
+        self._followers.append(changed)
+
+    def check_current(self, tool: McpTool) -> None:
+        """Raises `ToolError` if the tool was removed, or its definition is no longer the approved one."""
+        current = self._tools.get(tool.remote)
+        if current is None and self.is_open:
+            raise ToolError(
+                f"the server {self.name} no longer offers this tool", ErrorKind.NOT_FOUND, "Use another tool."
+            )
+        if current is not None and current.offer.sha256 != tool.offer.sha256:
+            raise ToolError(
+                f"the server {self.name} just changed the definition of this tool",
+                ErrorKind.PERMISSION,
+                "Call it again: a person must review the change first.",
+            )
+
+    async def approve(self, *tools: McpTool, by: str) -> None:
+        """Stores the current definitions of these tools as approved."""
+        definitions = {tool.remote: tool.offer.definition for tool in tools}
+        target = self.target
+        try:
+            await in_thread(lambda: self.pins.record(self.name, target, definitions, by))
+        except ToolError as error:
+            log.warning("%s: the approval could not be stored: %s", self.name, error.message)
+            return
+        await self._update_tools(self._listed)
+
+    async def call(self, tool: McpTool, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
+        connection, listener = self._require_connection(), self._listener
+        assert listener is not None
+        await self._await_current_list(connection)
+        self.check_current(tool)
+        with listener.track_call(ctx) as key:
+            as_task = _runs_as_task_only(tool.offer.definition)
+            answer: Mapping[str, Any] = await connection.call_tool(tool.remote, dict(arguments), key, as_task=as_task)
+            return self._mask_tokens(answer)
+
+    def _require_connection(self) -> Connection:
+        if self._connection is None:
+            raise ToolError(f"the server {self.name} is not open", ErrorKind.SYSTEM, "Use it only inside `async with`.")
+        return self._connection
+
+    def _mask_tokens(self, answer: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Masks the tokens of a login in an answer: they change while the server is open."""
+        if self.login is None or not (tokens := self.login.tokens):
+            return answer
+        text = json.dumps(answer)
+        masked = Secrets(tokens).mask(text)
+        return answer if masked == text else dict(json.loads(masked))
+
+    def _make_login(self, auth: AuthSettings | Mapping[str, Any] | None) -> Login | None:
+        """Returns the login at a URL; None if a header authorizes the requests."""
+        if not self.url or any(name.lower() == "authorization" for name in self.headers):
+            if auth:
+                raise DefinitionError(f"mcp({self.name}): `auth` needs a URL, and no header Authorization")
+            return None
+        from forge.mcp.oauth.login import (
+            Login,  # programs do without
+            read_settings,
+        )
+
+        return Login(self.name, self.url, read_settings(auth), self._egress, self.directory)
+
+    async def _open(self) -> None:
+        from forge.mcp.client.connection import Connection
+        from forge.mcp.client.link import Target  # it imports the SDK, which takes a second
+
+        target = Target(
+            command=self.command,
+            environment=self.environment,
+            directory=self.directory,
+            settings=self.program,
+            url=self.url,
+            headers=self.headers,
+            login=self.login,
+            egress=self._egress,
+        )
+        listener = CallListener(self.name, Secrets(self.secrets), self._mark_stale, self._sampling)
+        connection = Connection(self.name, target, listener, connect_timeout=self._connect_timeout)
+        await connection.open()
+        try:
+            listed = await connection.list_tools()
+            self._connection, self._listener = connection, listener
+            await self._update_tools(listed)
+        except BaseException:
+            await self._close()
+            await connection.close()
+            raise
+
+    async def _close(self) -> None:
+        connection, refreshing = self._connection, self._refreshing
+        self._connection = self._listener = self._refreshing = None
+        self._stale = False
+        self._followers.clear()
+        self._tools = {}
+        if refreshing is not None:
+            refreshing.cancel()
+            await asyncio.wait([refreshing])
+        if connection is not None:
+            await connection.close()
+
+    def _mark_stale(self) -> None:
+        """Reads the list again after a change; changes in the meantime are merged."""
+        self._stale = True
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh())
+
+    async def _await_current_list(self, connection: Connection) -> None:
+        """Waits for the current list before a call: a restarted server may offer other tools."""
+        if not connection.is_up:
+            self._mark_stale()
+        if self._refreshing is not None and not self._refreshing.done():
+            await asyncio.wait([self._refreshing])
+        elif connection.is_list_expired:
+            self._mark_stale()  # this call does not wait for it
+
+    async def _refresh(self) -> None:
+        while self._stale and (connection := self._connection) is not None:
+            self._stale = False
+            await asyncio.sleep(PAUSE)
+            try:
+                await self._update_tools(await connection.list_tools())
+            except ToolError as error:
+                level = logging.WARNING if connection.is_up else logging.INFO  # its failure was logged already
+                log.log(level, "the tools of %s could not be listed again: %s", self.name, error.message)
+
+    async def _update_tools(self, listed: list[Any]) -> None:
+        """Makes tools of definitions, and notifies followers if the tools changed."""
+        async with self._lock(1):
+            before = self._tools
+            made, left_out = await in_thread(lambda: self._make_tools(listed, before))
+            if self._connection is None:
+                return
+            for name, why in left_out.items():
+                if self.left_out.get(name) != why:
+                    log.warning("%s of %s is left out: %s", name, self.name, why)
+            self._listed, self._tools, self.left_out = listed, made, left_out
+        if list(made.values()) != list(before.values()):
+            for changed in list(self._followers):
+                changed(self.tools)
+
+    def _make_tools(
+        self, listed: list[Any], before: Mapping[str, McpTool]
+    ) -> tuple[dict[str, McpTool], dict[str, str]]:
+        """Makes the tools. Runs in a thread: there may be thousands, and pins are read from a file."""
+        left_out: dict[str, str] = {}
+        chosen = self._select_definitions(listed, left_out)
+        digests = {remote: digest(definition) for remote, definition in chosen.items()}
+        target = self.target
+        if self.pins.trusts_first and self.name not in self.pins.servers():
+            self.pins.record(self.name, target, chosen, "the person who mounted it")
+        pins, lost = self.pins.of(self.name), self.pins.find_lost(self.name)
+        hidden = len(chosen) > MANY if self._hidden is None else self._hidden
+        settings = self._settings._replace(hidden=hidden)
+        made: dict[str, McpTool] = {}
+        for remote, name in tool_names(self.prefix, chosen, self._rename, pins).items():
+            pin = pins.get(remote)
+            state = state_of(pin, target, digests[remote], lost=remote in lost)
+            offer = ToolOffer(name, remote, chosen[remote], digests[remote], target, state, pin)
+            known = before.get(remote)
+            try:
+                made[remote] = known if known and known.is_same(offer, settings) else McpTool(offer, settings, self)
+            except DefinitionError as error:
+                left_out[_display_name(remote)] = one_line(str(error), 300)
+        return made, left_out
+
+    def _select_definitions(self, listed: list[Any], left_out: dict[str, str]) -> dict[str, Mapping[str, Any]]:
+        """Returns the usable and selected definitions by remote name."""
+        chosen: dict[str, Mapping[str, Any]] = {}
+        seen: set[str] = set()
+        for number, definition in enumerate(listed, 1):
+            remote = definition.get("name") if isinstance(definition, Mapping) else None
+            if not isinstance(remote, str) or not remote.strip() or len(remote) > LONGEST_NAME:
+                left_out[f"tool {number}"] = "its name is missing or too long"
+                continue
+            seen.add(remote)
+            if not self._is_wanted(remote):
+                continue
+            if remote in chosen:
+                left_out[_display_name(remote)] = "it is listed twice; the first entry is used"
+                continue
+            if _runs_as_task_only(definition) and not (self._connection and self._connection.runs_tasks):
+                left_out[_display_name(remote)] = "it can only run as a task, which its server does not offer"
+                continue
+            try:
+                check_definition(definition)
+                self._check_headers(definition)
+                chosen[remote] = definition
+            except ValueError as error:
+                left_out[_display_name(remote)] = str(error)
+        for pattern in self._include:
+            if not any(fnmatchcase(remote, pattern) for remote in seen):
+                left_out[pattern] = "it is in `include`, but the server has no such tool"
+        return chosen
+
+    def _check_headers(self, definition: Mapping[str, Any]) -> None:
+        """Raises `ValueError` if parameters are to be sent as invalid headers (revision 2026-07-28, over HTTP)."""
+        if not self.url or self._connection is None or not self._connection.is_modern:
+            return
+        from mcp.shared.inbound import find_invalid_x_mcp_header  # the SDK is loaded by now
+
+        if reason := find_invalid_x_mcp_header(definition.get("inputSchema")):
+            raise ValueError(one_line(reason, 300))
+
+    def _is_wanted(self, remote: str) -> bool:
+        if self._include and not any(fnmatchcase(remote, pattern) for pattern in self._include):
+            return False
+        return not any(fnmatchcase(remote, pattern) for pattern in self._exclude)
+
+    def _lock(self, which: int) -> asyncio.Lock:
+        """Returns a lock of the running loop: 0 for opening and closing, 1 for the list. A server may be opened on
+        several loops, one after another."""
+        loop = asyncio.get_running_loop()
+        if self._locks is None or self._locks[0] is not loop:
+            if self._users:
+                raise RuntimeError(f"the server {self.name} is open on another event loop")
+            self._locks = (loop, asyncio.Lock(), asyncio.Lock())
+        return self._locks[1 + which]  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"<McpSource {self.name}: {len(self._tools)} tools{'' if self.is_open else ', closed'}>"
+
+
+mcp = McpSource
+
+
+def _newer_name(name: str, value: Any, older: str, given: Any) -> Any:
+    """Returns the value of a parameter that had another name before."""
+    if value is not None and given is not None:
+        raise DefinitionError(f"mcp({name}=…, {older}=…): both mean the same; use {name}, as forge.yaml does")
+    return value if value is not None else given
+
+
+def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:
+    if isinstance(patterns, str):
+        raise DefinitionError(f"mcp({option}={patterns!r}): expected a list of names or patterns")
+    return tuple(patterns)
+
+
+def _runs_as_task_only(definition: Mapping[str, Any]) -> bool:
+    execution = definition.get("execution")
+    return isinstance(execution, Mapping) and execution.get("taskSupport") == "required"
+
+
+def _display_name(remote: str) -> str:
+    return one_line(remote, 80) or "a tool without a visible name"

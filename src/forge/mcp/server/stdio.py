@@ -1,0 +1,192 @@
+"""Serves the protocol over the standard streams, one message per line; uses no threads if the system can poll."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types.jsonrpc import (
+    INVALID_REQUEST,
+    PARSE_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCMessage,
+    JSONRPCResponse,
+    jsonrpc_message_adapter,
+)
+from pydantic import ValidationError
+
+from forge.core.execution.threads import in_thread
+from forge.mcp.server.first_answer import FirstAnswer, await_readable
+from forge.mcp.server.handlers import make_server
+
+if TYPE_CHECKING:
+    from forge.mcp.server.offer import Offer
+
+log = logging.getLogger(__name__)
+
+NOTHING_READ = FirstAnswer()
+MAX_LINE = 8 * 1024 * 1024  # bytes of one message to us
+PIECE = 256 * 1024
+ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts without blocking
+
+
+async def serve(offer: Offer, given: int, taken: int, first: FirstAnswer = NOTHING_READ) -> None:
+    """Serves until the input ends, or this is cancelled. `first` was read and answered already."""
+    server = make_server(offer)
+    output = Output(taken, first)
+    async with offer.open():
+        try:
+            await server.run(Input(given, output, first.read), output, server.create_initialization_options())
+        except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            pass  # if cancelled while messages wait, the SDK finds its own streams closed
+
+
+class Input:
+    """Reads the client's messages. An unreadable message is answered with an error and skipped."""
+
+    def __init__(self, file: int, output: Output, read: bytes = b"") -> None:
+        """`read` was read from the file already."""
+        self._file = file
+        self._output = output
+        self._lines: deque[bytes] = deque()
+        self._part: list[bytes] = []
+        self._size = 0
+        self._polls = True
+        self._split_lines(read)
+
+    async def receive(self) -> SessionMessage:
+        while True:
+            while not self._lines:
+                piece = await self._read()
+                if not piece:
+                    raise anyio.EndOfStream
+                self._split_lines(piece)
+            line = self._lines.popleft()
+            if len(line) > MAX_LINE:
+                await self._complain(INVALID_REQUEST, f"A message may have at most {MAX_LINE:,} bytes.")
+            elif line.strip():
+                try:
+                    return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+                except (ValidationError, ValueError, RecursionError):
+                    await self._complain(PARSE_ERROR, "The line is not a JSON-RPC message.")
+
+    def _split_lines(self, piece: bytes) -> None:
+        *ended, rest = piece.split(b"\n")
+        for line in ended:
+            self._buffer(line)
+            self._lines.append(b"".join(self._part))
+            self._part, self._size = [], 0
+        self._buffer(rest)
+
+    def _buffer(self, part: bytes) -> None:
+        """Buffers a part of a line; of a line that is too long, just enough to notice."""
+        if part and self._size <= MAX_LINE:
+            self._part.append(part)
+            self._size += len(part)
+
+    async def _read(self) -> bytes:
+        if self._polls:
+            try:
+                await await_readable(self._file)
+                return os.read(self._file, PIECE)
+            except PermissionError:  # a file or the null device: the system cannot poll it
+                self._polls = False
+        piece: bytes = await in_thread(lambda: os.read(self._file, PIECE))
+        return piece
+
+    async def _complain(self, code: int, message: str) -> None:
+        error = JSONRPCError(jsonrpc="2.0", id=None, error=ErrorData(code=code, message=message))
+        await self._output.send(SessionMessage(error))
+
+    async def aclose(self) -> None:
+        return
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> SessionMessage:
+        try:
+            return await self.receive()
+        except anyio.EndOfStream:
+            raise StopAsyncIteration from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return
+
+
+class Output:
+    """Writes our messages in order. A client that does not read delays the sender, not the event loop."""
+
+    def __init__(self, file: int, first: FirstAnswer = NOTHING_READ) -> None:
+        """`first` was sent already: the SDK's own answer to the same request is not sent."""
+        self._file = file
+        self._first: FirstAnswer | None = first if first.result is not None else None
+        self._turn = asyncio.Lock()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    async def send(self, item: SessionMessage, /) -> None:
+        if self._first is not None and _is_answer(item.message, self._first):
+            self._first = None
+            return
+        line = f"{item.message.model_dump_json(by_alias=True, exclude_unset=True)}\n".encode()
+        if len(line) <= ATOMIC and not self._turn.locked() and select.select([], [self._file], [], 0)[1]:
+            self._write(line)
+            return
+        writing = asyncio.create_task(self._write_in_turn(line))
+        self._writing.add(writing)
+        writing.add_done_callback(self._forget_write)
+        await asyncio.shield(writing)  # even if cancelled: half a line would break the stream
+
+    async def _write_in_turn(self, line: bytes) -> None:
+        async with self._turn:
+            await in_thread(lambda: self._write(line))
+
+    def _write(self, line: bytes) -> None:
+        if self._closed:
+            raise anyio.ClosedResourceError
+        view = memoryview(line)
+        try:
+            while view:
+                view = view[os.write(self._file, view) :]
+        except OSError:  # the client is gone
+            self._closed = True
+            raise anyio.BrokenResourceError from None
+
+    def _forget_write(self, writing: asyncio.Task[None]) -> None:
+        self._writing.discard(writing)
+        if not writing.cancelled():
+            writing.exception()  # the sender received it, or is gone
+
+    async def aclose(self) -> None:
+        self._closed = True
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+def _is_answer(message: JSONRPCMessage, first: FirstAnswer) -> bool:
+    """Tells if the SDK answers the request that was answered already."""
+    if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id != first.request:
+        return False
+    if not isinstance(message, JSONRPCResponse) or message.result != first.result:
+        log.warning("the first answer to the client was not the one that the SDK gives")
+    return True

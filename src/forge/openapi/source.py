@@ -1,0 +1,206 @@
+"""Mounts an OpenAPI document: one typed tool for each of its operations."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from forge.core.errors import DefinitionError
+from forge.core.execution.threads import in_thread
+from forge.core.secrets import SHORTEST, Secrets
+from forge.core.spec import Category, Permission, PermissionName
+from forge.core.tool import Tool
+from forge.network.address import read_url
+from forge.network.egress import Egress
+from forge.network.headers import check_headers
+from forge.openapi.answers import AnswerReader
+from forge.openapi.credentials import Auth, place_credentials, read_auth
+from forge.openapi.document import Document, is_url, open_document
+from forge.openapi.operations import OperationFilter, Servers, operations_of, prefix_of
+from forge.openapi.tools import Api, OperationTool
+
+SHOWN = 40  # operations; if there are more, all are hidden behind `tool_search`
+SECONDS = 60.0
+
+log = logging.getLogger(__name__)
+
+_TELLING = re.compile(r"authori[sz]ation|key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_GENERAL = frozenset({"openapi", "swagger", "api", "spec", "schema", "index", "description", "v1", "v2", "v3"})
+
+
+class OpenApi:
+    """A source: `async with openapi("petstore.yaml") as tools`. `problems` lists what was left out."""
+
+    def __init__(
+        self,
+        spec: str | Path | Mapping[str, Any],
+        *,
+        name: str,
+        server: str,
+        auth: Auth | None,
+        filters: OperationFilter,
+        headers: Mapping[str, str],
+        prefix: str | None,
+        timeout: float | None,
+        hidden: bool | None,
+        permissions: Collection[Permission | PermissionName] | None,
+        egress: Egress | None,
+        idempotency_header: str,
+    ) -> None:
+        self.spec = spec
+        self.name = name
+        self.problems: list[str] = []
+        self.tools: list[Tool] = []
+        self._server = server
+        self._credentials = read_auth(auth)
+        self._filters = filters
+        self._headers = tuple((str(key), str(value)) for key, value in headers.items())
+        self._prefix = prefix
+        self._timeout = timeout
+        self._hidden = hidden
+        self._permissions = frozenset({"network"} if permissions is None else permissions)
+        self._egress = egress
+        self._idempotency_header = idempotency_header
+        if idempotency_header:
+            check_headers([(idempotency_header, "")])
+        if server:
+            read_url(server)  # raises early
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Values that must be masked everywhere; they are known before the document is opened."""
+        telling = [value for name, value in self._headers if _TELLING.search(name)]
+        values = [*(one for credential in self._credentials for one in credential.secrets), *telling]
+        words = [word for value in values for word in (value, value.rpartition(" ")[2])]
+        return tuple(dict.fromkeys(word for word in words if len(word) >= SHORTEST))
+
+    async def __aenter__(self) -> Sequence[Tool]:
+        document = await open_document(self.spec, self._document_egress())
+        self.tools = await in_thread(lambda: self.make_tools(document))
+        return self.tools
+
+    async def __aexit__(self, *_: object) -> None:
+        self.tools = []
+
+    def make_tools(self, document: Document, *, ad_hoc: bool = False) -> list[Tool]:
+        """Makes the tools of an opened document. `ad_hoc`: each call asks the gate for its own URL."""
+        self.name = self.name or _choose_name(self.spec, document)
+        self.problems = []
+        prefix = prefix_of(self._prefix or self.name)
+        found = operations_of(document, prefix, self.problems)
+        selected = [one for one in found if self._filters.selects(one)]
+        for problem in self.problems[:20]:
+            log.warning("openapi %s: left out: %s", self.name, problem)
+        if found and not selected:
+            log.warning("openapi %s: none of its %d operations matches the filters", self.name, len(found))
+        servers = Servers(document, self._server, self._egress, ad_hoc=ad_hoc)
+        if selected and not ad_hoc:
+            servers.base()  # raises early
+        placed_credentials = place_credentials(self._credentials, document)
+        if placed_credentials.problem:
+            log.warning("openapi %s: %s", self.name, placed_credentials.problem)
+        answers = AnswerReader(document, Secrets(self.secrets))
+        api = Api(document, servers, placed_credentials, answers, self._headers, self._idempotency_header)
+        traits: dict[str, Any] = {
+            "category": Category.ADAPTER,
+            "trust": "untrusted",
+            "permissions": self._permissions,
+            "timeout": SECONDS if self._timeout is None else self._timeout,
+            "hidden": len(selected) > SHOWN if self._hidden is None else self._hidden,
+            "origin": f"openapi:{self.name}",
+        }
+        tools = [OperationTool(api, one, **traits) for one in selected]
+        readers = {tool.operation.path: tool for tool in tools if tool.operation.method == "GET"}
+        for tool in tools:
+            tool.lookup = readers.get(tool.operation.path)
+        return [*tools]
+
+    def _document_egress(self) -> Egress:
+        """Returns an egress that allows the document's own URL, which a person named."""
+        egress = self._egress if self._egress is not None else Egress.current()
+        if isinstance(self.spec, str) and is_url(self.spec):
+            return egress.reaching(read_url(self.spec))
+        return egress
+
+    def __repr__(self) -> str:
+        return f"<OpenApi {self.name or 'not opened yet'}, {len(self.tools)} tools>"
+
+
+def openapi(
+    spec: str | Path | Mapping[str, Any],
+    *,
+    name: str = "",
+    server: str = "",
+    auth: Auth | None = None,
+    include: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    tags: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    prefix: str | None = None,
+    timeout: float | None = None,
+    hidden: bool | str | None = None,
+    permissions: Collection[Permission | PermissionName] | None = None,
+    egress: Egress | None = None,
+    idempotency_header: str = "",
+) -> OpenApi:
+    """Returns a source of the operations of an OpenAPI 3 document: `name__operation`.
+
+    Args:
+        spec: a file, a URL or data.
+        name: the prefix of the tools; by default the document's title.
+        server: receives the requests. By default the document's servers do: any of a file's, only the own origin of a
+            fetched one.
+        auth: `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}` or `{"basic_env":
+            {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself). It is sent only to a
+            server that a person named.
+        include: patterns of operation ids, or as in `GET /pets/*`.
+        exclude: patterns to leave out.
+        tags: only operations with one of these tags.
+        headers: further headers.
+        prefix: another prefix than the name.
+        timeout: the seconds that a call may take.
+        hidden: a model sees the tools only after `tool_search` finds them; by default if there are more than 40.
+        permissions: other permissions than `network`.
+        egress: which addresses may be reached.
+        idempotency_header: such as "Idempotency-Key": the server handles requests with the same value of this header
+            once. It is sent with every request that changes something, so that the request may be retried.
+
+    Example:
+        >>> document = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {}}
+        >>> source = openapi(document, name="pets", server="https://api.example.com")
+    """
+    for what, given in (("include", include), ("exclude", exclude), ("tags", tags)):
+        if isinstance(given, str):
+            raise DefinitionError(f"openapi({what}={given!r}): write a list, as in {what}=[{given!r}]")
+    if hidden not in (None, True, False, "auto"):
+        raise DefinitionError(f"openapi(hidden={hidden!r}): expected True, False or 'auto'")
+    return OpenApi(
+        spec,
+        name=name,
+        server=server,
+        auth=auth,
+        filters=OperationFilter(tuple(include), tuple(exclude), tuple(tags)),
+        headers=headers or {},
+        prefix=prefix,
+        timeout=timeout,
+        hidden=hidden if isinstance(hidden, bool) else None,
+        permissions=permissions,
+        egress=egress,
+        idempotency_header=idempotency_header,
+    )
+
+
+def _choose_name(spec: str | Path | Mapping[str, Any], document: Document) -> str:
+    """Returns a short name: of the file, the document or the server."""
+    stem = ""
+    if not isinstance(spec, Mapping):
+        parts = urlsplit(str(spec)) if isinstance(spec, str) and is_url(spec) else None
+        words = Path(parts.path if parts else str(spec)).name.split(".")
+        stem = next((word for word in words[: max(1, len(words) - 1)] if word.lower() not in _GENERAL), "")
+        if parts and not stem and not document.title:
+            stem = parts.hostname or ""
+    return prefix_of(stem or document.title or "api")

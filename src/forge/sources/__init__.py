@@ -1,1 +1,0 @@
-"""Sources of tools: MCP servers, OpenAPI documents, webhooks, scripts and other frameworks."""

@@ -1,0 +1,153 @@
+"""An MCP server and its authorization server on one origin, and a browser in which everyone is logged in."""
+
+from __future__ import annotations
+
+import json
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlsplit
+
+import httpx2
+import jwt
+
+from forge.mcp.oauth.login import Browser, Redirect, read_redirect
+from tests.mcp import hostile
+from tests.network.serving import Asked, Reply
+
+
+class Site:
+    """Gives out `access-token-N`. `base` is set when its port is known; `issuer` may be another site."""
+
+    def __init__(self) -> None:
+        self.base = ""
+        self.issuer = self
+        self.elsewhere: dict[str, str] = {}  # endpoints that its metadata names instead of its own
+        self.resource = ""  # of another site
+        self.tokens = 0
+        self.valid: set[str] = set()
+        self.scopes: list[str] = []
+        self.refuses_refresh = False
+        self.requests: list[dict[str, str]] = []  # for tokens
+        self.registered: list[dict[str, Any]] = []
+        self.revoked: list[dict[str, str]] = []
+        self.revocation = 200  # the status of its answers
+        self.asked = 0  # MCP requests
+        self.is_bound = False  # its tokens are bound to a key (DPoP)
+        self.proofs: list[str] = []
+        self._key = ""  # of the client
+        self.seen: list[str] = []  # paths
+
+    def __call__(self, asked: Asked) -> Reply:
+        path = urlsplit(asked.path).path
+        self.seen.append(path)
+        answer = {"/mcp": self._serve, "/register": self._register, "/token": self._grant, "/authorize": self._redirect}
+        if path in answer:
+            return answer[path](asked)
+        if path == "/revoke":
+            self.revoked.append(dict(parse_qsl(asked.body.decode())))
+            return Reply(status=self.revocation)
+        if path == "/.well-known/oauth-protected-resource/mcp":
+            return page({"resource": f"{self.base}/mcp", "authorization_servers": [self.issuer.base]})
+        if path == "/.well-known/oauth-authorization-server":
+            return page(self._metadata())
+        return Reply(status=404)
+
+    def _metadata(self) -> dict[str, Any]:
+        endpoints = {f"{name}_endpoint": f"{self.base}/{path}" for name, path in ENDPOINTS.items()}
+        return {
+            "issuer": self.base,
+            **endpoints,
+            **self.elsewhere,
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+
+    def _serve(self, asked: Asked) -> Reply:
+        self.asked += 1
+        scheme = "DPoP" if self.is_bound else "Bearer"
+        token = asked.headers.get("authorization", "").removeprefix(f"{scheme} ")
+        if token not in self.issuer.valid or (self.is_bound and not self._is_proven(asked, token)):
+            where = f'{scheme} resource_metadata="{self.base}/.well-known/oauth-protected-resource/mcp"'
+            return Reply([b"no"], 401, [("WWW-Authenticate", where)])
+        message = json.loads(asked.body)
+        if message["method"] == "server/discover":
+            return Reply(status=404)
+        results: dict[str, Any] = {
+            "initialize": {
+                "protocolVersion": "2025-11-25",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "x", "version": "1"},
+            },
+            "tools/list": {"tools": [hostile.tool("token")]},
+            "tools/call": hostile.text(f"you sent {asked.headers.get('authorization')}"),
+        }
+        if "id" not in message:
+            return Reply(status=202)
+        return page({"jsonrpc": "2.0", "id": message["id"], "result": results[message["method"]]})
+
+    def _register(self, asked: Asked) -> Reply:
+        client = {**json.loads(asked.body), "client_id": f"client-{len(self.registered)}"}
+        self.registered.append(client)
+        return page(client, 201)
+
+    def _redirect(self, asked: Asked) -> Reply:
+        said = dict(parse_qsl(urlsplit(asked.path).query))
+        self.scopes.append(said.get("scope", ""))
+        assert said["code_challenge_method"] == "S256"
+        assert said["resource"] == (self.resource or f"{self.base}/mcp")
+        return Reply(status=302, headers=[("Location", f"{said['redirect_uri']}?code=c&state={said['state']}")])
+
+    def _grant(self, asked: Asked) -> Reply:
+        said = {name: values[0] for name, values in parse_qs(asked.body.decode()).items()}
+        self.requests.append(said)
+        if self.is_bound and not self._is_proven(asked, is_first=said["grant_type"] == "authorization_code"):
+            return page({"error": "use_dpop_nonce"}, 400, ("DPoP-Nonce", NONCE))
+        if said["grant_type"] == "refresh_token" and self.refuses_refresh:
+            return page({"error": "invalid_grant"}, 400)
+        self.tokens += 1
+        token = f"access-token-{self.tokens}"
+        self.valid = {token}
+        refresh = {"refresh_token": "refresh-token"} if said["grant_type"] != "client_credentials" else {}
+        kind = "DPoP" if self.is_bound else "Bearer"
+        return page({"access_token": token, "token_type": kind, "expires_in": 3600, **refresh})
+
+    def _is_proven(self, asked: Asked, token: str = "", *, is_first: bool = False) -> bool:
+        """Checks a proof: the key of the login is the client's."""
+        proof = asked.headers.get("dpop", "")
+        if not proof:
+            return False
+        key = jwt.PyJWK(jwt.get_unverified_header(proof)["jwk"])
+        said = jwt.decode(proof, key, algorithms=["ES256"])
+        path = urlsplit(asked.path).path
+        assert (said["htm"], said["htu"]) == ("POST", f"{self.base}{path}")
+        assert jwt.get_unverified_header(proof)["typ"] == "dpop+jwt"
+        self.proofs.append(said["jti"])
+        if is_first:
+            self._key = jwt.get_unverified_header(proof)["jwk"]["x"]
+        if self._key != jwt.get_unverified_header(proof)["jwk"]["x"]:
+            return False
+        digest = urlsafe_b64encode(sha256(token.encode()).digest()).rstrip(b"=").decode()
+        return bool(said["ath"] == digest if token else said.get("nonce") == NONCE)
+
+
+NONCE = "once-more"
+ENDPOINTS = {"authorization": "authorize", "token": "token", "registration": "register", "revocation": "revoke"}
+
+
+def page(document: Any, status: int = 200, *headers: tuple[str, str]) -> Reply:
+    return Reply([json.dumps(document).encode()], status, [("Content-Type", "application/json"), *headers])
+
+
+def browser() -> Browser:
+    """Opens the page, and follows its redirect."""
+    found: list[str] = []
+
+    async def show(url: str) -> None:
+        async with httpx2.AsyncClient(verify=False, trust_env=False) as client:
+            found.append((await client.get(url)).headers["location"])
+
+    async def wait() -> Redirect:
+        return read_redirect(found.pop())
+
+    return Browser("http://127.0.0.1:33418/callback", show, wait)

@@ -1,0 +1,235 @@
+"""The program of a server reaches its directory and what is declared, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from forge.core.context import Root
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.registry import mount_source
+from forge.mcp import mcp
+from forge.process import sandbox
+from forge.process.running import run as running
+from forge.process.sandbox import Tier, problem
+from tests.mcp.remote import Desk
+
+SERVER = Path(__file__).with_name("tries_server.py")
+confined = pytest.mark.skipif(
+    sys.platform != "linux" or bool(problem(Tier.BUBBLEWRAP) and problem(Tier.LANDLOCK)),
+    reason="no sandbox can be had on this machine",
+)
+
+
+@pytest.fixture
+def home(tmp_path):
+    """A directory with a server, and beside it a secret."""
+    (tmp_path / "home").mkdir()
+    shutil.copy(SERVER, tmp_path / "home" / "server.py")
+    (tmp_path / "secret").write_text("a secret")
+    return tmp_path / "home"
+
+
+@asynccontextmanager
+async def tries(home, **settings):
+    """Yields a function that runs code in a server."""
+    desk = Desk()
+    server = mcp([sys.executable, str(home / "server.py")], name="tries", directory=home, **settings)
+    async with mount_source(desk.registry, server):
+
+        async def attempt(code):
+            return (await desk.call("tries__try", code=code)).for_llm
+
+        yield attempt
+
+
+def reading(path):
+    return f"found = open({str(path)!r}).read()"
+
+
+def writing(path):
+    return f"found = open({str(path)!r}, 'w').write('x')"
+
+
+@confined
+async def test_a_program_reaches_its_directory_and_nothing_beside_it(home):
+    async with tries(home, sandbox="required") as attempt:
+        assert await attempt(writing(home / "note")) == "1"
+        assert "Error" in await attempt(reading(home.parent / "secret"))
+        await attempt(writing(home.parent / "new"))  # perhaps into a /tmp of its own
+    assert (home / "note").read_text() == "x"
+    assert not (home.parent / "new").exists()
+    async with tries(home, sandbox="off") as attempt:
+        assert await attempt(reading(home.parent / "secret")) == "a secret"
+
+
+@confined
+@pytest.mark.parametrize(("access", "reads", "writes"), [("write", True, True), ("read", True, False)])
+async def test_its_access_to_its_directory_is_declared(home, access, reads, writes):
+    async with tries(home, sandbox="required", workspace=access) as attempt:
+        assert ("tries" in await attempt(reading(home / "server.py"))) is reads
+        assert (await attempt(writing(home / "note")) == "1") is writes
+
+
+@confined
+async def test_a_program_without_the_workspace_works_in_an_empty_folder(home):
+    where = home.parent / "elsewhere"
+    where.mkdir()
+    shutil.copy(SERVER, where / "server.py")
+    desk = Desk()
+    server = mcp(
+        [sys.executable, str(where / "server.py")],
+        name="tries",
+        directory=home,
+        sandbox="required",
+        workspace="none",
+        roots=[where],
+    )
+    async with mount_source(desk.registry, server):
+        found = await desk.call("tries__try", code="import os; open('x', 'w').close(); found = os.listdir('.')")
+        assert found.for_llm == "['x']"
+        assert "Error" in (await desk.call("tries__try", code=reading(home / "server.py"))).for_llm
+    assert os.listdir(home) == ["server.py"]
+
+
+@confined
+async def test_declared_roots_are_opened_as_they_are_declared(home):
+    for name in ("shown", "given", "hidden"):
+        (home.parent / name).mkdir()
+        (home.parent / name / "text").write_text(name)
+    roots = [home.parent / "shown", Root(home.parent / "given", writable=True)]
+    async with tries(home, sandbox="required", roots=roots) as attempt:
+        assert await attempt(reading(home.parent / "shown" / "text")) == "shown"
+        assert "Error" in await attempt(writing(home.parent / "shown" / "text"))
+        assert await attempt(writing(home.parent / "given" / "text")) == "1"
+        assert "Error" in await attempt(reading(home.parent / "hidden" / "text"))
+
+
+@confined
+@pytest.mark.parametrize("how", ["script", "program", "link"])
+async def test_a_file_that_the_sandbox_hides_is_named_with_the_setting_that_shows_it(home, how):
+    where = home.parent / "elsewhere"
+    where.mkdir()
+    shutil.copy(SERVER, where / "server.py")
+    (where / "program").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{where}/server.py"\n')
+    (where / "program").chmod(0o755)
+    (home / "node_modules").symlink_to(where)
+    command = {
+        "script": [sys.executable, str(where / "server.py")],
+        "program": [str(where / "program")],
+        "link": [sys.executable, "node_modules/server.py"],
+    }[how]
+    with pytest.raises(ToolError) as caught:
+        async with mcp(command, name="tries", directory=home, sandbox="required"):
+            pass
+    assert "sandbox hides" in caught.value.suggestion
+    assert "roots" in caught.value.suggestion
+    assert "by hand" not in caught.value.suggestion
+    desk = Desk()
+    async with mount_source(
+        desk.registry, mcp(command, name="tries", directory=home, sandbox="required", roots=[where])
+    ):
+        assert (await desk.call("tries__try", code="found = 1")).for_llm == "1"
+
+
+@confined
+async def test_a_server_that_fails_for_another_reason_is_run_by_hand(home):
+    with pytest.raises(ToolError) as caught:
+        async with mcp([sys.executable, "-c", "raise SystemExit(3)"], name="tries", directory=home, sandbox="required"):
+            pass
+    assert caught.value.suggestion == "Run its command by hand to see the error."
+
+
+@confined
+@pytest.mark.parametrize("network", [True, False])
+async def test_the_network_is_there_if_it_is_declared(home, network):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        code = f"import socket; found = socket.create_connection(('127.0.0.1', {port}), 5).getpeername()[1]"
+        async with tries(home, sandbox="required", network=network) as attempt:
+            assert (await attempt(code) == str(port)) is network
+
+
+@confined
+async def test_only_named_variables_arrive_and_the_home_directory_is_empty(home, monkeypatch):
+    monkeypatch.setenv("FORGE_TEST_SECRET", "not for servers")
+    look = "import os; found = [os.environ.get('GIVEN'), os.environ.get('FORGE_TEST_SECRET')]"
+    async with tries(home, sandbox="required", environment={"GIVEN": "yes"}) as attempt:
+        assert await attempt(look) == "['yes', None]"
+        assert await attempt("import os; found = os.listdir(os.environ['HOME'])") == "[]"
+
+
+@confined
+async def test_the_memory_of_a_process_is_bounded(home):
+    async with tries(home, sandbox="required", memory=256) as attempt:
+        assert await attempt("found = len(bytearray(64 * 2**20))") == str(64 * 2**20)
+        assert await attempt("found = len(bytearray(512 * 2**20))") == "MemoryError"
+
+
+@confined
+async def test_a_program_that_crashes_in_its_sandbox_is_restarted(home):
+    async with tries(home, sandbox="required") as attempt:
+        died = await attempt("import os; os.kill(os.getpid(), 9)")
+        assert "tries is down (SIGKILL" in died
+        async with asyncio.timeout(60):
+            while True:  # a call says when it is back, no event does
+                said = await attempt("found = 'back'")
+                if "is down" not in said:
+                    break
+                await asyncio.sleep(0.05)
+        assert said == "back"
+
+
+@confined
+async def test_a_program_that_is_missing_in_the_sandbox_is_named(home):
+    with pytest.raises(ToolError) as caught:
+        async with mcp("surely-no-such-program", directory=home, sandbox="required"):
+            pass
+    assert "surely-no-such-program" in str(caught.value)
+    assert caught.value.kind is ErrorKind.CONFIG
+
+
+@confined
+async def test_files_that_would_start_programs_are_set_aside_when_it_ends(home):
+    async with tries(home, sandbox="required") as attempt:
+        assert await attempt(writing(home / "forge.yaml")) == "1"
+    assert not (home / "forge.yaml").exists()
+    assert (home / "forge.yaml.rejected").exists()
+
+
+async def test_without_a_sandbox_nothing_starts_and_the_error_says_what_to_do(home, monkeypatch):
+    monkeypatch.setattr(running, "_tiers", {})
+    monkeypatch.setattr(sandbox, "_problem", lambda tier: "it is switched off")
+    with pytest.raises(ToolError) as caught:
+        async with tries(home, sandbox="required"):
+            pass
+    assert caught.value.kind is ErrorKind.CONFIG
+    assert "the server tries cannot be started in a sandbox" in caught.value.message
+    assert "it is switched off" in caught.value.message
+    assert "bubblewrap" in caught.value.suggestion
+    assert "`sandbox: off` for this server" in caught.value.suggestion
+    for setting in ("auto", "off"):
+        async with tries(home, sandbox=setting) as attempt:
+            assert await attempt("found = 'it runs'") == "it runs"
+
+
+@pytest.mark.parametrize("command", ["uvx mcp-server-git", "npx -y @scope/server", "pipx run x", "bunx x"])
+async def test_a_program_that_is_fetched_at_its_start_must_be_pinned_first(command, home):
+    with pytest.raises(ToolError) as caught:
+        async with mcp(command, name="git", directory=home, sandbox="auto"):
+            pass
+    assert "the server git is fetched when it starts" in caught.value.message
+    assert f"forge mcp add git --replace -- {command}" in caught.value.suggestion
+
+
+@pytest.mark.parametrize("wrong", [{"sandbox": "loose"}, {"workspace": "all"}, {"memory": 1}])
+def test_wrong_settings_are_refused(wrong):
+    with pytest.raises(DefinitionError, match=next(iter(wrong))):
+        mcp("x", **wrong)
