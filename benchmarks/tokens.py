@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from benchmarks.timing import Measure
-from forge.agent.token_weights import GENERAL, WEIGHTS
-from forge.agent.tokens import estimate
+from forge.agent.tokens import GENERAL, WEIGHTS, estimate
 from tests.agent.token_texts import TEXTS
 
 COUNTS = Path(__file__).parent.parent / "tests/agent/token_counts.json"

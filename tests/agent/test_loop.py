@@ -35,8 +35,8 @@ from forge import (
     text_calls,
     tool,
 )
-from forge.agent.message_json import export_message, import_message
 from forge.cli.terminal.exit_codes import Ending
+from forge.core.messages import export_message, import_message
 from forge.models.http.outgoing import BrokeOff
 
 

@@ -19,7 +19,7 @@ from forge import (
     fallback,
 )
 from forge.agent.context_window import WINDOW, find_window
-from forge.agent.prices import price_for
+from forge.agent.limits import price_for
 from forge.models.known_models import find_known
 from forge.models.text_calls import text_calls
 

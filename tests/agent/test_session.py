@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import forge
-from forge.agent import session_rows
+from forge.agent import session as session_rows
 from forge.agent.session import SessionStore, StoreError
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, ToolCall, Usage

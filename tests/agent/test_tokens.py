@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forge.agent import tokens
-from forge.agent.token_weights import GENERAL, WEIGHTS, find_family, find_weights
-from forge.agent.tokens import Tally, estimate, estimate_message, estimate_messages
+from forge.agent.tokens import (
+    GENERAL,
+    WEIGHTS,
+    Tally,
+    estimate,
+    estimate_message,
+    estimate_messages,
+    find_family,
+    find_weights,
+)
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.result import Attachment
 from forge.models.openai import OpenAI

@@ -301,7 +301,7 @@ async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str
 
 
 def said(*calls: ToolCall, text: str = "") -> dict[str, Any]:
-    from forge.agent.message_json import export_message
+    from forge.core.messages import export_message
 
     return {"message": export_message(Message("assistant", text, tool_calls=calls))}
 

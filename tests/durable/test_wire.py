@@ -12,9 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message, ToolCall, Usage
+from forge.core.messages import Message, ToolCall, Usage, export_message
 from forge.core.result import Attachment, Failure, ToolResult
 from forge.durable.store.encoding import object_of, outcome_from_json, result_from_json, result_to_json, wait_to_json
 from forge.durable.store.rows import Ending, Outcome, Wait

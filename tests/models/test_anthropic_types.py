@@ -12,7 +12,7 @@ from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from pydantic import TypeAdapter
 
 from forge import Agent, Anthropic, Attachment, Message, ModelRequest, Retrying, ToolCall, Usage, tool
-from forge.agent.message_json import export_message, import_message
+from forge.core.messages import export_message, import_message
 from forge.core.spec import ToolSpec
 from forge.models.http import post
 from tests.models.oracle import problems

@@ -26,9 +26,9 @@ from forge import (
     Usage,
     tool,
 )
-from forge.agent.message_json import export_message, import_message
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
+from forge.core.messages import export_message, import_message
 from forge.core.spec import ToolSpec
 from forge.models.http import post
 from forge.models.http.events import Event, EventReader

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field
 from typing_extensions import TypedDict
 
 from forge import Agent, Scripted, ToolCall, ToolError, fallback, tool
-from forge.agent.output.partial import MISSING, build_partial
+from forge.agent.output import MISSING, build_partial
 from forge.core.events import ToolArgumentsDelta
 from forge.core.provider import Provider
 from forge.models.anthropic import Anthropic

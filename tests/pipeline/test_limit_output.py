@@ -17,8 +17,7 @@ from forge import Scope, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.execution import threads
 from forge.core.result import Attachment, Failure
-from forge.pipeline._bounds import bound_data, size_of
-from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, fit_text, limit_output
+from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, bound_data, fit_text, limit_output, size_of
 from forge.workspace.state import keep_newest
 from tests.pipeline.calling import call_once, executor_of
 

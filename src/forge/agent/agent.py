@@ -18,10 +18,10 @@ from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_d
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import may_run_again, run_loop
+from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session
 from forge.agent.output import Structured
 from forge.agent.result import OutputT, RunResult, check_output
 from forge.agent.run import LoopSettings
-from forge.agent.run_checks import DeclaredDeps, OpenAgent, check_no_loop, check_session
 from forge.agent.shown_results import ContextRules, make_store
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed
@@ -542,7 +542,7 @@ class Agent(Generic[OutputT, DepsT]):
         default, or None. The last value has passed every check of the type. Raises `ToolError` where the run ends
         without an answer, and where the agent has no `output`. Takes the parameters of `run`.
         """
-        from forge.agent.output.partial import MISSING, PartialReader
+        from forge.agent.output import MISSING, PartialReader
 
         structured = self._structure()
         if structured is None:

@@ -14,8 +14,7 @@ from forge.agent.shown_results import (
     restore_references,
 )
 from forge.agent.summary import is_summary, summarise
-from forge.agent.token_weights import find_weights
-from forge.agent.tokens import Tally, estimate_message, estimate_messages
+from forge.agent.tokens import Tally, estimate_message, estimate_messages, find_weights
 from forge.core.events import ContextShortened
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of

@@ -67,7 +67,7 @@ def _scripted_title(provider: object) -> str | None:
 
 
 async def _ask_model(provider: Provider, messages: Sequence[Message]) -> Message:
-    from forge.agent.ask_once import ask_once  # slow to import: `forge session list` asks no model
+    from forge.agent.summary import ask_once  # slow to import: `forge session list` asks no model
 
     said = [one for one in messages if one.role in ("user", "assistant") and one.text.strip()][:2]
     lines = [json.dumps({"role": one.role, "text": one.text[:LONGEST_TEXT]}, ensure_ascii=False) for one in said]

@@ -15,8 +15,7 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from forge.agent.conversation import Conversation
 from forge.agent.labels import collect_labels
 from forge.agent.limits import Limits
-from forge.agent.quarantine import read_shape
-from forge.agent.quarantine.task import QuarantinedTask, quarantine_task
+from forge.agent.quarantine import QuarantinedTask, quarantine_task, read_shape
 from forge.agent.result import RunResult
 from forge.agent.run import LoopSettings
 from forge.core.context import Scope, ToolContext

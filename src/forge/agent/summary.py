@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from forge.agent.ask_once import ask_once
 from forge.agent.tokens import estimate
 from forge.core.lazy import lazy_pattern
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.plain_values import sendable, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError
+from forge.pipeline.spans import chat_span
 
 MOST_TOKENS = 24_000  # of the conversation that the model is shown
 MOST_WORDS = 600
@@ -169,3 +171,33 @@ def _shorten(text: str, most: int) -> str:
         return text
     left_out = f" [… {len(text) - most} characters left out …] "
     return text[: most * 2 // 3] + left_out + text[len(text) - most // 3 :]
+
+
+# Summarises a conversation for a note that a later conversation reads.
+
+
+async def recollect(provider: Provider, messages: Sequence[Message]) -> str:
+    """Returns the model's summary, or an outline where it cannot be asked. Never raises, except to be cancelled."""
+    dialogue = [message for message in messages if message.role != "system"]
+    text = (await summarise(provider, dialogue)).text.removeprefix(HEADING)
+    return text.partition(REQUESTS)[0].strip()
+
+
+# Asks a model one question outside the loop, such as for a summary or a title.
+
+
+async def ask_once(provider: Provider, request: ModelRequest, seconds: float) -> Message:
+    """Returns the model's answer. Raises `ProviderError` or, after so many seconds, `TimeoutError`."""
+    stream = provider.stream(request)
+    with chat_span(provider) as operation:
+        try:
+            async with asyncio.timeout(seconds):
+                async for part in stream:
+                    if isinstance(part, Message):
+                        operation.add_reply(part)
+                        return part
+        finally:
+            if close := getattr(stream, "aclose", None):
+                with suppress(Exception):
+                    await close()
+        raise ProviderError("the provider ended its stream without a message")

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from forge.agent.message_json import export_message
 from forge.console.console_state import ConsoleState
 from forge.core.errors import ToolError
-from forge.core.messages import Message
+from forge.core.messages import Message, export_message
 from forge.durable.client import FINE
 from forge.durable.engine.children import ONLY
 from forge.durable.store.rows import Question, RunInfo

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from forge.agent.ask_once import ask_once
 from forge.agent.result import RunResult
+from forge.agent.summary import ask_once
 from forge.core.files import open_regular
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief, text_of

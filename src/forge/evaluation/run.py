@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from forge.agent.agent import Agent
-from forge.agent.message_json import export_message, import_message
 from forge.core.activity import ActivityStream
 from forge.core.context import LOCAL
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import PermissionAnswered, PermissionAsked, TextDelta
-from forge.core.messages import Message
+from forge.core.messages import Message, export_message, import_message
 from forge.core.plain_values import short_name, text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.core.secrets import Secrets

@@ -13,8 +13,8 @@ from forge.core.executor import Step
 from forge.core.messages import InnerCall
 from forge.core.plain_values import brief
 from forge.core.result import Failure, ToolResult
-from forge.pipeline._bounds import size_of
 from forge.pipeline._step import make_look_step
+from forge.pipeline.limit_output import size_of
 
 NUDGE, ASK, STOP = 3, 5, 8  # times the same round was made
 SAME_ERRORS = 5

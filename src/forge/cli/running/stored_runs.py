@@ -108,7 +108,7 @@ LONGEST_PROMPT = 60  # characters of a prompt in a list
 
 
 def all_run_fields(runs: Runs, run: RunInfo) -> dict[str, Any]:
-    from forge.agent.message_json import export_message
+    from forge.core.messages import export_message
 
     children = runs.list(parent=run.id, limit=1_000)
     return {

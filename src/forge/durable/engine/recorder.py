@@ -12,7 +12,6 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 from forge.agent.loop import with_unique_ids
-from forge.agent.message_json import export_message, import_message
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,
@@ -27,7 +26,7 @@ from forge.core.events import (
     ToolReconciled,
 )
 from forge.core.execution.threads import in_thread
-from forge.core.messages import Message, ToolCall
+from forge.core.messages import Message, ToolCall, export_message, import_message
 from forge.core.plain_values import text_of
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart
 from forge.durable.engine.attempt import Attempt, end_tasks

@@ -6,10 +6,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
-from forge.agent.message_json import import_message, list_in, text_in
 from forge.agent.result import RunResult
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message, Usage
+from forge.core.messages import Message, Usage, import_message, list_in, text_in
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult, read_labels
 from forge.durable.store.rows import Ending, Outcome, RunInfo, Wait

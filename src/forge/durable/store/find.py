@@ -10,9 +10,8 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
-from forge.agent.message_json import import_message
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message
+from forge.core.messages import Message, import_message
 from forge.core.plain_values import brief
 from forge.durable.store.check_input import is_id
 from forge.durable.store.encoding import wait_from_json

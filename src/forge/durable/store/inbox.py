@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import sqlalchemy as sa
 
-from forge.agent.inbox import SENT
-from forge.agent.message_json import export_message
+from forge.agent.open_agent import SENT
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message
+from forge.core.messages import Message, export_message
 from forge.core.plain_values import text_of
 from forge.durable.store.database import Database
 from forge.durable.store.find import INBOX, find_run

@@ -7,9 +7,8 @@ from typing import Any
 
 import sqlalchemy as sa
 
-from forge.agent.message_json import export_message
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message, unanswered_calls
+from forge.core.messages import Message, export_message, unanswered_calls
 from forge.core.plain_values import brief
 from forge.durable.store import inbox
 from forge.durable.store.check_input import check_new

@@ -76,8 +76,8 @@ async def remember(
     flags: ProjectFlags, session: str, messages: Sequence[Message], model: str | None = None
 ) -> WrittenEntry | None:
     """Notes a model's summary of a session; returns None if there are no messages. Raises `ToolError`."""
-    from forge.agent.conversation_note import recollect
     from forge.agent.labels import collect_labels
+    from forge.agent.summary import recollect
     from forge.memory.memory import remember_session
     from forge.project.assemble.agents import choose_provider
     from forge.project.assemble.secrets import project_secrets

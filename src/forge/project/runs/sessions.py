@@ -87,7 +87,7 @@ log = logging.getLogger(__name__)
 
 async def title_session(agent: Agent, session: Session) -> None:
     """Asks the session's model for a title and stores it. A failure is only logged; the cost is an event."""
-    from forge.agent.prices import price_for
+    from forge.agent.limits import price_for
     from forge.agent.session_title import write_title
 
     title = await write_title(agent.model_for(session.name), list(session.messages))
