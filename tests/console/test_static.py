@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from graphlib import TopologicalSorter
+
 import httpx2
 import pytest
 from starlette.applications import Starlette
@@ -45,3 +48,14 @@ async def test_nothing_else_is_served(client, path):
     found = await client.get(f"/static/{path}")
     assert found.status_code == 404
     assert "secret" not in found.text
+
+
+def test_no_script_imports_one_that_imports_it():
+    named = re.compile(r'^import .*?"([^"]+)";', re.M | re.S)
+    imports = {
+        path: {(path.parent / name).resolve() for name in named.findall(path.read_text())}
+        for path in (server.STATIC / "js").rglob("*.js")
+    }
+    order = list(TopologicalSorter(imports).static_order())  # raises CycleError
+    assert sorted(order) == sorted(imports), "an import names a file that is not there"
+    assert len(order) > 30

@@ -35,7 +35,7 @@ from forge.project.assemble.sources import Sources
 from forge.project.assemble.tools import project_tools
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
-from forge.project.system_prompt import read_instructions
+from forge.project.system_prompt import read_instructions, system_prompt
 from forge.project.trust import find_accepted_config, trust_state
 from forge.tools.tool_search import ToolSearch
 from forge.workspace.changes.journal import recover_once
@@ -46,12 +46,6 @@ if TYPE_CHECKING:
 
 
 log = logging.getLogger(__name__)
-
-INSTRUCTIONS = """\
-You are an agent that works for a person at their command line. Your tools work in the directory {workspace}.
-If you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and
-check that it worked. A failed call says why: try another way, and do not repeat a refused call.
-When you are done, answer briefly, in plain text: what you found or did, and what is left to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,8 +174,7 @@ class Project:
 
     def _instructions(self, registry: ToolRegistry) -> str:
         skills = skills_prompt(self.skills) if "read_skill" in registry.names else ""  # only if the model can read them
-        start = INSTRUCTIONS.format(workspace=self.workspace)
-        return "\n\n".join(filter(None, [start, self.configuration.agent.prompt, self._read_files(), skills]))
+        return system_prompt(self.workspace, self.configuration.agent.prompt, self._read_files(), skills)
 
     def _read_files(self) -> str:
         """Returns the text of AGENTS.md and the like. Reports each file that is left out or cut, once."""

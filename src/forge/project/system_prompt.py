@@ -1,4 +1,4 @@
-"""Reads a project's AGENTS.md and CLAUDE.md files into the agent's instructions, once a person trusted their text.
+"""The system prompt of a project's agent: Forge's instructions, the project's, and the text of AGENTS.md and CLAUDE.md.
 
 The files are those from the workspace's root down to the directory in which the run starts. In one directory, AGENTS.md
 wins. The text comes with a clone, so it counts only if its hash is the one that a person accepted with `forge trust`.
@@ -16,9 +16,23 @@ from forge.core.yaml import Unreadable, bounded_text
 from forge.project.trust import accepted_instructions
 from forge.project.trust_summary import TrustItem
 
+INSTRUCTIONS = """\
+You are an agent that works for a person at their command line. Your tools work in the directory {workspace}.
+If you do not know something, use your tools to find out; do not guess. Do what was asked and no more, and
+check that it worked. A failed call says why: try another way, and do not repeat a refused call.
+When you are done, answer briefly, in plain text: what you found or did, and what is left to do."""
+
 NAMES = ("AGENTS.md", "CLAUDE.md")
 MOST_BYTES = 32 * 1024  # of all files together, in the instructions
 MOST_DIRECTORIES = 32
+
+
+def system_prompt(workspace: Path, prompt: str, files: str, skills: str) -> str:
+    """Returns the instructions of a project's agent.
+
+    `prompt` is the configured one, `files` the text of the instruction files, `skills` the list of skills.
+    """
+    return "\n\n".join(filter(None, [INSTRUCTIONS.format(workspace=workspace), prompt, files, skills]))
 
 
 class InstructionFile(NamedTuple):

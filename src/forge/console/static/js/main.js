@@ -1,6 +1,6 @@
 // The frame of every page: navigation, connection and the number of open questions.
 
-import { get, learnMe, me, onExpired } from "./api.js";
+import { get, learnMe, me, onExpired, takeToken } from "./api.js";
 import { fill, h } from "./dom.js";
 import { keepTimes } from "./format.js";
 import { listenToKeys, showKeys } from "./keys.js";
@@ -18,7 +18,6 @@ import { noticePlace, say } from "./parts/notices.js";
 import { address, go, route } from "./router.js";
 import { listen, openStream, stream } from "./stream.js";
 import { nextTheme, themeWords } from "./theme.js";
-import { takeToken } from "./token.js";
 
 const PAGES = [
     ["", "Overview", "home", openOverview, "o"],

@@ -1,19 +1,20 @@
 // The project's notes, and a search in them.
 
-import { get } from "../api.js";
+import { get, post } from "../api.js";
 import { fill, h } from "../dom.js";
 import { amount, bytes, count } from "../format.js";
 import { bindKeys } from "../keys.js";
 import { settled, soon } from "../pace.js";
-import { button } from "../parts/controls.js";
+import { changeDialog } from "../parts/change_dialog.js";
+import { button, field } from "../parts/controls.js";
 import { copyMenu, forgeCommand, jsonText, linkTo } from "../parts/copy_menu.js";
+import { differenceBox } from "../parts/diff.js";
 import { badge, empty } from "../parts/marks.js";
-import { report, say } from "../parts/notices.js";
+import { notify, report, say } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
 import { redraw } from "../redraw.js";
 import { address, note } from "../router.js";
 import { listen } from "../stream.js";
-import { noteDialog } from "./note_form.js";
 
 const MOST_NOTES = 1_000;
 
@@ -167,4 +168,33 @@ function resultList(query, results, open) {
         ["JSON", () => jsonText(results)],
     ];
     return [copyMenu(choices), h("ol", { class: "plain" }, results.map(one))];
+}
+
+// Adds a note to the memory.
+
+/** `added(name)` is called with the name of the note. */
+function noteDialog(added) {
+    const content = h("textarea", { rows: "5", autofocus: true, placeholder: "Ada looks after releases." });
+    const target = h(
+        "select",
+        {},
+        h("option", { value: "memory" }, "MEMORY.md: facts that stay true"),
+        h("option", { value: "today" }, "Today’s note: what happened today"),
+    );
+    const values = () => ({ content: content.value, target: target.value });
+    return changeDialog("Add a note", {
+        words: "Add note",
+        fields: [
+            field("Note", content, "Markdown. The agents of this project can read it. Write no secrets."),
+            field("Where", target),
+        ],
+        isComplete: () => Boolean(content.value.trim()),
+        preview: () => post("/api/memory/note", values()),
+        show: ({ diff, problem }) => (problem ? h("p", { class: "bad" }, problem) : differenceBox(diff)),
+        make: async () => {
+            const { note } = await post("/api/memory/note", { ...values(), write: true });
+            notify(`The note is in ${note.source}, lines ${note.line_start} to ${note.line_end}.`);
+            added(note.source);
+        },
+    });
 }

@@ -4,9 +4,9 @@ import { me } from "../api.js";
 import { fill, h, setText } from "../dom.js";
 import { Fold } from "../fold.js";
 import { ago, cost, count, duration, short } from "../format.js";
-import { legend } from "../keys.js";
-import { settle } from "../parts/chunks.js";
+import { bindKeys, legend } from "../keys.js";
 import { soon } from "../pace.js";
+import { settle } from "../parts/chunks.js";
 import { button, tabs } from "../parts/controls.js";
 import { copyMenu } from "../parts/copy_menu.js";
 import { jsonBox } from "../parts/diff.js";
@@ -19,9 +19,17 @@ import { redraw } from "../redraw.js";
 import { address, note } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { brief } from "../text.js";
-import { forkDialog, rerunDialog } from "./rerun_form.js";
-import { fileList, messages, runActions, sessionCopies, showFoot, undo, withoutLong } from "./run_actions.js";
-import { bindRunKeys } from "./run_keys.js";
+import {
+    fileList,
+    forkDialog,
+    messages,
+    rerunDialog,
+    runActions,
+    sessionCopies,
+    showFoot,
+    undo,
+    withoutLong,
+} from "./run_actions.js";
 
 export const OVER = new Set(["finished", "failed", "cancelled"]);
 
@@ -319,4 +327,25 @@ function summed(fold) {
     for (const { usage } of fold.branches.values())
         for (const name of Object.keys(total)) total[name] += usage[name] ?? 0;
     return total;
+}
+
+// The keys of a run's page: its own, and those that answer its open question.
+
+const ANSWERS = [
+    ["y", "allow once"],
+    ["a", "allow always"],
+    ["n", "deny"],
+    ["e", "edit"],
+];
+
+/** `cards`: the open questions that are shown. */
+function bindRunKeys(scope, keys, cards) {
+    const press = (key) => () => {
+        const open = [...cards.values()].filter((card) => card.question.status === "open");
+        const card =
+            open.find((one) => one.element.contains(document.activeElement)) ?? (open.length === 1 ? open[0] : null);
+        if (card) card.keys.find(([one]) => one === key)?.[2]();
+        else if (open.length) notify("Several questions are open here.", "Focus one of them first, or open Approvals.");
+    };
+    bindKeys(scope, [...keys, ...ANSWERS.map(([key, words]) => [key, words, press(key)])]);
 }

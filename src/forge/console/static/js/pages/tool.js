@@ -10,7 +10,7 @@ import { button, copyButton, tabs } from "../parts/controls.js";
 import { callMarkdown, copyMenu, jsonText, linkTo } from "../parts/copy_menu.js";
 import { differenceBox, jsonBox } from "../parts/diff.js";
 import { itemList } from "../parts/items.js";
-import { badge, runState } from "../parts/marks.js";
+import { badge, permissionBadges, pinBadge, runState } from "../parts/marks.js";
 import { report, showMissing } from "../parts/notices.js";
 import { textBox } from "../parts/text_view.js";
 import { wantsTable } from "../parts/wants.js";
@@ -18,7 +18,6 @@ import { redraw } from "../redraw.js";
 import { address, makeScope, note } from "../router.js";
 import { runFeed } from "../run_feed.js";
 import { listen } from "../stream.js";
-import { permissionBadges, pinBadge } from "./tools.js";
 
 const MOST_CALLS = 10; // shown at once; all of them are under Runs
 const LONGEST_LINK = 1_500; // characters of arguments in the address

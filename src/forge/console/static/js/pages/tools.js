@@ -6,7 +6,7 @@ import { amount, count } from "../format.js";
 import { bindKeys } from "../keys.js";
 import { settled } from "../pace.js";
 import { copyButton } from "../parts/controls.js";
-import { badge, empty } from "../parts/marks.js";
+import { badge, empty, permissionBadges, pinBadge } from "../parts/marks.js";
 import { report } from "../parts/notices.js";
 import { address, note } from "../router.js";
 import { brief } from "../text.js";
@@ -158,14 +158,3 @@ function toolRow(tool) {
         ),
     );
 }
-
-export function permissionBadges(tool) {
-    return [
-        tool.permissions.map((one) => badge(one, `permission ${one}`)),
-        tool.optional_permissions.map((one) => badge(`${one}?`, "permission maybe")),
-    ];
-}
-
-const PINS = { changed: "changed since approved", new: "not approved yet", unknown: "approval missing" };
-
-export const pinBadge = (pin) => badge(PINS[pin] ?? pin, pin === "pinned" ? "" : "bad");

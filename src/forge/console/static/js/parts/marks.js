@@ -26,6 +26,8 @@ const WORDS = {
     denied: "denied",
 };
 
+const PINS = { changed: "changed since approved", new: "not approved yet", unknown: "approval missing" };
+
 export function icon(name) {
     const attributes = { viewBox: "0 0 20 20", class: "icon-drawing", "aria-hidden": "true", focusable: "false" };
     return svg("svg", attributes, svg("path", { d: PATHS[name] }));
@@ -61,6 +63,15 @@ function waitWords(waits) {
 export const badge = (text, kind = "") => h("span", { class: `badge ${kind}` }, text);
 
 export const decision = (name) => badge(name || "?", `decision ${["allow", "ask", "deny"].includes(name) ? name : ""}`);
+
+export function permissionBadges(tool) {
+    return [
+        tool.permissions.map((one) => badge(one, `permission ${one}`)),
+        tool.optional_permissions.map((one) => badge(`${one}?`, "permission maybe")),
+    ];
+}
+
+export const pinBadge = (pin) => badge(PINS[pin] ?? pin, pin === "pinned" ? "" : "bad");
 
 export function empty(title, ...more) {
     return h(
