@@ -22,7 +22,7 @@ OURS = "import sys\nfrom forge.cli import perform\nsys.exit(perform(sys.argv[1:]
 BARE = """
 from typing import Any
 from mcp.server.mcpserver import MCPServer
-from forge.tools.math_calculate.expression import evaluate
+from forge.tools.math_calculate import evaluate
 server = MCPServer("bare")
 @server.tool()
 def math_calculate(expression: str) -> dict[str, Any]:

@@ -76,7 +76,7 @@ async def test_what_is_no_file_is_refused_and_nobody_waits(tmp_path):
 
 CHILD = """
 import asyncio, sys
-from forge.channels.file import FileChannel
+from forge.channels.channel import FileChannel
 from forge.channels.slack import Slack, SlackHook
 while True:
     asyncio.run(FileChannel(sys.argv[1]).send(sys.argv[2] * 20_000))
@@ -111,7 +111,7 @@ def test_on_a_full_disk_nothing_half_is_left(tmp_path):
     path = tmp_path / "log.md"
     code = f"""
 import asyncio, resource, signal
-from forge.channels.file import FileChannel
+from forge.channels.channel import FileChannel
 from forge.channels.slack import Slack, SlackHook
 from forge.core.errors import ToolError
 file = FileChannel({str(path)!r})

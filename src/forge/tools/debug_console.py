@@ -11,19 +11,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from forge.core import events as happened
 from forge.core.arguments.parameters import Limits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:
+    from forge.core import events as happened
     from forge.core.activity import ActivityStream
     from forge.core.executor import ToolExecutor
+    from forge.core.messages import ToolCall
 
 
 LIMIT = 20  # entries
@@ -384,6 +384,8 @@ class Recorder:
             return list(entries)
 
     def _note(self, event: happened.Event) -> None:
+        from forge.core import events as happened  # listing tools does without them
+
         match event:
             case happened.TextDelta():
                 self._append_text(event)

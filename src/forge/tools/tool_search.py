@@ -7,7 +7,6 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from heapq import nlargest
 from operator import mul
 from threading import Lock
 from typing import Annotated, Any, NamedTuple
@@ -179,6 +178,8 @@ class Index:
 
     def rank_by_words(self, query: str) -> tuple[list[Hit], int]:
         """Returns the best tools, at most 50, and how many match at all. A tool with exactly this name is first."""
+        from heapq import nlargest  # listing tools does without it
+
         scores: dict[str, float] = defaultdict(float)
         for word in words_of_query(query):
             holders = self._weights.get(word, {})
