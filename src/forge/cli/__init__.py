@@ -141,7 +141,7 @@ def _leave_quietly() -> None:
     os.close(nowhere)
 
 
-def _explain_system_error(error: OSError, words: str) -> str:
+def _explain_system_error(error: OSError, message: str) -> str:
     import errno
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -149,7 +149,7 @@ def _explain_system_error(error: OSError, words: str) -> str:
         return f"{place} failed: the disk is full\nFree some space, or write elsewhere, then run the command again."
     if error.filename and error.strerror:
         return f"the system refused {error.filename}: {error.strerror}\nCheck that the path exists and may be used."
-    return f"the system reports: {error.strerror or words}\nRun it again with --debug to see where."
+    return f"the system reports: {error.strerror or message}\nRun it again with --debug to see where."
 
 
 def _print_error(error: Exception, *, in_detail: bool) -> None:
@@ -158,9 +158,9 @@ def _print_error(error: Exception, *, in_detail: bool) -> None:
 
         traceback.print_exception(error)
         return
-    words = " ".join(str(error).split())[:500]
+    message = " ".join(str(error).split())[:500]
     if isinstance(error, OSError):
-        click.echo(f"forge: {_explain_system_error(error, words)}", err=True)
+        click.echo(f"forge: {_explain_system_error(error, message)}", err=True)
         return
-    click.echo(f"forge: this should not happen: {type(error).__name__}: {words}", err=True)
+    click.echo(f"forge: this should not happen: {type(error).__name__}: {message}", err=True)
     click.echo("Run it again with --debug to see where, and report it.", err=True)

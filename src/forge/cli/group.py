@@ -94,8 +94,8 @@ def suggest(group: str, word: str, known: Iterable[str], path: str) -> str:
     if group == "session":  # the word is probably the name of a session
         return f"For a session of that name: `{path} show {word}`, or `forge run --session {word}` to resume it."
     for line in ALIKE:
-        if word.lower() in line.split() and (way := ELSEWHERE.get((group, line.split()[0]))):
-            return way
+        if word.lower() in line.split() and (hint := ELSEWHERE.get((group, line.split()[0]))):
+            return hint
     return f"Known are {', '.join(names)}."
 
 

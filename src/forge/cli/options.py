@@ -149,8 +149,8 @@ def _warn_of_untrusted_files(options: Options) -> None:
         from forge.workspace.state import is_foreign
 
         if is_foreign(Path(workspace, STATE)):
-            way = "run `forge trust` to review and trust it"
-            click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {way}", err=True)
+            hint = "run `forge trust` to review and trust it"
+            click.echo(f"forge: {STATE}/ was not made by Forge on this machine, and is not used; {hint}", err=True)
     own_file = os.path.join(workspace, PROJECT)
     if (
         options.config is None
@@ -161,8 +161,8 @@ def _warn_of_untrusted_files(options: Options) -> None:
     from forge.project.trust import is_trusted
 
     if not is_trusted(workspace):
-        way = "run `forge trust` to trust it"
-        click.echo(f"forge: {PROJECT} here is not trusted, so tools/ and skills/ are not used; {way}", err=True)
+        hint = "run `forge trust` to trust it"
+        click.echo(f"forge: {PROJECT} here is not trusted, so tools/ and skills/ are not used; {hint}", err=True)
 
 
 def require_project(options: Options, action: str) -> str:
@@ -170,8 +170,8 @@ def require_project(options: Options, action: str) -> str:
     from forge.project.trust import FoundConfig, trust_state
 
     if isinstance(options.config, FoundConfig) and trust_state(workspace_of(options)).status != "trusted":
-        way = "Run `forge trust` to review the difference and trust it, or name another file with --config."
-        raise Refusal(f"cannot {action}: {PROJECT} has changed since you trusted it\n{way}")
+        hint = "Run `forge trust` to review the difference and trust it, or name another file with --config."
+        raise Refusal(f"cannot {action}: {PROJECT} has changed since you trusted it\n{hint}")
     if options.config is not None:
         return options.config
     exists = os.path.lexists(os.path.join(workspace_of(options), PROJECT))

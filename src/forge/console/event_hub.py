@@ -316,13 +316,13 @@ class Changes:
         changed |= {one for one in self._open if one not in now}
         changed |= {one for one in heard if one not in now and one not in self._open}
         request = self._store.database.read(lambda connection: connection.execute(_OPEN_QUESTIONS).scalars().all())
-        words = self._store.count_asking()
+        asking = self._store.count_asking()
         notice = Notice({"runs"} if changed else set(), changed)
         if any(one.startswith(SCHEDULED) for one in changed):
             notice.what.add("schedules")
-        if frozenset(request) != self._questions or len(request) + words != self.waiting:
+        if frozenset(request) != self._questions or len(request) + asking != self.waiting:
             notice.what.add("questions")
-        self._open, self._questions, self.waiting = now, frozenset(request), len(request) + words
+        self._open, self._questions, self.waiting = now, frozenset(request), len(request) + asking
         return notice
 
     def of_others(self) -> Notice:

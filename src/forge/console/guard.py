@@ -145,14 +145,14 @@ class Guard:
     async def _enter(self, request: _Request, send: Send) -> None:
         """Uses up a link. Requests that only look (HEAD, prefetching) do not."""
         if request.method != "GET" or request.one("sec-purpose") or request.one("purpose"):
-            way = "Open it in a browser."
-            await _refuse(send, (400, "the link was requested, but not opened", "validation_error", way), request)
+            hint = "Open it in a browser."
+            await _refuse(send, (400, "the link was requested, but not opened", "validation_error", hint), request)
             return
         cookie = self.entrance.enter(request.query("token"))
         if cookie is None:
-            words = "this link was used before, or is older than ten minutes"
-            way = "`forge console --url` prints a new one."
-            await _refuse(send, (401, words, "permission_error", way), request)
+            message = "this link was used before, or is older than ten minutes"
+            hint = "`forge console --url` prints a new one."
+            await _refuse(send, (401, message, "permission_error", hint), request)
             return
         flags = f"Path=/; HttpOnly; SameSite=Strict; Max-Age={int(STAYS)}"
         headers = [(b"set-cookie", f"{self.cookie}={cookie}; {flags}".encode()), (b"cache-control", b"no-store")]

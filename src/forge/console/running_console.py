@@ -109,7 +109,7 @@ def _write(path: Path | None, key: str, running: list[RunningConsole]) -> None:
 
 
 def _is_alive(pid: int) -> bool:
-    """Tells whether a process of this user runs; one that may not be signalled belongs to another user."""
+    """Returns whether a process of this user runs; one that may not be signalled belongs to another user."""
     try:
         os.kill(pid, 0)
     except (OSError, OverflowError, TypeError):

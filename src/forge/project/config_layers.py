@@ -41,7 +41,7 @@ def user_file(environment: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def file_exists(path: Path | str, *, surely: bool = False) -> bool:
-    """Tells whether the file exists. With `surely`, an inaccessible file counts, so that it is refused."""
+    """Returns whether the file exists. With `surely`, an inaccessible file counts, so that it is refused."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError, ValueError):
@@ -56,9 +56,9 @@ def check_own(path: Path) -> None:
     try:
         status = path.stat()
     except OSError as error:
-        words = f"{path}: cannot read the configuration: {error.strerror}"
+        message = f"{path}: cannot read the configuration: {error.strerror}"
         advice = "Make it readable for your user, or set XDG_CONFIG_HOME to another directory."
-        raise ToolError(words, ErrorKind.CONFIG, advice) from None
+        raise ToolError(message, ErrorKind.CONFIG, advice) from None
     mine = not hasattr(os, "getuid") or status.st_uid in (0, os.getuid())
     if not mine or stat.S_IMODE(status.st_mode) & 0o002:
         why = "anyone can change it" if mine else "it belongs to another user"

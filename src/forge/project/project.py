@@ -225,9 +225,9 @@ def load_project(
     directory = os.fspath(path)
     accepted = find_accepted_config(directory) if config is None else None
     if config is None and accepted is None and (now := trust_state(directory)).status == "new":
-        words = f"cannot load the project in {directory!r}: its {now.path.name} is not trusted"
-        way = "Run `forge trust` in that directory to review and trust it, or pass a file with load_project(config=…)."
-        raise ToolError(words, ErrorKind.CONFIG, way)
+        message = f"cannot load the project in {directory!r}: its {now.path.name} is not trusted"
+        hint = "Run `forge trust` in that directory to review and trust it, or pass a file with load_project(config=…)."
+        raise ToolError(message, ErrorKind.CONFIG, hint)
     options = RunOptions(
         workspace=directory,
         config=os.fspath(config) if config is not None else accepted,

@@ -31,8 +31,8 @@ def parse_yaml(text: str, name: str) -> Any:
 
 
 def _config_error(error: Unreadable) -> ToolError:
-    words = f"{error.place}: cannot read the configuration: {error.problem}"
-    return ToolError(words, ErrorKind.CONFIG, error.advice)
+    message = f"{error.place}: cannot read the configuration: {error.problem}"
+    return ToolError(message, ErrorKind.CONFIG, error.advice)
 
 
 def _load_document(yaml: Any, text: str) -> Any:

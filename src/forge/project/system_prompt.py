@@ -130,5 +130,5 @@ def _read(root: Path, path: Path, known: Mapping[str, str]) -> InstructionFile:
 def _explain(file: InstructionFile) -> str:
     if file.status == "unusable":
         return f"{file.name} cannot be used ({file.problem}), so Forge ignores it"
-    words = "is not trusted yet" if file.status == "new" else "has changed since you trusted it"
-    return f"{file.name} {words}, so Forge ignores it; run `forge trust` to review and trust it"
+    message = "is not trusted yet" if file.status == "new" else "has changed since you trusted it"
+    return f"{file.name} {message}, so Forge ignores it; run `forge trust` to review and trust it"

@@ -57,14 +57,14 @@ def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str
         return Standing("unknown", path, text, problem=known.problem)
     entry = known.projects.get(str(root))
     if entry is None or _is_without_file(entry):
-        words = problem or known.problem
-        return Standing("new" if there else "none", path, text, problem=words, unreadable=bool(problem))
+        message = problem or known.problem
+        return Standing("new" if there else "none", path, text, problem=message, unreadable=bool(problem))
     accepted_text = entry.get("text")
     if accepted_text is None and there and not problem and entry.get("sha256") == _digest(text):
         accepted_text = text
     if not isinstance(accepted_text, str):
-        words = f"the trusted text of {path} was not stored, and the file has changed or is gone"
-        return Standing("unknown", path, text, problem=words)
+        message = f"the trusted text of {path} was not stored, and the file has changed or is gone"
+        return Standing("unknown", path, text, problem=message)
     if not there:
         return Standing("gone", path, before=accepted_text)
     same = not problem and accepted_text == text
@@ -72,7 +72,7 @@ def trust_state(workspace: str | os.PathLike[str], environment: Mapping[str, str
 
 
 def is_trusted(workspace: str | os.PathLike[str], environment: Mapping[str, str] = os.environ) -> bool:
-    """Tells whether a person trusted this workspace as it is, with its `forge.yaml` or without one.
+    """Returns whether a person trusted this workspace as it is, with its `forge.yaml` or without one.
 
     This also decides about other files of a cloned project, such as the scripts in `tools/`.
     """
@@ -96,8 +96,8 @@ def read_accepted_text(found: FoundConfig) -> str:
     check_known(now)
     if now.before is not None:
         return now.before
-    words = "is gone" if now.status == "none" else "is not trusted"
-    raise ToolError(f"{found} {words}", ErrorKind.CONFIG, WAY)
+    message = "is gone" if now.status == "none" else "is not trusted"
+    raise ToolError(f"{found} {message}", ErrorKind.CONFIG, WAY)
 
 
 WAY = "Run `forge trust` to see what it would enable, and to trust it."
@@ -107,9 +107,9 @@ def check_known(now: Standing) -> None:
     """Raises `ToolError` if the trusted rules cannot be known: to continue could mean fewer rules."""
     if now.status != "unknown":
         return
-    way = "Fix that, then run `forge trust` to review and trust the project. Or name the file with --config to use its"
-    way += " rules for this command."
-    raise ToolError(f"cannot tell which rules apply in {now.path.parent}: {now.problem}", ErrorKind.CONFIG, way)
+    hint = "Fix that, then run `forge trust` to review and trust the project. Or name the file with --config to use its"
+    hint += " rules for this command."
+    raise ToolError(f"cannot tell which rules apply in {now.path.parent}: {now.problem}", ErrorKind.CONFIG, hint)
 
 
 def notice(now: Standing) -> str:
@@ -217,7 +217,7 @@ def _read_trust_store(root: Path | None, environment: Mapping[str, str]) -> _Tru
 
 
 def _is_of_another(store: Path) -> bool:
-    """Tells whether the store is in another user's inaccessible directory, as when HOME survives a switch of users."""
+    """Returns whether the store is in another user's closed directory, as when HOME survives a switch of users."""
     for folder in store.parents:
         try:
             return hasattr(os, "getuid") and folder.stat().st_uid != os.getuid() and not os.access(folder, os.X_OK)
@@ -239,7 +239,7 @@ def _read_current(path: Path) -> tuple[bool, str, str]:
 
 
 def _is_without_file(entry: Mapping[str, Any]) -> bool:
-    """Tells whether it was trusted that the project has no `forge.yaml`."""
+    """Returns whether it was trusted that the project has no `forge.yaml`."""
     return "text" in entry and entry["text"] is None and entry.get("sha256") is None
 
 

@@ -101,8 +101,8 @@ def _rule_items(said: Configuration) -> Iterator[TrustItem]:
     for rule in said.rules:
         action = str(rule.get("action", "")) if isinstance(rule, dict) else str(rule).split(maxsplit=1)[0]
         if action.lower() == "allow":
-            words = rule if isinstance(rule, str) else ", ".join(f"{key}: {_plain(one)}" for key, one in rule.items())
-            yield TrustItem("allows without asking", words, risky=words.split() != ["allow", "read"])
+            message = rule if isinstance(rule, str) else ", ".join(f"{key}: {_plain(one)}" for key, one in rule.items())
+            yield TrustItem("allows without asking", message, risky=message.split() != ["allow", "read"])
 
 
 def _connection_items(said: Configuration) -> Iterator[TrustItem]:
@@ -169,7 +169,7 @@ def _harmless_items(said: Configuration) -> Iterator[TrustItem]:
 
 
 def _is_number(value: Any) -> bool:
-    """Tells whether a value is only a bound; other settings may be a program, an address or a variable."""
+    """Returns whether a value is only a bound; other settings may be a program, an address or a variable."""
     return isinstance(value, int | float)
 
 

@@ -220,8 +220,8 @@ def _describe_event(event: dict[str, Any]) -> str:
         later = " (in the background)" if kind == "tool_completed" else ""
         return f"✓ {tool}{later}  {_seconds(event)}{_shorten(_arguments(event))}"
     if kind == "tool_reconciled":
-        words = f"{_shorten(event.get('state'))} {_shorten(event.get('reason'))}".rstrip()
-        return f"↻ {tool}, whose worker was lost: {words}"
+        message = f"{_shorten(event.get('state'))} {_shorten(event.get('reason'))}".rstrip()
+        return f"↻ {tool}, whose worker was lost: {message}"
     if kind == "permission_asked":
         others = event.get("others")
         more = f" and {len(others):,} more" if isinstance(others, list) and others else ""

@@ -88,9 +88,9 @@ def _progress(*, quiet: bool) -> Any:
     """Returns a function that prints one line per stage if a person watches."""
     watched = sys.stderr.isatty() and not quiet
 
-    def report(stage: str, words: str) -> None:
-        if watched and words:
-            click.echo(f"{click.style('✓', fg='green')} {stage:<9} {harmless(words)}", err=True)
+    def report(stage: str, message: str) -> None:
+        if watched and message:
+            click.echo(f"{click.style('✓', fg='green')} {stage:<9} {harmless(message)}", err=True)
         elif watched:
             click.echo(f"· {stage}\r", err=True, nl=False)
 

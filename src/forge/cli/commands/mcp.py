@@ -344,8 +344,8 @@ def _ask_person(tool: McpTool, which: str) -> str:
     if difference:
         return "y" if click.confirm("Approve it?", default=False, err=True) else "n"
     choice = click.Choice(["y", "n", "a"], case_sensitive=False)
-    words = "Approve it? [y]es, [n]o, [a]ll new ones"
-    reply: str = click.prompt(words, default="n", type=choice, show_choices=False, err=True)
+    message = "Approve it? [y]es, [n]o, [a]ll new ones"
+    reply: str = click.prompt(message, default="n", type=choice, show_choices=False, err=True)
     return reply
 
 

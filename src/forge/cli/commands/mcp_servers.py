@@ -418,12 +418,12 @@ def print_plan(plan: ServerPlan, config: str) -> None:
         click.echo(f"   {harmless(note)[:_LONGEST]}", err=True)
 
 
-def ask(options: Options, question: str, way: str) -> int | None:
+def ask(options: Options, question: str, hint: str) -> int | None:
     """Asks the person. Returns None for yes, else the exit code."""
     if options.yes:
         return None
     if options.json or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        click.echo(f"Nothing was changed: there is no terminal to ask at. Without a question: {way}", err=True)
+        click.echo(f"Nothing was changed: there is no terminal to ask at. Without a question: {hint}", err=True)
         return NEEDS_PERSON
     return None if click.confirm(question, default=False, err=True) else 1
 

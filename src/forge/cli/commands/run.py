@@ -195,8 +195,8 @@ def _read_prompt() -> str:
 
     content = read_all(LONGEST)
     if len(content) > LONGEST:
-        way = "Put the long part into a file of the workspace and name it in the prompt."
-        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST:,} bytes. {way}")
+        hint = "Put the long part into a file of the workspace and name it in the prompt."
+        raise click.UsageError(f"The prompt on the standard input is longer than {LONGEST:,} bytes. {hint}")
     text = content.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace").strip()
     if not text:
         raise click.UsageError("The standard input holds no prompt. Write one to it: echo 'TASK' | forge run -")

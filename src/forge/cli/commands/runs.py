@@ -60,8 +60,8 @@ def delete(options: Options, run: str | None, database: str | None, user: str | 
     with open_stored_runs(options, database, run) as stored:
         gone = stored.runs.find(run).id
         if gone != run:
-            way = f"To delete that run: {stored.commands.line('runs', 'delete', gone)}"
-            raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{way}")
+            hint = f"To delete that run: {stored.commands.line('runs', 'delete', gone)}"
+            raise Refusal(f"cannot delete a run by the beginning of its id: {run!r} may be {gone}\n{hint}")
         stored.store_finished()
         stored.runs.delete(gone, stored.workspace)
     if options.json:
@@ -124,8 +124,8 @@ def prune(options: Options, database: str | None, days: float | None, dry_run: b
     if options.json:
         print_json({"found" if dry_run else "deleted": count})
         return
-    words = f"{count:,} {'run has' if count == 1 else 'runs have'} been over for {days:g} days"
-    click.echo(f"{words}." if dry_run else f"{words}: deleted.", err=True)
+    message = f"{count:,} {'run has' if count == 1 else 'runs have'} been over for {days:g} days"
+    click.echo(f"{message}." if dry_run else f"{message}: deleted.", err=True)
 
 
 def _prune_kept(options: Options, database: str | None, *, dry_run: bool) -> None:
@@ -135,8 +135,8 @@ def _prune_kept(options: Options, database: str | None, *, dry_run: bool) -> Non
     with open_stored_runs(options, database) as stored:
         kept = load_configuration(options.config).durable
         if kept is None or not kept.retention:
-            way = "Use --days N, or write durable: {retention: {runs: 90}} in forge.yaml."
-            raise Refusal(f"cannot prune: nothing says how long runs are kept\n{way}")
+            hint = "Use --days N, or write durable: {retention: {runs: 90}} in forge.yaml."
+            raise Refusal(f"cannot prune: nothing says how long runs are kept\n{hint}")
         count = 0
         if stored.runs is not None and dry_run:
             count = stored.runs.prunable(kept.retention["runs"] * 86_400) if "runs" in kept.retention else 0
@@ -299,8 +299,8 @@ def retry(options: Options, run: str | None, database: str | None, failed: bool,
     with open_stored_runs(options, database, run or "") as stored:
         runs, retried = stored.runs, []
         if run is not None and (one := runs.find(run)).status != "failed":
-            way = stored.commands.line("runs", "resume", one.id)
-            raise Refusal(f"cannot retry run {one.id}: it is {one.status}, not failed\nTo continue it: {way}")
+            command = stored.commands.line("runs", "resume", one.id)
+            raise Refusal(f"cannot retry run {one.id}: it is {one.status}, not failed\nTo continue it: {command}")
         found = [runs.find(run)] if run is not None else runs.list(status="failed", parent="", limit=100_000, **wanted)
         for one in found:
             if runs.resume(one.id).status == "queued":
@@ -415,8 +415,8 @@ def cancel(options: Options, run: str, database: str | None) -> None:
         before = stored.runs.find(run)
         if before.is_over:
             say = ' --say "…"' if before.status == "finished" else ""
-            way = f"To resume it: {stored.commands.line('runs', 'resume', before.id)}{say}"
-            raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{way}")
+            hint = f"To resume it: {stored.commands.line('runs', 'resume', before.id)}{say}"
+            raise Refusal(f"cannot cancel run {before.id}: it is {before.status}\n{hint}")
         after = stored.runs.cancel(before.id)
     if options.json:
         print_json(run_fields(after))
@@ -542,8 +542,8 @@ def _print_next_step(options: Options, stored: StoredRuns, run: RunInfo) -> None
     elif run.is_over or stored.runs.is_attended(run):
         click.echo(f"{run.id} continues.", err=True)
     else:
-        way = f"{worker_for(run.queue, stored.commands)}, or here: {stored.commands.line('runs', 'resume', run.id)}"
-        click.echo(f"{run.id} continues as soon as a worker is running: {way}", err=True)
+        hint = f"{worker_for(run.queue, stored.commands)}, or here: {stored.commands.line('runs', 'resume', run.id)}"
+        click.echo(f"{run.id} continues as soon as a worker is running: {hint}", err=True)
 
 
 command.add_command(delete)

@@ -133,12 +133,12 @@ def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
 
     with refusals():
         skills = project_skills(options).skills if schedule.skill else ()
-        for words in missing_names(schedule, load_configuration(options.config), skills):
-            _warn(words)
+        for message in missing_names(schedule, load_configuration(options.config), skills):
+            _warn(message)
 
 
-def _warn(words: str) -> None:
-    click.echo(click.style(harmless(words), fg="yellow"), err=True)
+def _warn(message: str) -> None:
+    click.echo(click.style(harmless(message), fg="yellow"), err=True)
 
 
 @command.command()
@@ -324,8 +324,8 @@ def _report_run(run: Run) -> None:
     """Prints events of a run to the standard error and its result to the standard output."""
     at = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     took = f" in {run.duration:.1f} s" if run.duration is not None else ""
-    words = f": {harmless(run.error)}" if run.error else ""
-    click.echo(f"{at}  {run.schedule_id}  {run.status}{took}{words}", err=True)
+    message = f": {harmless(run.error)}" if run.error else ""
+    click.echo(f"{at}  {run.schedule_id}  {run.status}{took}{message}", err=True)
     if run.result:
         click.echo(harmless(run.result))
 

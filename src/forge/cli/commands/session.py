@@ -162,14 +162,14 @@ def remember(options: Options, name: str, model: str | None) -> None:
     with _store(options, name, read_only=True) as store:
         session = store.show(name)
         if session.problem:
-            way = f"Read it: forge session show {shlex.quote(name)}. To accept it, fork it with --trust."
-            raise Refusal(f"cannot remember session {name!r}: {session.problem}\n{way}")
+            hint = f"Read it: forge session show {shlex.quote(name)}. To accept it, fork it with --trust."
+            raise Refusal(f"cannot remember session {name!r}: {session.problem}\n{hint}")
         messages = session.messages
     with refusals():
         note = asyncio.run(remember_session(options, name, messages, model))
     if note is None:
-        way = f"Look at it with forge session show {shlex.quote(name)}, or remember another session."
-        raise Refusal(f"cannot remember session {name!r}: there is nothing to summarise\n{way}")
+        hint = f"Look at it with forge session show {shlex.quote(name)}, or remember another session."
+        raise Refusal(f"cannot remember session {name!r}: there is nothing to summarise\n{hint}")
     if options.json:
         _print_json({"session": name, "note": note.source, "line": note.line_start})
         return
@@ -301,8 +301,8 @@ def _store(options: Options, needed: str | None = None, *, read_only: bool = Fal
         workspace = workspace_root(options.workspace, load_configuration(options.config).root)
         if not (workspace / NAME / FILE).exists():
             if needed is not None:
-                way = "forge run creates one; --workspace names another directory."
-                raise Refusal(f"there is no session {needed!r}: none is stored in {workspace}\n{way}")
+                hint = "forge run creates one; --workspace names another directory."
+                raise Refusal(f"there is no session {needed!r}: none is stored in {workspace}\n{hint}")
             yield None
             return
         if not read_only or is_writable(workspace):

@@ -163,7 +163,7 @@ _EXAMPLE = "Write either one JSON object, or only name=value pairs: count=3 text
 
 
 def are_pairs(given: Sequence[str]) -> bool:
-    """Says whether these words are `name=value` pairs, and not JSON. Raises `ToolError` for a mixture."""
+    """Returns whether these words are `name=value` pairs, and not JSON. Raises `ToolError` for a mixture."""
     matching = [word for word in given if _PAIR.fullmatch(word)]
     if not matching:
         if len(given) > 1:
@@ -199,9 +199,9 @@ def _read_value(name: str, value: str, read: Callable[[str], str] | None) -> str
     try:
         return read(value[1:])
     except ToolError as error:
-        way = f"For a text that begins with @, write {name}=@{value[:60]}."
+        hint = f"For a text that begins with @, write {name}=@{value[:60]}."
         raise ToolError(
-            f"{name}={value[:200]}: {error.message}", error.kind, f"{error.suggestion} {way}".strip()
+            f"{name}={value[:200]}: {error.message}", error.kind, f"{error.suggestion} {hint}".strip()
         ) from None
 
 
@@ -254,6 +254,6 @@ def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
         for key in reference[2:].split("/"):
             target = target.get(key, {}) if isinstance(target, Mapping) else {}
         yield from _types(target, root, depth - 1)
-    for way in ("anyOf", "oneOf", "allOf"):
-        for alternative in schema.get(way, ()):
+    for keyword in ("anyOf", "oneOf", "allOf"):
+        for alternative in schema.get(keyword, ()):
             yield from _types(alternative, root, depth - 1)

@@ -113,10 +113,10 @@ def _refuse_worker_flags(options: Options, flags: RunFlags) -> None:
         "--dev": (options.dev, "Give it to the worker: forge worker --dev"),
         "--audit": (flags.audit, "The worker writes the log, in its workspace; remove the flag"),
     }
-    for flag, (value, way) in given.items():
+    for flag, (value, hint) in given.items():
         if value:
             problem = f"{flag} applies to runs in this process, but --detach runs nothing here."
-            raise click.UsageError(f"{problem} {way}")
+            raise click.UsageError(f"{problem} {hint}")
 
 
 def resume(
@@ -135,10 +135,10 @@ def resume(
         flags = replace(flags, session=run.session or run.id, model=flags.model or run.scope.get(MODEL))
         project = _load_project(options, flags, database, run.id, version=app_version, detach=detach)
         if run.version != project.version:
-            words = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
+            message = f"run {run.id} belongs to version {run.version} of the project, and this is {project.version}"
             to = ["--to", app_version] if app_version else []
-            way = project.commands.line("runs", "migrate", run.id, *to)
-            raise Refusal(f"{words}\nGive it to this one: {way}")
+            command = project.commands.line("runs", "migrate", run.id, *to)
+            raise Refusal(f"{message}\nGive it to this one: {command}")
 
     def begin(runs: Runs) -> RunInfo:
         if say is None and run.status == "queued" and (now := runs.get(run.id)).is_over:
@@ -326,8 +326,8 @@ class WatchedRun:
         self.run = begin(self.runs)
         self._following = RunFollower(self.runs.store, self.run.id, after)
         if self._speaks:
-            way = self.project.commands.line("runs", "resume", self.run.id)
-            self.screen.note(f"run {self.run.id} · resume after a crash: {way}")
+            command = self.project.commands.line("runs", "resume", self.run.id)
+            self.screen.note(f"run {self.run.id} · resume after a crash: {command}")
 
     def follow(self) -> Ending:
         """Follows the run to its end, or until it waits for an absent person. Raises `OSError` if the output cannot be

@@ -26,8 +26,8 @@ def log_events(activity: ActivityStream, workspace: Path, path: str | None, *, w
     except (OSError, ValueError) as error:
         problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
         if path is not None:
-            way = "Name a writable file with --audit, or write no log with --no-audit."
-            raise Refusal(f"cannot write the audit log {path!r}: {problem}\n{way}") from None
+            hint = "Name a writable file with --audit, or write no log with --no-audit."
+            raise Refusal(f"cannot write the audit log {path!r}: {problem}\n{hint}") from None
         click.echo(f"forge: no audit log: {problem}; the run continues without one", err=True)
         yield
         return

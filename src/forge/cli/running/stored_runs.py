@@ -62,8 +62,8 @@ def open_stored_runs(options: Options, database: str | None, needed: str | None 
         missing = _missing_file(url)
         if missing is not None:
             if needed is not None:
-                way = "forge run --durable begins one; --workspace or --database say where else to look."
-                raise Refusal(f"there is no run {needed!r}: none is stored in {workspace if own else missing}\n{way}")
+                hint = "forge run --durable begins one; --workspace or --database say where else to look."
+                raise Refusal(f"there is no run {needed!r}: none is stored in {workspace if own else missing}\n{hint}")
             yield StoredRuns(None, workspace, commands)
             return
         from forge.durable.client import Runs

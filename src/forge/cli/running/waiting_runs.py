@@ -117,8 +117,8 @@ def parse_answer(
     """Returns the answer that a person gave by one flag or in words. Raises `UsageError`."""
     given = [text is not None, yes, no is not None, always, edit is not None]
     if sum(given) != 1:
-        words = "Say one thing" if any(given) else "Say what the answer is"
-        raise click.UsageError(f"{words}: TEXT, --yes, --always, --no [WHY] or --edit JSON.")
+        message = "Say one thing" if any(given) else "Say what the answer is"
+        raise click.UsageError(f"{message}: TEXT, --yes, --always, --no [WHY] or --edit JSON.")
     if text is not None and not text.strip():
         raise click.UsageError('The answer is empty. Write what the model is to hear: forge runs answer RUN "TEXT"')
     if text is not None:

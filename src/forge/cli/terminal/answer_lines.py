@@ -84,8 +84,8 @@ class Answers:
         why = self.left_out(name)
         if why is None:
             return result
-        words, _, advice = f"the tool {name!r} exists, but this project does not {why}".partition("\n")
-        return ToolResult.error(words, ErrorKind.NOT_FOUND, advice)
+        message, _, advice = f"the tool {name!r} exists, but this project does not {why}".partition("\n")
+        return ToolResult.error(message, ErrorKind.NOT_FOUND, advice)
 
 
 async def answer_lines(

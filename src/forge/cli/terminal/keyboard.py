@@ -91,7 +91,7 @@ class Keyboard:
 
 
 def is_in_front() -> bool:
-    """Says whether this program may read the terminal: one in the background would be stopped by the system."""
+    """Returns whether this program may read the terminal: one in the background would be stopped by the system."""
     if not os.isatty(0):
         return False
     try:

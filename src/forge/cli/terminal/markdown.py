@@ -432,7 +432,7 @@ def _find_bracket(text: str, at: int, opening: str, closing: str) -> int:
 
 
 def _is_word(character: str) -> bool:
-    """Says whether a marker beside this character belongs to a word, as in `snake_case` and `2*3*4`."""
+    """Returns whether a marker beside this character belongs to a word, as in `snake_case` and `2*3*4`."""
     return character.isascii() and character.isalnum()
 
 
@@ -447,7 +447,7 @@ _CELLS = re.compile(r"((?:\\.|`[^`]*`|[^|\\]|\\$)*)(?:\||$)")
 
 
 def is_delimiter(line: str, head: str) -> bool:
-    """Says whether this line below the head makes the two a table."""
+    """Returns whether this line below the head makes the two a table."""
     return bool(_DELIMITER.fullmatch(line)) and "|" in line and len(split_cells(line)) == len(split_cells(head))
 
 

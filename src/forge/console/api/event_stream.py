@@ -32,9 +32,9 @@ class Stream:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         if self._open >= MOST_STREAMS or self.hub.closing:
-            words = "the console is stopping" if self.hub.closing else f"{MOST_STREAMS} pages are connected already"
-            way = "Start it again." if self.hub.closing else "Close some tabs."
-            refused = json_response({"error": {"what": words, "why": "rate_limited", "next": way}}, 503)
+            message = "the console is stopping" if self.hub.closing else f"{MOST_STREAMS} pages are connected already"
+            hint = "Start it again." if self.hub.closing else "Close some tabs."
+            refused = json_response({"error": {"what": message, "why": "rate_limited", "next": hint}}, 503)
             await refused(scope, receive, send)
             return
         if request.method == "HEAD":

@@ -45,8 +45,8 @@ def show_note(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
 async def add_note(console: ConsoleState, request: ApiRequest) -> StatusAnswer | dict[str, Any]:
     """Shows the change of the note first; with `write` it is made, as `forge tool call memory_write --yes` does."""
     if WRITE not in console.registry:
-        words = f"a note was to be added, and the tool {WRITE} is not active in this project"
-        raise ToolError(words, ErrorKind.CONFIG, "Turn the memory on in forge.yaml: memory: {enabled: true}.")
+        message = f"a note was to be added, and the tool {WRITE} is not active in this project"
+        raise ToolError(message, ErrorKind.CONFIG, "Turn the memory on in forge.yaml: memory: {enabled: true}.")
     arguments = {"content": request.body_text("content"), "target": request.body_text("target", most=20)}
     parsed = console.registry.find(WRITE).parse(arguments)
     if request.body.get("write") is not True:

@@ -115,7 +115,7 @@ def _find_stored_denials(console: ConsoleState, since: float) -> Iterator[tuple[
 
 
 def _is_denial(event: dict[str, Any]) -> bool:
-    """Tells whether a call was refused; one that waits for an answer was not."""
+    """Returns whether a call was refused; one that waits for an answer was not."""
     waits = (event.get("result") or {}).get("suggestion") == WAITS
     return is_refusal(event) and not waits and isinstance(event.get("call"), dict)
 
@@ -175,11 +175,11 @@ def add_rule(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     if asked.body.get("write") is not True:
         return {**told, "written": False, "loosens": loosens, **decision_changes(console, change.rule)}
     if asked.body_text("was", most=100) != change.was:
-        words = f"{file.path.name} was changed meanwhile"
-        raise ApiError(ToolError(words, ErrorKind.USER, "Look at the new difference."), 409, **told)
+        message = f"{file.path.name} was changed meanwhile"
+        raise ApiError(ToolError(message, ErrorKind.USER, "Look at the new difference."), 409, **told)
     if loosens and asked.body_flag("confirm") is not True:
-        words = f"the rule `{change.rule}` was to be added, and it loosens the policy"
-        raise ApiError(ToolError(words, ErrorKind.USER, "Look at what it changes, and confirm it."), 409, **told)
+        message = f"the rule `{change.rule}` was to be added, and it loosens the policy"
+        raise ApiError(ToolError(message, ErrorKind.USER, "Look at what it changes, and confirm it."), 409, **told)
     file.write(change)
     console.reload_policy()
     console.hub.tell("policy")
@@ -195,7 +195,7 @@ PROJECT = "project"
 
 
 def may_loosen(console: ConsoleState, rule: str) -> bool:
-    """Tells whether a rule may allow more: an allow does, and so does an ask that stands after a deny."""
+    """Returns whether a rule may allow more: an allow does, and so does an ask that stands after a deny."""
     new = read_rule(rule, "the new rule")
     if new.decision is Decision.ASK:
         return any(one.decision is Decision.DENY and _may_overlap(one, new) for one in _project_rules(console.policy))
@@ -302,8 +302,8 @@ class RuleFile:
     def with_rule(self, rule: str) -> Change:
         """Returns the change. Raises `PolicyError` for an invalid rule, `ToolError` for an unusable file."""
         if not rule.strip().isprintable():
-            way = "Type the rule again: it contains an invisible character."
-            raise ToolError("a rule must be one line of visible characters", ErrorKind.VALIDATION, way)
+            hint = "Type the rule again: it contains an invisible character."
+            raise ToolError("a rule must be one line of visible characters", ErrorKind.VALIDATION, hint)
         rule = " ".join(rule.split())
         read_rule(rule, "the new rule")
         assert self.path is not None
@@ -320,8 +320,8 @@ class RuleFile:
         assert self.path is not None
         text = read_text(str(self.path))
         if self.is_found and text != read_accepted_text(FoundConfig(str(self.path))):
-            words = f"{self.path.name} has changed since you trusted it; the trusted version is in force"
-            raise ToolError(words, ErrorKind.CONFIG, "Run `forge trust` first: it shows the difference.")
+            message = f"{self.path.name} has changed since you trusted it; the trusted version is in force"
+            raise ToolError(message, ErrorKind.CONFIG, "Run `forge trust` first: it shows the difference.")
         return text
 
     def write(self, change: Change) -> None:
@@ -333,9 +333,9 @@ class RuleFile:
         try:
             replace_file(path, change.after, path.stat().st_mode & 0o777)
         except OSError as error:
-            words = f"the rule could not be written to {self.path}: {error.strerror}"
+            message = f"the rule could not be written to {self.path}: {error.strerror}"
             raise ToolError(
-                words, ErrorKind.SYSTEM, "Nothing was changed. Make room or fix its permissions."
+                message, ErrorKind.SYSTEM, "Nothing was changed. Make room or fix its permissions."
             ) from error
         if self.is_found:
             accept(self.workspace, change.after)
@@ -387,5 +387,5 @@ def _value(node: Any, key: str) -> Any:
 
 
 def _elsewhere(rule: str) -> ToolError:
-    words = "the console cannot add to the way the rules are written in this file"
-    return ToolError(words, ErrorKind.CONFIG, f"Add this line to permissions.rules yourself: - {rule}")
+    message = "the console cannot add to the way the rules are written in this file"
+    return ToolError(message, ErrorKind.CONFIG, f"Add this line to permissions.rules yourself: - {rule}")

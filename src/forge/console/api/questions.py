@@ -43,8 +43,8 @@ def _read_cursor(text: str) -> tuple[float, str] | None:
     try:
         return (float(moment), run) if text else None
     except ValueError:
-        way = "Send the `words_next` of the page before."
-        raise ToolError("words_after is not a cursor of this list", ErrorKind.VALIDATION, way) from None
+        hint = "Send the `words_next` of the page before."
+        raise ToolError("words_after is not a cursor of this list", ErrorKind.VALIDATION, hint) from None
 
 
 def show_question(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:

@@ -99,8 +99,8 @@ class ApiRequest:
     def text(self, name: str, otherwise: str = "") -> str:
         value = self.query.get(name, otherwise)
         if len(value) > LONGEST_QUERY:
-            words = f"{name} is longer than {LONGEST_QUERY:,} characters"
-            raise ToolError(words, ErrorKind.VALIDATION, "Send a shorter value.")
+            message = f"{name} is longer than {LONGEST_QUERY:,} characters"
+            raise ToolError(message, ErrorKind.VALIDATION, "Send a shorter value.")
         return value
 
     def number(self, name: str, otherwise: int, least: int, most: int) -> int:
@@ -108,8 +108,8 @@ class ApiRequest:
         if not value:
             return otherwise
         if not value.removeprefix("-").isdecimal() or len(value) > 20:
-            words = f"{name} must be a number, and is {value[:40]!r}"
-            raise ToolError(words, ErrorKind.VALIDATION, f"Use a whole number from {least:,} to {most:,}.")
+            message = f"{name} must be a number, and is {value[:40]!r}"
+            raise ToolError(message, ErrorKind.VALIDATION, f"Use a whole number from {least:,} to {most:,}.")
         return max(least, min(int(value), most))
 
     def body_text(self, name: str, *, needed: bool = True, most: int = LONGEST_TEXT) -> str:
@@ -118,8 +118,8 @@ class ApiRequest:
         if value is None and not needed:
             return ""
         if not isinstance(value, str) or (needed and not value.strip()):
-            way = f'Send {{"{name}": "…"}} in the JSON body.'
-            raise ToolError(f"the request needs the text {name}", ErrorKind.VALIDATION, way)
+            hint = f'Send {{"{name}": "…"}} in the JSON body.'
+            raise ToolError(f"the request needs the text {name}", ErrorKind.VALIDATION, hint)
         if len(value) > most:
             raise ToolError(f"{name} is longer than {most:,} characters", ErrorKind.VALIDATION, "Shorten it.")
         return value
@@ -137,8 +137,8 @@ class ApiRequest:
         if value is None and not needed:
             return None
         if not isinstance(value, dict):
-            way = f'Send {{"{name}": {{}}}} at least.'
-            raise ToolError(f"the request needs the object {name}", ErrorKind.VALIDATION, way)
+            hint = f'Send {{"{name}": {{}}}} at least.'
+            raise ToolError(f"the request needs the object {name}", ErrorKind.VALIDATION, hint)
         return value
 
 
@@ -158,15 +158,15 @@ def make_endpoint(console: ConsoleState, answer: Answering) -> Callable[[Request
         except ToolError as error:
             return _error(STATUS[error.kind], error)
         except PolicyError as error:
-            way = "Write allow, ask or deny, then a permission, then a target: allow write notes/**"
-            return _error(400, ToolError(str(error), ErrorKind.VALIDATION, way))
+            hint = "Write allow, ask or deny, then a permission, then a target: allow write notes/**"
+            return _error(400, ToolError(str(error), ErrorKind.VALIDATION, hint))
         except Exception as error:
             log.exception("%s %s", request.method, request.url.path)
-            words = console.secrets.mask_all(f"internal error: {type(error).__name__}: {text_of(error)}"[:500])
+            message = console.secrets.mask_all(f"internal error: {type(error).__name__}: {text_of(error)}"[:500])
             return _error(
                 500,
                 ToolError(
-                    words, ErrorKind.SYSTEM, "Start `forge console --debug`, try again, and report what it logs."
+                    message, ErrorKind.SYSTEM, "Start `forge console --debug`, try again, and report what it logs."
                 ),
             )
 
@@ -186,8 +186,8 @@ async def _body(request: Request) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        way = "Send at least {}. NaN, infinite numbers and unpaired surrogates are not allowed."
-        raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, way)
+        hint = "Send at least {}. NaN, infinite numbers and unpaired surrogates are not allowed."
+        raise ToolError("the body must be a JSON object", ErrorKind.VALIDATION, hint)
     return found
 
 

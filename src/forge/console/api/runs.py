@@ -81,8 +81,8 @@ def _conditions(request: ApiRequest) -> list[sa.ColumnElement[bool]]:
         try:
             moment = float(created)
         except ValueError:
-            way = "Send the `next` of the page before."
-            raise ToolError("before is not a cursor of this list", ErrorKind.VALIDATION, way) from None
+            hint = "Send the `next` of the page before."
+            raise ToolError("before is not a cursor of this list", ErrorKind.VALIDATION, hint) from None
         made.append(sa.or_(c.created < moment, sa.and_(c.created == moment, c.id < name)))
     return made
 
@@ -131,8 +131,8 @@ def export_run(console: ConsoleState, request: ApiRequest) -> Download:
     run = console.runs.get(request.path["id"])
     form = request.text("as", "ndjson")
     if form not in ("ndjson", "markdown"):
-        words = f"a run is exported as ndjson or markdown, not as {brief(form)}"
-        raise ToolError(words, ErrorKind.VALIDATION, "Add ?as=ndjson or ?as=markdown.")
+        message = f"a run is exported as ndjson or markdown, not as {brief(form)}"
+        raise ToolError(message, ErrorKind.VALIDATION, "Add ?as=ndjson or ?as=markdown.")
     ids = [one.id for one in family(console.runs.store, run)]
     if form == "ndjson":
         return Download(f"{run.id}.ndjson", as_ndjson(console.runs.store, ids))
@@ -170,8 +170,8 @@ def _history(console: ConsoleState, session: str) -> list[Message]:
     store = console.runs.store
     for run in store.list(session=session, parent="", limit=20)[::-1]:
         if not run.is_over and not run.scope.get(ONLY):
-            words = f"run {run.id} of the session {brief(session)} is {run.status}"
-            raise ToolError(words, ErrorKind.USER, "Wait until it is over, answer it, or stop it first.")
+            message = f"run {run.id} of the session {brief(session)} is {run.status}"
+            raise ToolError(message, ErrorKind.USER, "Wait until it is over, answer it, or stop it first.")
     with session_store(console.workspace) as sessions:
         for run in store.list(session=session, parent="", status=OVER, limit=20)[::-1]:
             if not run.scope.get(ONLY):
@@ -206,8 +206,8 @@ def cancel_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
 def resume_run(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     run = console.runs.get(request.path["id"])
     if run.version != console.version:
-        words = f"run {run.id} belongs to version {run.version} of the project, and this is {console.version}"
-        raise ToolError(words, ErrorKind.USER, f"Move it to this version: forge runs migrate {run.id}")
+        message = f"run {run.id} belongs to version {run.version} of the project, and this is {console.version}"
+        raise ToolError(message, ErrorKind.USER, f"Move it to this version: forge runs migrate {run.id}")
     say = request.body_text("say", needed=False)
     return _run_state(console, console.runs.resume(run.id, say or None))
 
@@ -332,14 +332,14 @@ def fork_session(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
 
 def _check_repeatable(console: ConsoleState, run: RunInfo) -> None:
     if run.scope.get(ONLY) or run.parent:
-        words = f"run {run.id} was to be repeated, and it is {'a sub-agent' if run.parent else 'a single tool call'}"
-        way = "Repeat the run that started it." if run.parent else "Call the tool again from its page."
-        raise ToolError(words, ErrorKind.USER, way)
+        message = f"run {run.id} was to be repeated, and it is {'a sub-agent' if run.parent else 'a single tool call'}"
+        hint = "Repeat the run that started it." if run.parent else "Call the tool again from its page."
+        raise ToolError(message, ErrorKind.USER, hint)
     if not console.has_model:
         raise ToolError("no model is set, so no run can be repeated", ErrorKind.CONFIG, console.model_problem)
     if run.agent != console.agent.name:
-        words = f"run {run.id} was to be repeated, and its agent {brief(run.agent)} is not part of this project"
-        raise ToolError(words, ErrorKind.USER, "Open the console of the project that has the agent.")
+        message = f"run {run.id} was to be repeated, and its agent {brief(run.agent)} is not part of this project"
+        raise ToolError(message, ErrorKind.USER, "Open the console of the project that has the agent.")
 
 
 def _position_of_call(run: RunInfo, messages: Sequence[Message], call: str) -> int:
@@ -347,19 +347,19 @@ def _position_of_call(run: RunInfo, messages: Sequence[Message], call: str) -> i
     for number, message in enumerate(messages):
         if any(one.id == call for one in message.tool_calls):
             return number
-    words = f"call {brief(call)} of run {run.id} is not among its stored messages"
-    raise ToolError(words, ErrorKind.NOT_FOUND, "Wait until its turn is over, or choose another step.")
+    problem = f"call {brief(call)} of run {run.id} is not among its stored messages"
+    raise ToolError(problem, ErrorKind.NOT_FOUND, "Wait until its turn is over, or choose another step.")
 
 
 def _position_of_message(messages: Sequence[Message], number: Any) -> int:
     """Returns the number of messages to keep: those before a turn of the model, or up to a message of the person."""
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(messages):
-        words = f"the run has no message {brief(number)}"
-        raise ToolError(words, ErrorKind.VALIDATION, f"Send a call, or a message from 0 to {len(messages) - 1}.")
+        message = f"the run has no message {brief(number)}"
+        raise ToolError(message, ErrorKind.VALIDATION, f"Send a call, or a message from 0 to {len(messages) - 1}.")
     role = messages[number].role
     if role not in ("assistant", "user"):
-        words = f"a run cannot be repeated from message {number}, because its role is {role}"
-        raise ToolError(words, ErrorKind.VALIDATION, "Choose a message of the model or of a person.")
+        message = f"a run cannot be repeated from message {number}, because its role is {role}"
+        raise ToolError(message, ErrorKind.VALIDATION, "Choose a message of the model or of a person.")
     return number if role == "assistant" else number + 1
 
 

@@ -62,8 +62,8 @@ def add_schedule(console: ConsoleState, request: ApiRequest) -> StatusAnswer | d
             shown = {**draft.to_dict(), "explained": rule.explain(), "upcoming": upcoming}
             return {**told, "schedule": shown, "written": False}
         if old is not None and request.body_flag("replaces") is not True:
-            words = f"a schedule was to be added, and {old.id} exists already"
-            raise ToolError(words, ErrorKind.USER, "Choose another id, or change the existing schedule.")
+            message = f"a schedule was to be added, and {old.id} exists already"
+            raise ToolError(message, ErrorKind.USER, "Choose another id, or change the existing schedule.")
         changed = store.set(by=Source.PERSON, **definition)
         console.hub.tell("schedules")
         return StatusAnswer(201, {**told, "schedule": _schedule(console, store, changed), "written": True})
@@ -165,10 +165,10 @@ def _switch(console: ConsoleState, name: str, *, on: bool) -> dict[str, Any]:
         return {"schedule": _schedule(console, store, replace(changed, origin=found.origin))}
 
 
-def _check_not_declared(found: Schedule, way: str) -> None:
+def _check_not_declared(found: Schedule, hint: str) -> None:
     if found.source is Source.CONFIG or found.origin:
-        words = f"{found.id} is declared in {found.origin or 'the configuration'}"
-        raise ToolError(words, ErrorKind.USER, way)
+        message = f"{found.id} is declared in {found.origin or 'the configuration'}"
+        raise ToolError(message, ErrorKind.USER, hint)
 
 
 def _upcoming_times(rule: Cron, one: Schedule, now: float) -> list[float]:

@@ -72,7 +72,7 @@ def show_session_messages(console: ConsoleState, request: ApiRequest) -> dict[st
 
 
 def _is_demo(console: ConsoleState, name: str) -> bool:
-    """Tells whether the demo is meant, unless a person's own session has its name."""
+    """Returns whether the demo is meant, unless a person's own session has its name."""
     return name == demo.NAME and all(one.name != name for one in session_infos(console))
 
 

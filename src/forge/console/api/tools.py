@@ -143,8 +143,8 @@ def _find_tool(console: ConsoleState, name: str) -> Tool:
     if tool.spec.name in console.registry:
         return tool
     hints = " or ".join(near(name, list(console.registry)))
-    way = f"Did you mean {hints}?" if hints else "The Tools page lists all tools."
-    raise ToolError(f"there is no tool {name[:80]!r}", ErrorKind.NOT_FOUND, way)
+    hint = f"Did you mean {hints}?" if hints else "The Tools page lists all tools."
+    raise ToolError(f"there is no tool {name[:80]!r}", ErrorKind.NOT_FOUND, hint)
 
 
 def _facts(console: ConsoleState, tool: Tool) -> dict[str, Any]:

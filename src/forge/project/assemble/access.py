@@ -130,5 +130,5 @@ def project_egress(configuration: Configuration) -> Egress | None:
     try:
         return Egress(mode=said.mode, domains=said.domains, private=said.private)
     except ValueError as error:
-        way = "Write a domain such as api.example.com under domains, a network such as 10.0.0.0/8 under private."
-        raise ToolError(f"{configuration.name}: egress: {error}", ErrorKind.CONFIG, way) from None
+        hint = "Write a domain such as api.example.com under domains, a network such as 10.0.0.0/8 under private."
+        raise ToolError(f"{configuration.name}: egress: {error}", ErrorKind.CONFIG, hint) from None

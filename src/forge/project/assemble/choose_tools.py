@@ -165,7 +165,7 @@ def _matches(entry: ToolEntry, spec: ToolSpec) -> bool:
 
 
 def _applies_to(entry: ToolEntry, spec: ToolSpec) -> bool:
-    """Tells whether the settings are for this tool, and not only for another of its family."""
+    """Returns whether the settings are for this tool, and not only for another of its family."""
     named = any(fnmatchcase(name, entry.name) for name in (spec.name, *spec.aliases))
     return bool(entry.group) or named or entry.is_reference
 

@@ -310,7 +310,7 @@ def _reserved_names() -> frozenset[str]:
 
 
 def is_withheld(configuration: Configuration, workspace: Path) -> bool:
-    """Tells whether scripts and skills are withheld, because the project's configuration is not trusted.
+    """Returns whether scripts and skills are withheld, because the project's configuration is not trusted.
 
     They are also withheld if another file was named with --config.
     """
@@ -326,7 +326,7 @@ def is_withheld(configuration: Configuration, workspace: Path) -> bool:
 
 
 def has_scripts(workspace: Path) -> bool:
-    """Tells whether scripts may exist: a folder `tools`, or files in the root that could be tools."""
+    """Returns whether scripts may exist: a folder `tools`, or files in the root that could be tools."""
     try:
         with os.scandir(workspace) as entries:
             return any(entry.name == SCRIPTS or entry.name.endswith(_SCRIPT_ENDINGS) for entry in entries)

@@ -126,8 +126,8 @@ class Reference(NamedTuple):
         return Path(self.file).absolute().parent
 
     def error(self, problem: str, advice: str) -> ToolError:
-        words = f"{self.file}: {self.entry.key_path}: cannot load the tool {self.entry.name!r}: {problem}"
-        return ToolError(words, ErrorKind.CONFIG, advice)
+        message = f"{self.file}: {self.entry.key_path}: cannot load the tool {self.entry.name!r}: {problem}"
+        return ToolError(message, ErrorKind.CONFIG, advice)
 
 
 def imported_tools(configuration: Configuration) -> list[Tool]:
@@ -155,7 +155,7 @@ def list_references(configuration: Configuration) -> list[Reference]:
 
 
 def is_part_of_project(one: Reference) -> bool:
-    """Tells whether the module is a file of the project that is not installed as a package."""
+    """Returns whether the module is a file of the project that is not installed as a package."""
     top = one.module.partition(".")[0]
     return not any(find(top, None) for finder in sys.meta_path if (find := getattr(finder, "find_spec", None)))
 
@@ -175,8 +175,8 @@ def _import_module(one: Reference) -> ModuleType:
                 "Install it into Forge's environment.",
             ) from None
         except (Exception, SystemExit) as error:
-            words = " ".join(text_of(error).split())[:_LONGEST]
-            raise one.error(f"importing {one.module} raised {words}", "Fix the module, then try again.") from None
+            message = " ".join(text_of(error).split())[:_LONGEST]
+            raise one.error(f"importing {one.module} raised {message}", "Fix the module, then try again.") from None
         _check_origin(one)
     return module
 

@@ -108,7 +108,7 @@ def result_of(event: Event) -> Event:
 
 
 def is_error(event: Event) -> bool:
-    """Tells whether a call or a run failed; the event `error` only announces such an end."""
+    """Returns whether a call or a run failed; the event `error` only announces such an end."""
     kind = event.get("event")
     if kind in ("tool_call_end", "tool_completed"):
         return result_of(event).get("is_error") is True or event.get("success") is False
@@ -116,14 +116,14 @@ def is_error(event: Event) -> bool:
 
 
 def is_refusal(event: Event) -> bool:
-    """Tells whether a rule, a guard or a person refused a call, or the event is that person's answer."""
+    """Returns whether a rule, a guard or a person refused a call, or the event is that person's answer."""
     if event.get("event") == "permission_answered":
         return event.get("answer") == "no"
     return event.get("event") == "tool_call_end" and result_of(event).get("error_type") in REFUSED
 
 
 def is_wait(event: Event) -> bool:
-    """Tells whether a call only waits, for a person or another run, and will end again later."""
+    """Returns whether a call only waits, for a person or another run, and will end again later."""
     return event.get("event") == "tool_call_end" and result_of(event).get("suggestion") == WAITS
 
 

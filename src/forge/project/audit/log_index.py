@@ -222,7 +222,7 @@ class EventIndex:
 
 
 def is_damage(error: StoreError) -> bool:
-    """Tells whether the index itself is wrong: not only busy or closed, or the disk full."""
+    """Returns whether the index itself is wrong: not only busy or closed, or the disk full."""
     cause = error.__cause__
     return isinstance(cause, sqlite3.Error) and getattr(cause, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
 
@@ -239,7 +239,7 @@ class _FileRow(NamedTuple):
         return os.fstat(stream.fileno()).st_size == self.size and self._is_same(stream)
 
     def is_continued(self, stream: IO[bytes], path: Path) -> bool:
-        """Tells whether it is the file that was read, with at most more data at its end."""
+        """Returns whether it is the file that was read, with at most more data at its end."""
         size = os.fstat(stream.fileno()).st_size
         if path.suffix == ".gz":  # compressed files are never appended to
             return self.size in (-1, size) and self._is_same(stream)

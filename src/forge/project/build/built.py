@@ -60,7 +60,7 @@ class Built:
         return BuiltSources(self, workspace)
 
     def is_same(self, spec: ToolSpec) -> bool:
-        """Tells whether a model sees the same definition of a tool as when it was built."""
+        """Returns whether a model sees the same definition of a tool as when it was built."""
         return self.schemas.get(spec.name) == to_bytes(schema_of(spec))
 
     def keep_only(self, registry: ToolRegistry, report: Report) -> None:

@@ -106,7 +106,7 @@ def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]
 
 
 def _is_too_wide(entry: str) -> bool:
-    """Tells whether a network is wider than any private one; a host, with a port or without, is not."""
+    """Returns whether a network is wider than any private one; a host, with a port or without, is not."""
     parts = _NETWORK_PARTS.match(entry.strip())
     try:
         network = ip_network(f"{parts[1]}/{parts[2]}", strict=False) if parts else None
@@ -116,7 +116,7 @@ def _is_too_wide(entry: str) -> bool:
 
 
 def is_for_developers(entry: Any) -> bool:
-    """Tells whether an entry of `tools` names only development tools."""
+    """Returns whether an entry of `tools` names only development tools."""
     name = entry.get("name") if isinstance(entry, dict) else entry
     if not isinstance(name, str):
         return False

@@ -67,7 +67,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
 
 
 def _is_file(directory: Path, word: str) -> bool:
-    """Tells whether a word of a command names a file of the project."""
+    """Returns whether a word of a command names a file of the project."""
     try:
         return not os.path.isabs(word) and (directory / word).is_file()
     except (OSError, ValueError):
@@ -83,7 +83,7 @@ def _check_reports(build: Build, sources: Sources, reports: list[str]) -> None:
 
 
 def wants_dev(configuration: Configuration, *, dev: bool) -> bool:
-    """Tells whether development tools are included: by a flag, or because the project names them."""
+    """Returns whether development tools are included: by a flag, or because the project names them."""
     return dev or configuration.tools is not None
 
 

@@ -90,8 +90,8 @@ class BuildError(Exception):
         super().__init__("\n".join(f"{stage}: {problem}" for problem in self.problems))
 
 
-def build(order: BuildOrder, report: Callable[[str, str], None] = lambda stage, words: None) -> Build:
-    """Runs all stages. `report` is called when a stage begins (no words) and when it is done. Raises `BuildError`."""
+def build(order: BuildOrder, report: Callable[[str, str], None] = lambda stage, message: None) -> Build:
+    """Runs all stages. `report` is called when a stage begins (no message) and when it is done. Raises `BuildError`."""
     result = Build(order)
     for name, stage in STAGES:
         report(name, "")

@@ -55,9 +55,9 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
     )
     context: Mapping[str, Any] = key(ContextEntry, default=NOTHING)
     durable: DurableEntry | None = key(DeferredSection("durable", "DurableEntry"))
-    egress: EgressEntry | None = key(EgressEntry, said_by=_ALL)
-    guardrails: Mapping[str, Any] = key(DeferredSection("knowledge", "GuardrailsEntry"), default=NOTHING, said_by=_ALL)
-    labels: LabelsEntry = key(LabelsEntry, default=LabelsEntry(), said_by=_ALL)
+    egress: EgressEntry | None = key(EgressEntry, layers=_ALL)
+    guardrails: Mapping[str, Any] = key(DeferredSection("knowledge", "GuardrailsEntry"), default=NOTHING, layers=_ALL)
+    labels: LabelsEntry = key(LabelsEntry, default=LabelsEntry(), layers=_ALL)
     limits: Mapping[str, Any] = key(LimitsEntry, "Limits of a run; 0 means no limit.", default=NOTHING)
     servers: Mapping[str, McpEntry] = key(
         MappingOf(DeferredSection("sources", "McpEntry"), "git", *_SOURCE),
@@ -69,7 +69,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         MappingOf(DeferredSection("sources", "OpenApiEntry"), "pets", *_SOURCE),
         "OpenAPI documents. Each operation is a tool.",
     )
-    permissions: PermissionsEntry = key(PermissionsEntry, default=PermissionsEntry(), said_by=_ALL)
+    permissions: PermissionsEntry = key(PermissionsEntry, default=PermissionsEntry(), layers=_ALL)
     programs: ProgramsEntry = key(ProgramsEntry, default=ProgramsEntry())
     repairs: tuple[str, ...] | None = key(
         ListOf(Choice(*REPAIR_NAMES)),
@@ -86,13 +86,13 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         default="auto",
         unset="auto",
         variable="FORGE_SANDBOX",
-        said_by=_ALL,
+        layers=_ALL,
     )
     schedules: tuple[Mapping[str, Any], ...] | None = key(
         ListOf(DeferredSection("knowledge", "ScheduleEntry")),
         "Tasks that the agent runs on a schedule. `forge schedule run` starts them when they are due.",
         default=None,
-        said_by="project",
+        layers="project",
     )
     secrets: tuple[str, ...] = key(
         ListOf(Either(Variable(), SecretFile)),
@@ -116,7 +116,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         MappingOf(DeferredSection("sources", "WebhookEntry"), "notify"),
         "Webhooks: URLs that accept JSON. Each is a tool.",
     )
-    workspace: WorkspaceEntry = key(WorkspaceEntry, default=WorkspaceEntry(), said_by="project")
+    workspace: WorkspaceEntry = key(WorkspaceEntry, default=WorkspaceEntry(), layers="project")
 
     name: str = NAME  # of the file
     secret_files: tuple[Path, ...] = ()
@@ -179,9 +179,9 @@ def keys_of(declaration: type[Section] = Configuration) -> Iterator[tuple[str, K
             yield from ((f"{name}.{inner}", below) for inner, below in section.keys.items())
 
 
-def keys_said_by(layer: str) -> tuple[str, ...]:
+def keys_of_layer(layer: str) -> tuple[str, ...]:
     """Returns the keys that the file of a layer may have."""
-    return tuple(name for name, one in Configuration.keys.items() if layer in one.said_by)
+    return tuple(name for name, one in Configuration.keys.items() if layer in one.layers)
 
 
 def known_variables() -> dict[str, str]:
@@ -225,5 +225,5 @@ def config_schema(declaration: type[Section] = Configuration) -> Schema:
 def organisation_schema() -> Schema:
     """Returns the schema of the organisation's file, which nothing loosens."""
     entry = Configuration.schema()
-    known = keys_said_by("organisation")
+    known = keys_of_layer("organisation")
     return {**entry, "properties": {key: one for key, one in entry["properties"].items() if key in known}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from forge.project.config.declaration import NAME, Configuration, keys_said_by, variables_set
+from forge.project.config.declaration import NAME, Configuration, keys_of_layer, variables_set
 from forge.project.config.reader import Reader, config_error
 from forge.project.config_layers import ORGANISATION, Layer, check_own, file_exists, user_file
 
@@ -112,7 +112,7 @@ def _read_file(kind: str, path: str) -> Layer:
 
     layer = _layer(kind, path, read_text(path))
     _read_layer(layer, None)
-    known = keys_said_by(kind)
+    known = keys_of_layer(kind)
     if wrong := [key for key in layer.document if key not in known]:
         problem = f"the {kind}'s file cannot set this; set it in a project's {NAME}"
         raise config_error(path, wrong[0], problem, known=known, text=layer.text, within=Configuration)

@@ -146,7 +146,7 @@ class _LayerMerger:
 
 
 def _is_merged(key: str) -> bool:
-    """Tells whether layers are merged key by key. Rules are kept apart, an egress counts as a whole."""
+    """Returns whether layers are merged key by key. Rules are kept apart, an egress counts as a whole."""
     kind = Configuration.keys[key].kind
     return isinstance(kind, MappingOf) or (
         section_of(kind) is not None and key not in ("egress", "permissions", "workspace")

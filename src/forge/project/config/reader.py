@@ -138,7 +138,7 @@ def file_of(key_path: str, files: Mapping[str, str], name: str) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Tells whether the name of a variable or a header marks its value as secret."""
+    """Returns whether the name of a variable or a header marks its value as secret."""
     return re.search(_TELLING, name) is not None or name.lower() == "cookie"
 
 

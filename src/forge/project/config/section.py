@@ -22,7 +22,7 @@ class Key:
     required: the key must be there; a text tells what to write.
     unset: what `forge config show` shows where nobody says it.
     variable: of the environment, that says it, too.
-    said_by: the layers whose file may have it; for keys of the document itself.
+    layers: the layers whose file may have it; for keys of the document itself.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Key:
         required: bool | str = False,
         unset: Any = None,
         variable: str = "",
-        said_by: str = "user, project",
+        layers: str = "user, project",
     ) -> None:
         self.kind, self.description, self.example = kind, description, example
         self.name, self.field, self.default, self.required = name, "", default, required
-        self.unset, self.variable, self.said_by = unset, variable, said_by
+        self.unset, self.variable, self.layers = unset, variable, layers
 
     def schema(self) -> Schema:
         made = self.kind.schema()

@@ -84,7 +84,7 @@ def _policy(configuration: Configuration, policy: str | None) -> Finding:
 
 
 def _labels(configuration: Configuration) -> Finding:
-    """Says whether untrusted and private text is followed into later calls."""
+    """Returns whether untrusted and private text is followed into later calls."""
     said = configuration.labels
     if not said.enabled:
         return Finding(

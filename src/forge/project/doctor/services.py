@@ -33,8 +33,8 @@ def _channels(configuration: Configuration) -> Iterator[Finding]:
         variables = [one for one in (entry.url_env, entry.token_env, *entry.headers_env.values()) if one]
         missing = [one for one in variables if not os.environ.get(one)]
         if missing:
-            words = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
-            yield Finding(f"channel {name}", "warning", words, f"export {missing[0]}=…")
+            message = f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set"
+            yield Finding(f"channel {name}", "warning", message, f"export {missing[0]}=…")
         elif entry.path is not None and not os.access(entry.path.parent, os.W_OK):
             detail = f"{entry.path} cannot be written"
             yield Finding(f"channel {name}", "warning", detail, f"Make its folder, or fix {entry.key_path}.path.")
@@ -160,8 +160,8 @@ def examine_durable(configuration: Configuration, workspace: Path) -> Iterator[F
 def describe_retention(configuration: Configuration) -> str:
     """Returns how long ended runs are kept, in words."""
     said = configuration.durable.retention if configuration.durable is not None else {}
-    words = ", ".join(f"{name} {days:g} days" for name, days in said.items())
-    return f"kept after their end: {words}" if words else "ended runs are kept for ever (durable.retention)"
+    message = ", ".join(f"{name} {days:g} days" for name, days in said.items())
+    return f"kept after their end: {message}" if message else "ended runs are kept for ever (durable.retention)"
 
 
 def _count_runs(path: Path) -> str:
@@ -170,5 +170,5 @@ def _count_runs(path: Path) -> str:
             counts = dict(connection.execute("SELECT status, count(*) FROM forge_runs GROUP BY status"))
     except sqlite3.Error:  # the tables do not exist yet
         return "none is kept here yet"
-    words = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
-    return f"{words}; forge runs list shows them" if words else "none is kept here yet"
+    message = ", ".join(f"{count} {status}" for status, count in sorted(counts.items()))
+    return f"{message}; forge runs list shows them" if message else "none is kept here yet"

@@ -54,8 +54,8 @@ def _server(name: str, entry: McpEntry, workspace: Path, approved: int) -> Findi
     else:
         program = _program(entry, workspace)
         if is_fetching(entry.command):
-            words = f"{' '.join(entry.command)} is fetched when it starts, and not pinned"
-            return Finding(check, "warning", words, how_to_pin(name, entry.command))
+            message = f"{' '.join(entry.command)} is fetched when it starts, and not pinned"
+            return Finding(check, "warning", message, how_to_pin(name, entry.command))
         if program is None:
             fix = f"Install {entry.command[0]}, or write its whole path at {entry.key_path}.command."
             return Finding(check, "warning", f"the program {entry.command[0]} is not found", fix)

@@ -60,20 +60,20 @@ def project_database(
 def own_file(workspace: Path) -> Path:
     """Returns the workspace's own database, existing or not. Raises `ToolError` if it cannot have one."""
     if (workspace / STATE).exists() and state_directory(workspace) != workspace / STATE:
-        problem, way = explain_unusable(workspace)
-        raise ToolError(f"{problem}, so no run can be stored there", ErrorKind.CONFIG, way)
+        problem, hint = explain_unusable(workspace)
+        raise ToolError(f"{problem}, so no run can be stored there", ErrorKind.CONFIG, hint)
     return workspace / STATE / FILE
 
 
 def make_own_file(workspace: Path) -> None:
     """Checks that the workspace's database can be created. Raises `ToolError`."""
     if state_directory(workspace) != workspace / STATE:
-        problem, way = explain_unusable(workspace)
-        raise ToolError(f"{problem}, so no run can be stored there", ErrorKind.CONFIG, way)
+        problem, hint = explain_unusable(workspace)
+        raise ToolError(f"{problem}, so no run can be stored there", ErrorKind.CONFIG, hint)
 
 
 def is_own(url: str, workspace: Path) -> bool:
-    """Tells whether the database belongs to this workspace alone."""
+    """Returns whether the database belongs to this workspace alone."""
     return url == f"sqlite:///{workspace / STATE / FILE}"
 
 

@@ -253,5 +253,5 @@ def check_names(names: Sequence[str], what: str) -> None:
     """Raises `ToolError` for an invalid name, which would wait for work that never comes."""
     for name in names:
         if not name.strip() or not name.isprintable() or len(name) > 100 or name.startswith("_"):
-            words = f"{name!r:.60} cannot be the name of {what}"
-            raise ToolError(words, ErrorKind.CONFIG, "Use up to 100 letters, digits, dots and hyphens.")
+            message = f"{name!r:.60} cannot be the name of {what}"
+            raise ToolError(message, ErrorKind.CONFIG, "Use up to 100 letters, digits, dots and hyphens.")

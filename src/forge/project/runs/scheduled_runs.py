@@ -107,8 +107,8 @@ async def _run_task(schedule: Schedule, project: Project, model: str | None, cha
         try:
             await channels.deliver(said, schedule.channel, schedule.channel_target, files)
         except ToolError as undelivered:  # the work is done: its result is stored
-            words = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
-            success, error = False, f"{error}; {words}" if error else words
+            message = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
+            success, error = False, f"{error}; {message}" if error else message
     mask = agent.secrets.mask  # the result is stored and listed
     return Outcome(success=success, text=mask(text), error=mask(error), session=session)
 

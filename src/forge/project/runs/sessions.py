@@ -45,8 +45,8 @@ def new_name() -> str:
 def session_store(workspace: Path) -> SessionStore:
     """Opens the workspace's store. Raises `ToolError` if it cannot be written."""
     if state_directory(workspace) != workspace / STATE:
-        problem, way = explain_unusable(workspace)
-        raise ToolError(f"{problem}, so no session can be stored there", ErrorKind.CONFIG, way)
+        problem, hint = explain_unusable(workspace)
+        raise ToolError(f"{problem}, so no session can be stored there", ErrorKind.CONFIG, hint)
     return SessionStore.of(workspace)
 
 

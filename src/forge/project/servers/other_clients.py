@@ -222,7 +222,7 @@ class Converter:
         return f"${{{variable}}}"
 
     def _is_folder_outside(self, argument: str) -> bool:
-        """Tells whether an argument names a folder that the sandbox would hide."""
+        """Returns whether an argument names a folder that the sandbox would hide."""
         if not os.path.isabs(argument) or not os.path.isdir(argument):
             return False
         inside = os.path.realpath(self._workspace)

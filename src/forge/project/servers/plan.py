@@ -127,8 +127,8 @@ def list_effects(plan: ServerPlan) -> list[TrustItem]:
     items = [one for name, server in said.servers.items() for one in server_items(name, server, said)]
     if plan.locked is not None:
         one = plan.locked
-        words = f"{one.package} {one.version} with {one.size} packages in all, from {one.registry}"
-        items.append(TrustItem("installs", words))
+        message = f"{one.package} {one.version} with {one.size} packages in all, from {one.registry}"
+        items.append(TrustItem("installs", message))
     if said.variables:
         items.append(TrustItem("reads variables", ", ".join(said.variables), risky=False))
     return items

@@ -265,7 +265,7 @@ def _plan_remote(remote: Mapping[str, Any], answers: _Answers) -> dict[str, Any]
 
 
 def is_pinned_image(image: str) -> bool:
-    """Tells whether an image is named by its digest."""
+    """Returns whether an image is named by its digest."""
     return _DIGEST.search(image) is not None
 
 
