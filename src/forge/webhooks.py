@@ -85,7 +85,7 @@ class Webhook(SchemaTool):
         self.headers = {"Content-Type": "application/json", **_normalize_headers(headers or {})}
         self.idempotency_header = idempotency_header
         own = {name.lower() for name in self.headers}
-        self.takes_key = bool(idempotency_header) and idempotency_header.lower() not in own
+        self.deduplicates_by_key = bool(idempotency_header) and idempotency_header.lower() not in own
         try:
             if self.method not in METHODS:
                 raise ToolError(f"the method {method[:30]!r} is not one of {', '.join(METHODS)}")

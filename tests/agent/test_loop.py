@@ -478,7 +478,7 @@ async def test_a_summary_is_counted_by_one_run_only():
     conversation = Conversation([Message("user", "x")])
     conversation.paid = Usage(10_000, 0)
     first = await run_loop(Scripted("one"), executor_of(), conversation)
-    conversation.say(Message("user", "y"))
+    conversation.append(Message("user", "y"))
     second = await run_loop(Scripted("two"), executor_of(), conversation)
     assert first.usage.input > 10_000 > second.usage.input > 0
 

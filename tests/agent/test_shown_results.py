@@ -70,7 +70,7 @@ def show(messages: list[Message], context: ContextRules) -> list[Message]:
     for message in messages:
         if message.role == "assistant":
             results.apply(conversation)
-        conversation.say(message)
+        conversation.append(message)
     results.apply(conversation)
     return conversation.shown
 
@@ -149,7 +149,7 @@ def test_outputs_are_cleared_in_batches_so_that_the_beginning_rarely_changes():
             results.apply(conversation)
             changes += conversation.shown[: len(before)] != before
             before = list(conversation.shown)
-        conversation.say(message)
+        conversation.append(message)
     assert changes == 4, "60 outputs of 500 tokens"
     assert sum("left out" not in one.text for one in conversation.shown if one.role == "tool") < 16
 

@@ -18,7 +18,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolFinished, ToolStarted
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.executor import Next, Step, ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
@@ -103,7 +103,7 @@ def within(seconds: float, grace: float = 0.05) -> Step:
     async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
         coroutine: Any = proceed(ctx)
         try:
-            return await Until(coroutine, seconds, grace)
+            return await Deadline(coroutine, seconds, grace)
         except DeadlinePassed:
             ctx.cancelled = True
             return ToolResult.error("timed out", ErrorKind.TIMEOUT)

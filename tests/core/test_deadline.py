@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from tests.core.calling import at_most
 
 
@@ -42,9 +42,9 @@ async def test_what_ends_in_time_gives_its_value():
             await asyncio.sleep(0)
         return 2
 
-    assert await Until(at_once(), 5) == 1
-    assert await Until(soon(), 5) == 2
-    assert await Until(soon(), None) == 2
+    assert await Deadline(at_once(), 5) == 1
+    assert await Deadline(soon(), 5) == 2
+    assert await Deadline(soon(), None) == 2
     assert untouched()
 
 
@@ -58,7 +58,7 @@ async def test_what_fails_fails_with_its_own_error():
 
     for failing in (at_once, soon):
         with pytest.raises(ValueError, match="odd"):
-            await Until(failing(), 5)
+            await Deadline(failing(), 5)
     assert untouched()
 
 
@@ -67,7 +67,7 @@ async def test_a_timeout_of_its_own_is_not_the_deadline():
         raise TimeoutError("mine")
 
     with pytest.raises(TimeoutError, match="mine"):
-        await Until(gives_up(), 5)
+        await Deadline(gives_up(), 5)
 
 
 async def test_what_takes_too_long_is_cancelled():
@@ -80,7 +80,7 @@ async def test_what_takes_too_long_is_cancelled():
             cleaned.append(True)
 
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(waits(), 0.02)
+        await Deadline(waits(), 0.02)
     assert cleaned == [True]
     assert untouched()
 
@@ -96,7 +96,7 @@ async def test_cleaning_up_may_take_its_time_within_the_grace():
             notes.append("tidied")
 
     with pytest.raises(DeadlinePassed):
-        await Until(tidy(), 0.02, grace=5)
+        await Deadline(tidy(), 0.02, grace=5)
     assert notes == ["tidied"]
     assert untouched()
 
@@ -109,20 +109,20 @@ async def test_cleaning_up_without_end_is_abandoned():
             await forever()
 
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(untidy(), 0.02, grace=0.02)
+        await Deadline(untidy(), 0.02, grace=0.02)
     assert untouched()
 
 
 async def test_what_ignores_its_cancellation_is_abandoned():
     notes: list[str] = []
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(stubborn(1_000, notes), 0.02, grace=0.02)
+        await Deadline(stubborn(1_000, notes), 0.02, grace=0.02)
     assert 1 <= len(notes) <= 3
     assert untouched()
 
 
 async def test_what_answers_its_cancellation_with_a_value_gives_that_value():
-    assert await Until(stubborn(1), 0.02, grace=5) == "swallowed them all"
+    assert await Deadline(stubborn(1), 0.02, grace=5) == "swallowed them all"
     assert untouched()
 
 
@@ -134,7 +134,7 @@ async def test_what_answers_its_cancellation_with_an_error_gives_that_error():
             raise ValueError("how rude") from None
 
     with pytest.raises(ValueError, match="how rude"):
-        await Until(complains(), 0.02)
+        await Deadline(complains(), 0.02)
     assert untouched()
 
 
@@ -148,7 +148,7 @@ async def test_what_refuses_even_to_be_closed_is_abandoned():
                 pass
 
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(refuses(), 0.02, grace=0.02)
+        await Deadline(refuses(), 0.02, grace=0.02)
     assert untouched()
 
 
@@ -160,16 +160,16 @@ async def test_no_time_at_all_still_lets_it_begin(seconds):
         notes.append("begun")
         return "done"
 
-    assert await Until(begins(), seconds) == "done"
+    assert await Deadline(begins(), seconds) == "done"
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(forever(), seconds)
+        await Deadline(forever(), seconds)
     assert notes == ["begun"]
 
 
 async def test_the_task_can_go_on_as_if_nothing_had_happened():
     for _ in range(3):
         with pytest.raises(DeadlinePassed):
-            await Until(forever(), 0.01)
+            await Deadline(forever(), 0.01)
         await asyncio.sleep(0)
         assert untouched()
     async with asyncio.timeout(60):
@@ -187,7 +187,7 @@ async def test_a_cancellation_from_outside_is_passed_on():
             cleaned.append(True)
 
     async def outer() -> None:
-        await Until(waits(), 30)
+        await Deadline(waits(), 30)
 
     task = asyncio.create_task(outer())
     await started.wait()
@@ -215,7 +215,7 @@ async def test_a_cancellation_from_outside_is_passed_on_even_if_it_is_swallowed_
 
 
 async def _until(coroutine: Any, seconds: float | None, grace: float = 1.0) -> Any:
-    return await Until(coroutine, seconds, grace)
+    return await Deadline(coroutine, seconds, grace)
 
 
 @pytest.mark.parametrize("times", [1, 1_000])
@@ -276,7 +276,7 @@ async def test_a_timeout_of_asyncio_inside_works():
             return "gave up in time"
         return ""
 
-    assert await Until(tries(), 5) == "gave up in time"
+    assert await Deadline(tries(), 5) == "gave up in time"
     assert untouched()
 
 
@@ -290,7 +290,7 @@ async def test_the_deadline_still_holds_after_a_timeout_inside():
         return ""
 
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(tries(), 0.05, grace=5)
+        await Deadline(tries(), 0.05, grace=5)
     assert untouched()
 
 
@@ -303,7 +303,7 @@ async def test_after_a_timeout_inside_there_is_more_time_than_the_grace():
             await asyncio.sleep(0.1)
         return "took its time"
 
-    assert await Until(tries(), 5, grace=0.02) == "took its time"
+    assert await Deadline(tries(), 5, grace=0.02) == "took its time"
 
 
 async def test_a_timeout_inside_that_takes_a_while_to_clean_up_does_not_end_it_early():
@@ -318,7 +318,7 @@ async def test_a_timeout_inside_that_takes_a_while_to_clean_up_does_not_end_it_e
             await asyncio.sleep(0.1)
         return "took its time"
 
-    assert await Until(tries(), 5, grace=0.03) == "took its time"
+    assert await Deadline(tries(), 5, grace=0.03) == "took its time"
     assert untouched()
 
 
@@ -328,37 +328,37 @@ async def test_wait_for_inside_works():
             await asyncio.wait_for(forever(), 0.01)
         return "fine"
 
-    assert await Until(tries(), 5) == "fine"
+    assert await Deadline(tries(), 5) == "fine"
     assert untouched()
 
 
 async def test_a_timeout_of_asyncio_outside_works():
     with at_most(1.0), pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await Until(forever(), 30)
+            await Deadline(forever(), 30)
     assert untouched()
 
 
 async def test_a_timeout_of_asyncio_outside_works_even_if_it_is_swallowed_inside():
     with at_most(1.0), pytest.raises(TimeoutError):
         async with asyncio.timeout(0.02):
-            await Until(stubborn(1_000), 30, grace=0.02)
+            await Deadline(stubborn(1_000), 30, grace=0.02)
     assert untouched()
 
 
 async def test_deadlines_may_be_nested():
     with pytest.raises(DeadlinePassed):
-        await Until(_until(forever(), 30), 0.02)
+        await Deadline(_until(forever(), 30), 0.02)
 
     async def outer() -> str:
         with pytest.raises(DeadlinePassed):
-            await Until(forever(), 0.02)
+            await Deadline(forever(), 0.02)
         await asyncio.sleep(0)
         return "inner passed"
 
-    assert await Until(outer(), 5) == "inner passed"
+    assert await Deadline(outer(), 5) == "inner passed"
     with at_most(1.0), pytest.raises(DeadlinePassed):
-        await Until(_until(stubborn(1_000), 30, 0.02), 0.02, grace=1)
+        await Deadline(_until(stubborn(1_000), 30, 0.02), 0.02, grace=1)
     assert untouched()
 
 
@@ -379,7 +379,7 @@ async def test_groups_of_tasks_inside_work():
             two = tasks.create_task(asyncio.sleep(0.01, 2))
         return one.result() + two.result()
 
-    assert await Until(group(), 5) == 3
+    assert await Deadline(group(), 5) == 3
     assert untouched()
 
 
@@ -389,14 +389,14 @@ async def test_the_deadline_of_a_group_of_tasks_ends_its_tasks():
             tasks.create_task(forever())
 
     with pytest.raises(DeadlinePassed):
-        await Until(endless(), 0.02)
+        await Deadline(endless(), 0.02)
     assert untouched()
     assert len(asyncio.all_tasks()) == 1
 
 
 async def test_a_group_of_tasks_that_fails_inside_fails_with_its_own_error():
     with pytest.raises(ExceptionGroup):
-        await Until(failing_group(), 5)
+        await Deadline(failing_group(), 5)
 
 
 async def test_a_group_of_tasks_that_fails_inside_and_is_dealt_with_is_no_cancellation():
@@ -410,8 +410,8 @@ async def test_a_group_of_tasks_that_fails_inside_and_is_dealt_with_is_no_cancel
         await asyncio.sleep(0)
         return "coped"
 
-    assert await Until(copes(), 5) == "coped"
-    assert await Until(copes(), 5, grace=0.02) == "coped"
+    assert await Deadline(copes(), 5) == "coped"
+    assert await Deadline(copes(), 5, grace=0.02) == "coped"
 
 
 async def test_after_a_group_that_failed_inside_there_is_more_time_than_the_grace():
@@ -423,7 +423,7 @@ async def test_after_a_group_that_failed_inside_there_is_more_time_than_the_grac
         await asyncio.sleep(0.1)
         return "took its time"
 
-    assert await Until(copes(), 5, grace=0.02) == "took its time"
+    assert await Deadline(copes(), 5, grace=0.02) == "took its time"
 
 
 async def test_it_works_inside_a_group_of_tasks():
@@ -431,7 +431,7 @@ async def test_it_works_inside_a_group_of_tasks():
 
     async def limited(seconds: float) -> None:
         try:
-            await Until(forever(), seconds)
+            await Deadline(forever(), seconds)
         except DeadlinePassed:
             results.append(seconds)
 
@@ -462,7 +462,7 @@ async def test_a_shielded_inner_task_survives_the_deadline():
         return await asyncio.shield(inner)
 
     with pytest.raises(DeadlinePassed):
-        await Until(waits(), 0.01)
+        await Deadline(waits(), 0.01)
     assert await inner == "survived"
 
 
@@ -475,7 +475,7 @@ async def test_locks_and_queues_are_left_in_order():
             await queue.get()
 
     with pytest.raises(DeadlinePassed):
-        await Until(takes(), 0.02)
+        await Deadline(takes(), 0.02)
     assert not lock.locked()
     queue.put_nowait(1)
     assert await asyncio.wait_for(queue.get(), 1) == 1
@@ -488,7 +488,7 @@ async def test_context_variables_are_those_of_the_caller():
         await asyncio.sleep(0)
         variable.set(5)
 
-    await Until(changes(), 5)
+    await Deadline(changes(), 5)
     assert variable.get() == 5
 
 
@@ -497,16 +497,16 @@ async def test_the_current_task_is_the_callers():
         await asyncio.sleep(0)
         return asyncio.current_task()
 
-    assert await Until(which(), 5) is asyncio.current_task()
+    assert await Deadline(which(), 5) is asyncio.current_task()
 
 
 async def test_no_timer_is_left_behind():
     loop = asyncio.get_running_loop()
     before = len([handle for handle in loop._scheduled if not handle.cancelled()])  # type: ignore[attr-defined]
     for _ in range(50):
-        await Until(asyncio.sleep(0), 60)
+        await Deadline(asyncio.sleep(0), 60)
         with pytest.raises(DeadlinePassed):
-            await Until(forever(), 0)
+            await Deadline(forever(), 0)
     after = len([handle for handle in loop._scheduled if not handle.cancelled()])  # type: ignore[attr-defined]
     assert after == before
 
@@ -528,7 +528,7 @@ async def test_a_generator_based_awaitable_inside_works():
         result: str = await Twice()
         return result
 
-    assert await Until(waits(), 5) == "twice"
+    assert await Deadline(waits(), 5) == "twice"
 
 
 async def test_an_async_generator_inside_is_closed():
@@ -551,7 +551,7 @@ async def test_an_async_generator_inside_is_closed():
             await stream.aclose()
 
     with pytest.raises(DeadlinePassed):
-        await Until(consumes(), 0.02)
+        await Deadline(consumes(), 0.02)
     assert notes == ["closed"]
 
 
@@ -562,7 +562,7 @@ def test_other_ways_out_are_passed_on(error):
 
     async def main() -> None:
         with pytest.raises(error):
-            await Until(exits(), 5)
+            await Deadline(exits(), 5)
         assert untouched()
 
     asyncio.run(main())

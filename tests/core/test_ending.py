@@ -16,7 +16,7 @@ PREPARE = """
 import asyncio, os, signal, sys, threading, time
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed, Until
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
@@ -24,7 +24,7 @@ from forge.core.result import ToolResult
 
 async def limit(ctx, proceed):
     try:
-        return await Until(proceed(ctx), 0.1, 0.1)
+        return await Deadline(proceed(ctx), 0.1, 0.1)
     except DeadlinePassed:
         return ToolResult.error("timed out", "timeout")
 
@@ -188,7 +188,7 @@ def test_a_second_ctrl_c_stops_a_program_whose_loop_is_blocked(name):
 
 def test_ctrl_c_stops_a_tool_that_ignores_cancellation_behind_a_deadline():
     program = "asyncio.run(executor(patient).execute(ToolCall('stubborn'), Scope()))"
-    patient = "async def patient(ctx, proceed):\n    return await Until(proceed(ctx), 60, 0.1)\n"
+    patient = "async def patient(ctx, proceed):\n    return await Deadline(proceed(ctx), 60, 0.1)\n"
     code, errors = interrupted(patient + program)
     assert code == -signal.SIGINT, errors
 

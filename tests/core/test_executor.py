@@ -19,7 +19,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolFailed, ToolFinished, ToolOutput
-from forge.core.execution.deadline import Until
+from forge.core.execution.deadline import Deadline
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
@@ -1094,7 +1094,7 @@ async def test_a_generator_that_never_waits_still_ends_at_its_deadline():
             yield "x"
 
     async def step(ctx, proceed):
-        return await Until(proceed(ctx), 0.1)
+        return await Deadline(proceed(ctx), 0.1)
 
     runs = ToolExecutor(ToolRegistry([floods]), [step])
     with at_most(5.0):
@@ -1110,7 +1110,7 @@ async def test_a_thread_that_floods_its_listeners_does_not_hold_up_the_loop():
         return "stopped"
 
     async def step(ctx, proceed):
-        return await Until(proceed(ctx), 0.2)
+        return await Deadline(proceed(ctx), 0.2)
 
     runs = ToolExecutor(ToolRegistry([floods]), [step])
     runs.activity.subscribe(lambda event: event.to_dict())

@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 
 from forge.core.execution import threads
-from forge.core.execution.threads import MOST_IN_A_ROW, Pace, in_thread
+from forge.core.execution.threads import MOST_IN_A_ROW, RecentDuration, in_thread
 
 FORKING = """
 import asyncio, os, time
@@ -112,8 +112,8 @@ def test_a_thousand_hops_one_after_the_other_need_a_handful_of_threads():
     assert asyncio.run(run()) <= 2
 
 
-def a_quick_pace() -> Pace:
-    pace = Pace()
+def a_quick_pace() -> RecentDuration:
+    pace = RecentDuration()
     pace.is_quick = True
     return pace
 
@@ -122,7 +122,7 @@ def test_the_loop_waits_for_a_quick_function_and_no_other(monkeypatch):
     monkeypatch.setattr(threads, "QUICK", 60.0)
     monkeypatch.setattr(threads, "PATIENCE", 60.0)
 
-    async def run(pace: Pace | None) -> bool:
+    async def run(pace: RecentDuration | None) -> bool:
         """Whether another task had its turn meanwhile."""
         seen: list[str] = []
         asyncio.get_running_loop().call_soon(seen.append, "another")
@@ -130,7 +130,7 @@ def test_the_loop_waits_for_a_quick_function_and_no_other(monkeypatch):
         return bool(seen)
 
     async def runs() -> list[bool]:
-        pace = Pace()
+        pace = RecentDuration()
         return [await run(pace), await run(pace), await run(None)]
 
     assert asyncio.run(runs()) == [True, False, True]

@@ -54,7 +54,7 @@ async def sent(*messages: Message, tools: bool = False, thinking: Any = None, **
 
 async def ask(server: Server, *messages: Message, tools: bool = False, thinking: Any = None, **options: Any) -> Message:
     registry = ToolRegistry([weather, now] if tools else [])
-    request = ModelRequest(messages=messages, options=options, spell=registry.definitions)
+    request = ModelRequest(messages=messages, options=options, definitions_for=registry.definitions)
     provider = Anthropic("claude-x", base_url=server.url, api_key="secret-key", thinking=thinking)
     *_, last = [one async for one in provider.stream(request)]
     assert isinstance(last, Message)
@@ -169,7 +169,7 @@ async def test_tools_and_the_stable_prefix_are_marked() -> None:
 
 async def test_what_is_spelled_once_and_shared_stays_as_it_is() -> None:
     registry = ToolRegistry([now])
-    request = ModelRequest(messages=[USER], spell=registry.definitions)
+    request = ModelRequest(messages=[USER], definitions_for=registry.definitions)
     first = request_body(request, model="m", max_tokens=1)
     assert "cache_control" in first["tools"][0]
     assert "cache_control" not in registry.definitions("anthropic")[0]

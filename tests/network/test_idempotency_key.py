@@ -120,7 +120,7 @@ async def test_an_operations_key_is_neither_shown_to_the_model_nor_asked_of_it(m
         assert NAME.lower() not in str(tool.spec.parameters).lower()
         assert (await send(tool, {})).success
         assert (KEY in server.asked[0].headers) is (method != "get")
-        assert tool.takes_key is (method != "get")
+        assert tool.deduplicates_by_key is (method != "get")
 
 
 async def test_a_key_that_the_caller_gives_is_left_alone() -> None:
@@ -131,7 +131,7 @@ async def test_a_key_that_the_caller_gives_is_left_alone() -> None:
         await send(tool, {"payload": {}})
     assert [asked.headers[KEY] for asked in server.asked] == ["mine", "ours"]
     assert [asked.names.count(KEY) for asked in server.asked] == [1, 1]
-    assert not tool.takes_key
+    assert not tool.deduplicates_by_key
 
 
 async def test_another_server_does_not_get_the_key() -> None:
@@ -183,4 +183,4 @@ def test_the_configuration_names_the_header(tmp_path: Path) -> None:
     configuration = load_configuration(str(file))
     assert configuration.openapi["pets"].idempotency_header == "X-Key"
     (made,) = Sources(configuration, tmp_path).webhooks()
-    assert made.takes_key
+    assert made.deduplicates_by_key

@@ -40,7 +40,7 @@ async def test_a_gate_that_knows_only_require_opens_nothing_and_asks_nobody() ->
     request = PermissionRequest(ctx.spec, ctx.call, {}, None, "", ctx.scope, question="Go on?")
     assert not gate.judges
     assert gate.judge(ctx, Permission.READ, "a").decision is Decision.ASK
-    assert not gate.is_opened(ctx, Permission.READ)
+    assert not gate.rule_allows(ctx, Permission.READ)
     assert not await gate.confirm(ctx, "Go on?")
     assert (await gate.ask(ctx, request)).kind == "no"
     assert gate.remembered("s") == []
@@ -51,7 +51,7 @@ async def test_a_gate_that_knows_only_require_opens_nothing_and_asks_nobody() ->
 
 def test_a_call_that_nothing_guards_has_a_gate_that_judges_nothing() -> None:
     assert not gate_of(context()).judges
-    assert not gate_of(context()).is_opened(context(), Permission.NETWORK)
+    assert not gate_of(context()).rule_allows(context(), Permission.NETWORK)
 
 
 async def test_a_grant_judges_and_asks_the_person() -> None:
@@ -68,8 +68,8 @@ async def test_a_grant_judges_and_asks_the_person() -> None:
     assert gate.judges
     assert gate.policy is grant.gate.policy
     assert gate.judge(ctx, Permission.READ, "a").decision is Decision.ALLOW
-    assert gate.is_opened(ctx, Permission.READ)
-    assert not gate.is_opened(ctx, Permission.WRITE)
+    assert gate.rule_allows(ctx, Permission.READ)
+    assert not gate.rule_allows(ctx, Permission.WRITE)
     assert await gate.confirm(ctx, "Go on?")
     assert questions == ["Go on?"]
 

@@ -257,7 +257,7 @@ def test_what_was_followed_stays_noted_when_the_history_is_changed_in_place():
 async def test_a_summary_is_not_the_word_of_the_person():
     history = LabelHistory()
     conversation = Conversation([Message("user", "Read my mail.")])
-    conversation.say(
+    conversation.append(
         Message("assistant", tool_calls=(ToolCall("read_mail", {}, id="1"),)),
         Message("tool", PAGE, call_id="1", extra={"labels": [["untrusted", "read_mail"]]}),
     )
@@ -266,7 +266,7 @@ async def test_a_summary_is_not_the_word_of_the_person():
     labels = history.label_request(send.spec, {"to": "eve@evil.example"}, Permission.NETWORK, "")
     assert labels is not None
     assert labels.find_reasons()
-    conversation.say(Message("user", "Yes, write to eve@evil.example."))
+    conversation.append(Message("user", "Yes, write to eve@evil.example."))
     history.follow(conversation.messages)
     labels = history.label_request(send.spec, {"to": "eve@evil.example"}, Permission.NETWORK, "")
     assert labels is not None

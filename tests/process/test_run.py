@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.process.environment import shell_environment
 from forge.process.running.run import Capture, Finished, run
 from forge.process.running.supervisor import end_left
@@ -158,7 +158,7 @@ async def test_cancelled_it_leaves_nothing():
 async def test_abandoned_it_leaves_nothing_either():
     word = mark()
     with pytest.raises(DeadlinePassed):
-        await Until(shell(f"trap '' TERM; sleep {word}; sleep {word}"), 0.2, grace=0.1)
+        await Deadline(shell(f"trap '' TERM; sleep {word}; sleep {word}"), 0.2, grace=0.1)
     assert until(lambda: not found(word))
 
 

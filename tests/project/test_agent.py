@@ -148,7 +148,7 @@ def test_a_new_question_answers_the_calls_that_were_interrupted(made, workspace)
     model = Says("fine")
     agent = made(model)
     kept = unstored_conversation(agent)
-    kept.conversation.say(Message("system", "…"), Message("user", "go"), calls(ToolCall("uuid_generate", {}, "7")))
+    kept.conversation.append(Message("system", "…"), Message("user", "go"), calls(ToolCall("uuid_generate", {}, "7")))
     run(agent, kept, "what happened?")
     roles = [(message.role, message.call_id) for message in model.shown[0][2:]]
     assert roles == [("assistant", ""), ("tool", "7"), ("user", "")]
@@ -159,7 +159,7 @@ def test_without_a_question_the_open_calls_are_run(made, workspace):
     model = Says("fine")
     agent = made(model)
     kept = unstored_conversation(agent)
-    kept.conversation.say(Message("user", "go"), calls(ToolCall("math_calculate", {"expression": "6 * 7"}, "7")))
+    kept.conversation.append(Message("user", "go"), calls(ToolCall("math_calculate", {"expression": "6 * 7"}, "7")))
     run(agent, kept, None)
     assert model.shown[0][-1].text == "42"
 
@@ -233,7 +233,7 @@ async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
     with session_store(tmp_path) as store:
         kept = open_conversation(store, "s", agent)
         for number in range(40):
-            kept.conversation.say(
+            kept.conversation.append(
                 Message("user", f"question {number} " + "and words " * 40), Message("assistant", "yes")
             )
         await kept.shortening(kept.conversation)
@@ -242,5 +242,5 @@ async def test_a_crowded_window_is_made_room_in_and_the_summary_kept(tmp_path):
         assert any("Goals: all of it." in message.text for message in kept.conversation.shown)
         again = open_conversation(store, "s", agent)
         assert again.conversation.shown == kept.conversation.shown
-        again.conversation.say(Message("user", "more"))
+        again.conversation.append(Message("user", "more"))
         assert again.conversation.shown[-1].text == again.conversation.messages[-1].text == "more"

@@ -227,8 +227,8 @@ class Agent(Generic[OutputT, DepsT]):
 
         task = task if task is not None else self.registry.get("task")
         if not isinstance(task, Task):
-            words = f"agent {self.name!r} was asked for a sub-agent, and has none"
-            raise ToolError(words, ErrorKind.NOT_FOUND, "Give it agents=….")
+            message = f"agent {self.name!r} was asked for a sub-agent, and has none"
+            raise ToolError(message, ErrorKind.NOT_FOUND, "Give it agents=….")
         is_default = agent_type == "general" and agent_type not in task.types  # how a task without a type is named
         chosen = task.type_of("" if is_default else agent_type)
         return self.replace(
@@ -432,13 +432,13 @@ class Agent(Generic[OutputT, DepsT]):
             if text and conversation.messages:
                 conversation.show([Message("system", text), *conversation.shown])
             elif text:
-                conversation.say(Message("system", text))
+                conversation.append(Message("system", text))
         if message is not None:
             left = unanswered_calls(conversation.messages)
-            conversation.say(
+            conversation.append(
                 *(Message("tool", INTERRUPTED.format(call.name), call_id=call.id, is_error=True) for call in left)
             )
-            conversation.say(message)
+            conversation.append(message)
         return conversation
 
     def run_sync(
@@ -546,8 +546,8 @@ class Agent(Generic[OutputT, DepsT]):
 
         structured = self._structure()
         if structured is None:
-            words = f"streaming the output of the agent {self.name!r}: it has no output type"
-            raise ToolError(words, ErrorKind.CONFIG, "Give it one: Agent(model, output=…).")
+            message = f"streaming the output of the agent {self.name!r}: it has no output type"
+            raise ToolError(message, ErrorKind.CONFIG, "Give it one: Agent(model, output=…).")
         reader = PartialReader(structured)
         events = self.stream(
             prompt, deps=deps, history=history, session=session, scope=scope, limits=limits, options=options
@@ -604,8 +604,8 @@ class Agent(Generic[OutputT, DepsT]):
     def model_for(self, session: str) -> Provider:
         """Returns its model, with answers checked by the session's rules. Raises `ToolError` where it has none."""
         if self.provider is None:
-            words = f"the agent {self.name!r} was asked to run, and has no model"
-            raise ToolError(words, ErrorKind.CONFIG, "Give it one: Agent(model=…), --model or agent.model.")
+            message = f"the agent {self.name!r} was asked to run, and has no model"
+            raise ToolError(message, ErrorKind.CONFIG, "Give it one: Agent(model=…), --model or agent.model.")
         return GuardedProvider(self.provider, self.guard, session) if self.guard is not None else self.provider
 
     def make_shortening(

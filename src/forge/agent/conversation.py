@@ -17,7 +17,7 @@ class Conversation:
 
     Example:
         >>> conversation = Conversation([])
-        >>> conversation.say(Message("user", "Hello"))
+        >>> conversation.append(Message("user", "Hello"))
         >>> [message.text for message in conversation.shown]
         ['Hello']
     """
@@ -35,7 +35,7 @@ class Conversation:
         """The usage of summaries that no finished run has counted: a conversation may have several runs."""
         return self.paid.minus(self.billed)
 
-    def say(self, *messages: Message) -> None:
+    def append(self, *messages: Message) -> None:
         if self._store is not None:
             self._store(messages)
         else:

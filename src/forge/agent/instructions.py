@@ -62,7 +62,7 @@ def check_text(text: Any) -> str:
         return text
     if inspect.isawaitable(text):
         getattr(text, "close", lambda: None)()
-        words = "the instructions are an async function, and only agent.run, agent.stream and DurableAgent await it"
-        raise ToolError(words, ErrorKind.CONFIG, "Write a plain function.")
-    words = f"the instructions are a function that returned {type(text).__name__}"
-    raise ToolError(words, ErrorKind.CONFIG, "Return a text from it.")
+        message = "the instructions are an async function, and only agent.run, agent.stream and DurableAgent await it"
+        raise ToolError(message, ErrorKind.CONFIG, "Write a plain function.")
+    message = f"the instructions are a function that returned {type(text).__name__}"
+    raise ToolError(message, ErrorKind.CONFIG, "Return a text from it.")

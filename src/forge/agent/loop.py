@@ -148,7 +148,7 @@ async def _run_until_end(run: Run) -> RunResult:
         except ProviderError as error:
             return end_with_error(run, error)
         reply = with_unique_ids(reply)
-        run.conversation.say(reply)
+        run.conversation.append(reply)
         run.partial.clear()
         run.spent.add(reply.usage, _cost_of_other(run, reply))
         result = await (_run_calls(run, reply.tool_calls) if reply.tool_calls else _finish_or_continue(run, reply))
@@ -191,7 +191,7 @@ async def _ask(run: Run) -> Message:
         messages=run.conversation.shown,
         tools=executor.registry.specs(session),
         options=run.settings.options,
-        spell=lambda dialect: executor.registry.definitions(dialect, session),
+        definitions_for=lambda dialect: executor.registry.definitions(dialect, session),
     )
     stream = run.provider.stream(request)
     run.partial.clear()
@@ -280,8 +280,8 @@ def _select_within_limit(run: Run, calls: Sequence[ToolCall], results: dict[str,
             allowed.append(call)
             left -= 1
         else:
-            words = f"the run may make {run.limits.calls} calls, and has made them"
-            results[call.id] = _make_refusal(call, words, "Give your final answer now, with what you have.")
+            message = f"the run may make {run.limits.calls} calls, and has made them"
+            results[call.id] = _make_refusal(call, message, "Give your final answer now, with what you have.")
             run.is_short_of_calls = True
     return allowed
 
@@ -324,8 +324,8 @@ def may_run_again(spec: ToolSpec) -> bool:
     return spec.idempotent or not spec.permissions - {Permission.READ}
 
 
-def _make_refusal(call: ToolCall, words: str, suggestion: str = "Go on without it.") -> ToolResult:
-    return ToolResult.failed(ToolError(words, ErrorKind.USER, suggestion), during=call.name)
+def _make_refusal(call: ToolCall, message: str, suggestion: str = "Go on without it.") -> ToolResult:
+    return ToolResult.failed(ToolError(message, ErrorKind.USER, suggestion), during=call.name)
 
 
 def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, ToolResult]) -> None:
@@ -339,7 +339,7 @@ def _append_results(run: Run, calls: Sequence[ToolCall], results: Mapping[str, T
         extra = label_extra(result, run.executor.registry.find(call.name).spec) if result.labels else {}
         is_error = result.failure is not None
         messages.append(Message("tool", text, (), call.id, result.attachments, extra=extra, is_error=is_error))
-    run.conversation.say(*messages)
+    run.conversation.append(*messages)
 
 
 def _add_repairs(result: ToolResult) -> str:
@@ -376,7 +376,7 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
         if run.recoveries > MOST_RECOVERIES:
             words = f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {complaint}"
             return end_run(run, "error", reply.text, error=Failure(words[:1_000]))
-        run.conversation.say(Message("user", complaint, extra={FROM_FORGE: True}))
+        run.conversation.append(Message("user", complaint, extra={FROM_FORGE: True}))
         return None
     if run.settings.pause is not None and run.executor.background.is_open(run.scope.session_id):
         return end_run(run, "waiting", reply.text)  # it is received when the run resumes
@@ -396,14 +396,14 @@ async def _wait_for_background(run: Run) -> bool:
 def _receive_background(run: Run) -> None:
     """Appends completed background work to the conversation, each result once."""
     for call, result in run.executor.background.take_completed(run.scope.session_id):
-        run.conversation.say(make_completion_message(call, result))
+        run.conversation.append(make_completion_message(call, result))
 
 
 def _receive_messages(run: Run) -> bool:
     """Appends what a person has said meanwhile; returns whether there was anything."""
     texts = run.settings.inbox() if run.settings.inbox is not None else ()
     for text in texts:
-        run.conversation.say(Message("user", text))
+        run.conversation.append(Message("user", text))
         _emit(run, MessageReceived(text))
     return bool(texts)
 
@@ -425,7 +425,7 @@ def _keep_partial_reply(run: Run) -> None:
         run.spent.add(usage)
         run.spent.estimated = run.spent.estimated.plus(usage)
     if run.partial:
-        run.conversation.say(Message("assistant", "".join(run.partial)))
+        run.conversation.append(Message("assistant", "".join(run.partial)))
         run.partial.clear()
     rest = unanswered_calls(run.conversation.messages)
     if rest:

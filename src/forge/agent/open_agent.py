@@ -124,8 +124,8 @@ class Inbox:
             if waiting is None:
                 raise _no_run_error(session, [*self._waiting])
             if len(waiting) >= MOST or len(text) > LONGEST:
-                words = f"sending a message to a run: at most {MOST} messages of {LONGEST:,} characters may wait"
-                raise ToolError(words, ErrorKind.USER, "Wait until the run has received the earlier ones.")
+                message = f"sending a message to a run: at most {MOST} messages of {LONGEST:,} characters may wait"
+                raise ToolError(message, ErrorKind.USER, "Wait until the run has received the earlier ones.")
             waiting.append(text)
 
     def find(self, session: str) -> str:
@@ -145,8 +145,8 @@ class Inbox:
 
 def _no_run_error(session: str, known: list[str]) -> ToolError:
     if not session and known:
-        words = f"sending a message to a run: {len(known)} runs are in progress"
-        return ToolError(words, ErrorKind.USER, "Name the session of one: agent.send(text, session=…).")
+        message = f"sending a message to a run: {len(known)} runs are in progress"
+        return ToolError(message, ErrorKind.USER, "Name the session of one: agent.send(text, session=…).")
     which = f"the session {session[:80]!r} has" if session else "the agent has"
-    words = f"sending a message to a run: {which} no run in progress"
-    return ToolError(words, ErrorKind.NOT_FOUND, "Start a run: agent.run(prompt).")
+    message = f"sending a message to a run: {which} no run in progress"
+    return ToolError(message, ErrorKind.NOT_FOUND, "Start a run: agent.run(prompt).")

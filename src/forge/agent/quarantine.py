@@ -48,8 +48,8 @@ class Quarantine:
     async def ask(self, content: str, question: str) -> Any:
         """Returns the checked answer. Raises `ToolError`, whose words contain nothing that the model wrote."""
         if len(content) > LONGEST_CONTENT:
-            words = f"the quarantined text has {len(content):,} characters; the limit is {LONGEST_CONTENT:,}"
-            raise ToolError(words, ErrorKind.VALIDATION, "Read a part of it.")
+            message = f"the quarantined text has {len(content):,} characters; the limit is {LONGEST_CONTENT:,}"
+            raise ToolError(message, ErrorKind.VALIDATION, "Read a part of it.")
         messages = self._write_messages(content, question)
         problem = ""
         for _ in range(TRIES):
@@ -68,8 +68,8 @@ class Quarantine:
         try:
             return await ask_once(self.provider, ModelRequest(messages=messages, options=self.options), self.seconds)
         except TimeoutError:
-            words = f"the quarantined model did not answer within {self.seconds:g} seconds"
-            raise ToolError(words, ErrorKind.TIMEOUT, "Try again, or read less.") from None
+            message = f"the quarantined model did not answer within {self.seconds:g} seconds"
+            raise ToolError(message, ErrorKind.TIMEOUT, "Try again, or read less.") from None
 
     def _write_messages(self, content: str, question: str) -> list[Message]:
         schema = json.dumps(self.shape.schema, ensure_ascii=False)
@@ -155,16 +155,16 @@ async def quarantine_task(ctx: ToolContext, task: QuarantinedTask, agent: Reader
 async def _get_content(ctx: ToolContext, task: QuarantinedTask) -> tuple[str, tuple[Label, ...]]:
     """Returns the text, and the labels of what may be copied from it."""
     if bool(task.content) == bool(task.read):
-        words = "a quarantined task needs either content or read" + (", not both" if task.content else "")
+        message = "a quarantined task needs either content or read" + (", not both" if task.content else "")
         raise ToolError(
-            words, ErrorKind.VALIDATION, 'Write, for example, read: {"tool": "web_fetch", "arguments": {…}}.'
+            message, ErrorKind.VALIDATION, 'Write, for example, read: {"tool": "web_fetch", "arguments": {…}}.'
         )
     if task.read is None:
         return task.content, (QUARANTINED,)
     name, arguments = task.read.get("tool"), task.read.get("arguments", {})
     if not isinstance(name, str) or not isinstance(arguments, Mapping) or task.read.keys() - {"tool", "arguments"}:
-        words = "read of a quarantined task must have tool, a name, and arguments, an object, and nothing else"
-        raise ToolError(words, ErrorKind.VALIDATION, 'Write {"tool": "web_fetch", "arguments": {"url": …}}.')
+        message = "read of a quarantined task must have tool, a name, and arguments, an object, and nothing else"
+        raise ToolError(message, ErrorKind.VALIDATION, 'Write {"tool": "web_fetch", "arguments": {"url": …}}.')
     if name in NOT_READABLE:
         raise ToolError(f"a quarantined task cannot read with {name}", ErrorKind.VALIDATION, "Use a tool that reads.")
     with _kept_apart():

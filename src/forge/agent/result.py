@@ -98,7 +98,7 @@ def check_output(result: RunResult[OutputT]) -> OutputT:
     """Returns the structured answer of a run. Raises `ToolError` where the run ended without one."""
     if result.output is not None or (result.error is None and result.reason == "answer"):
         return result.output
-    words = f"reading the output of a run: the run ended without one ({result.reason})"
+    message = f"reading the output of a run: the run ended without one ({result.reason})"
     if result.error is None:
-        raise ToolError(words, ErrorKind.USER, "Look at RunResult.text: run(prompt) returns it.")
-    raise ToolError(f"{words}: {result.error.message}", result.error.kind, result.error.suggestion)
+        raise ToolError(message, ErrorKind.USER, "Look at RunResult.text: run(prompt) returns it.")
+    raise ToolError(f"{message}: {result.error.message}", result.error.kind, result.error.suggestion)

@@ -207,9 +207,9 @@ def read_messages(connection: sqlite3.Connection, session: int) -> list[Message]
         try:
             messages.append(unpack_message(body, lambda one: _check_bytes(blobs[one["hash"]], one["hash"])))
         except (ValueError, LookupError, RecursionError) as error:
-            words = f"message {number} of the session cannot be read: {error}"
+            message = f"message {number} of the session cannot be read: {error}"
             raise StoreError(
-                words, suggestion=f"Fork the session with upto={number - 1} to go on from there."
+                message, suggestion=f"Fork the session with upto={number - 1} to go on from there."
             ) from error
     return _order_results(messages)
 
@@ -456,8 +456,8 @@ class SessionStore:
     def rename(self, name: str, title: str) -> str:
         """Gives a session a title. Returns the title as it is stored: on one line, of at most 60 characters."""
         if not (cleaned := clean_title(title)):
-            words = f"{brief(title)} cannot be the title of a session"
-            raise StoreError(words, ErrorKind.VALIDATION, "Write a few words.")
+            message = f"{brief(title)} cannot be the title of a session"
+            raise StoreError(message, ErrorKind.VALIDATION, "Write a few words.")
         with self._store.write_transaction() as connection:
             rename_session(connection, name, cleaned, "person")
         return cleaned
@@ -554,8 +554,8 @@ class Session:
     def _read_info(self, connection: sqlite3.Connection) -> SessionInfo:
         number, info = find_session(connection, self.name)
         if (number, info.created) != (self._number, self._created):
-            words = f"session {brief(self.name)} was deleted by another process, and a new one has its name"
-            raise StoreError(words, ErrorKind.NOT_FOUND, "Open the session again.")
+            message = f"session {brief(self.name)} was deleted by another process, and a new one has its name"
+            raise StoreError(message, ErrorKind.NOT_FOUND, "Open the session again.")
         return info
 
     def __repr__(self) -> str:
@@ -579,8 +579,8 @@ class Meta(MutableMapping[str, Any]):
     def __setitem__(self, key: str, value: Any) -> None:
         text = json.dumps(value)
         if len(text) > LARGEST_VALUE:
-            words = f"{brief(key)} of a session may have {LARGEST_VALUE} characters, and has {len(text)}"
-            raise StoreError(words, ErrorKind.VALIDATION, "Keep large things in a file, and its path here.")
+            message = f"{brief(key)} of a session may have {LARGEST_VALUE} characters, and has {len(text)}"
+            raise StoreError(message, ErrorKind.VALIDATION, "Keep large things in a file, and its path here.")
         with self._store.write_transaction() as connection:
             if not connection.execute("SELECT 1 FROM sessions WHERE id = ?", (self._number,)).fetchone():
                 raise StoreError("the session was deleted by another process", ErrorKind.NOT_FOUND, "Open it again.")

@@ -140,8 +140,8 @@ class Task(
                 ctx, quarantined, self._subagent(agent_type), chosen.prompt if agent_type else ""
             )
         if content or read or output:
-            words = "content, read and output belong to a task with quarantine: true"
-            raise ToolError(words, ErrorKind.VALIDATION, "Set quarantine, or write the text into the prompt.")
+            message = "content, read and output belong to a task with quarantine: true"
+            raise ToolError(message, ErrorKind.VALIDATION, "Set quarantine, or write the text into the prompt.")
         delegate = task_delegate.get()
         if delegate is not None:
             order = Order(agent_type or next(iter(self.types)), task_id, description, prompt)
@@ -150,8 +150,8 @@ class Task(
         history = self._history(session, task_id, chosen)
         agent = self._subagent(agent_type)
         if agent is None or agent.provider is None:
-            words = "No model is configured to run a sub-agent; do the task yourself, step by step."
-            return ToolResult(for_llm=words, data={"error": "LLM_ASSIST_REQUIRED", "prompt": prompt})
+            message = "No model is configured to run a sub-agent; do the task yourself, step by step."
+            return ToolResult(for_llm=message, data={"error": "LLM_ASSIST_REQUIRED", "prompt": prompt})
         task_id = task_id or f"task-{os.urandom(4).hex()}"
         history.append(Message("user", prompt))
         ctx.progress(f"Sub-agent: {description}", task_id=task_id)
@@ -162,7 +162,9 @@ class Task(
         self._keep((session, task_id), history)
         return replace(make_report(result, task_id, description), labels=collect_labels(result.messages))
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """A quarantined task needs no permission: it has no tools. The call that reads for it asks for itself."""
         chosen = self.type_of(arguments.get("agent_type", ""))
         return [(None, "")] if arguments.get("quarantine") or chosen.quarantine else None

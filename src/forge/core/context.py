@@ -284,9 +284,9 @@ class ToolContext(RunContext[DepsT]):
         "_asking",
         "_asks",
         "_background",
-        "_excused",
         "_executor",
         "_inner_calls",
+        "_waited_seconds",
         "activity",
         "arguments",
         "call",
@@ -324,7 +324,7 @@ class ToolContext(RunContext[DepsT]):
         self.outcome = None
         self._asking = 0.0  # since when the tool's clock stands still
         self._asks = 0  # how many wait for something that is not the tool's time
-        self._excused = 0.0
+        self._waited_seconds = 0.0
         self._background = background
         self._executor = executor
         self._inner_calls = 0
@@ -382,7 +382,7 @@ class ToolContext(RunContext[DepsT]):
             key: a name for the question, which an MCP client sees.
         """
         asked = form if form is not None else _ANSWER
-        with self.asking():
+        with self.pause_clock():
             client = current_client.get()
             if client is not None:
                 filled = await client.ask(message, asked, key=key)
@@ -402,7 +402,7 @@ class ToolContext(RunContext[DepsT]):
 
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
         """Asks for a permission that the arguments did not reveal. Raises `ToolError` if refused."""
-        with self.asking():
+        with self.pause_clock():
             await self.gate.require(self, Permission(permission), target)
 
     async def run_tool(
@@ -420,17 +420,17 @@ class ToolContext(RunContext[DepsT]):
 
         self._inner_calls = number if number is not None else self._inner_calls + 1
         call = InnerCall(name, arguments or {}, f"{self.call.id}.{self._inner_calls}", parent=self.call.id)
-        with self.asking():
+        with self.pause_clock():
             return await self._executor.execute_inner(call, self.scope)
 
-    def asking(self) -> AbstractContextManager[None]:
+    def pause_clock(self) -> AbstractContextManager[None]:
         """Stops the tool's clock while a person is asked, or another tool runs."""
         return _Asking(self)
 
     @property
-    def excused(self) -> float:
+    def waited_seconds(self) -> float:
         """Seconds that this call waited for a person: they are not the tool's time."""
-        return self._excused + (time.monotonic() - self._asking if self._asking else 0.0)
+        return self._waited_seconds + (time.monotonic() - self._asking if self._asking else 0.0)
 
     def background(self, work: Work, note: str) -> ToolResult:
         """Runs `work` after the tool returned; its result arrives once, as `ToolCompleted`."""
@@ -475,5 +475,5 @@ class _Asking:
         ctx = self._ctx
         ctx._asks -= 1
         if not ctx._asks:
-            ctx._excused += time.monotonic() - ctx._asking
+            ctx._waited_seconds += time.monotonic() - ctx._asking
             ctx._asking = 0.0

@@ -20,7 +20,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting, is_interrupt
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.execution.background import BackgroundWork
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.execution.other_processes import end_started
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import brief, clip_bytes, text_of
@@ -210,8 +210,8 @@ class ToolExecutor:
         budget = call_budget.get()
         if budget is None or budget.take():
             return None
-        words = "the run has made all the calls that its limit allows"
-        result = ToolResult.failed(ToolError(words, ErrorKind.USER, "Go on without it."), during=render_call(call))
+        message = "the run has made all the calls that its limit allows"
+        result = ToolResult.failed(ToolError(message, ErrorKind.USER, "Go on without it."), during=render_call(call))
         self.refuse(call, scope, result)
         return result
 
@@ -256,10 +256,10 @@ class ToolExecutor:
         if isinstance(tool, DeferredTool):
             tool.take_scope(ctx.scope)
         try:
-            await Until(tool.ready(), tool.spec.timeout)
+            await Deadline(tool.ready(), tool.spec.timeout)
         except DeadlinePassed:
-            words = f"it was not initialised within {tool.spec.timeout:g} s"
-            raise ToolError(words, ErrorKind.TIMEOUT, "Try again later.") from None
+            message = f"it was not initialised within {tool.spec.timeout:g} s"
+            raise ToolError(message, ErrorKind.TIMEOUT, "Try again later.") from None
         self._entries.pop(ctx.call.name, None)
         entry = self._find_chain(ctx.call.name)
         ctx.tool, ctx.spec = entry.tool, entry.tool.spec

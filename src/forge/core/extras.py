@@ -53,8 +53,8 @@ def check_extra(extra: str, attempt: str) -> None:
 
 def missing_extra(extra: str, attempt: str, missing: list[str]) -> ToolError:
     """Returns the error of a feature whose extra is not installed."""
-    words = f"{attempt}: the extra {extra!r} is not installed ({', '.join(missing)} missing)"
-    return ToolError(words, ErrorKind.CONFIG, f"Install it with: {install_command(extra)}")
+    message = f"{attempt}: the extra {extra!r} is not installed ({', '.join(missing)} missing)"
+    return ToolError(message, ErrorKind.CONFIG, f"Install it with: {install_command(extra)}")
 
 
 def missing_module(extra: str, attempt: str, name: str | None) -> ModuleNotFoundError:

@@ -17,7 +17,7 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
-UNSAID: Any = object()  # another than None, which is refused as arguments
+UNSET: Any = object()  # another than None, which is refused as arguments
 
 
 def _new_id() -> str:
@@ -47,13 +47,13 @@ class ToolCall:
     def __init__(
         self,
         name: str,
-        arguments: Mapping[str, Any] | str = UNSAID,
-        id: str = UNSAID,
+        arguments: Mapping[str, Any] | str = UNSET,
+        id: str = UNSET,
         server: str = "local",
     ) -> None:  # by hand: a dataclass that is frozen fills its fields at twice the price
         _fill_name(self, name)
-        _fill_arguments(self, {} if arguments is UNSAID else arguments)
-        _fill_id(self, f"{_prefix}{next(_numbers)}" if id is UNSAID else id)
+        _fill_arguments(self, {} if arguments is UNSET else arguments)
+        _fill_id(self, f"{_prefix}{next(_numbers)}" if id is UNSET else id)
         _fill_server(self, server)
 
 
@@ -108,7 +108,7 @@ class Usage(NamedTuple):
     reasoning: int = 0
 
     def plus(self, other: Usage) -> Usage:
-        if other is _NOTHING_PAID:
+        if other is NO_USAGE:
             return self
         return Usage(
             self.input + other.input,
@@ -120,7 +120,7 @@ class Usage(NamedTuple):
 
     def minus(self, other: Usage) -> Usage:
         """Returns the tokens without those of an earlier count."""
-        if other == _NOTHING_PAID:
+        if other == NO_USAGE:
             return self
         return Usage(*(now - before for now, before in zip(self, other, strict=True)))
 
@@ -129,7 +129,7 @@ class Usage(NamedTuple):
         return self.input + self.output
 
 
-_NOTHING_PAID = Usage()
+NO_USAGE = Usage()
 
 Finish = Literal["", "stop", "calls", "length", "refused"]
 
@@ -161,7 +161,7 @@ class Message:
     call_id: str = ""  # for role "tool": the call this answers
     attachments: tuple[Attachment, ...] = ()
     finish: Finish = ""  # why the model stopped; "length": it was cut, and its last call may be incomplete
-    usage: Usage = _NOTHING_PAID
+    usage: Usage = NO_USAGE
     extra: Mapping[str, Any] = field(default_factory=dict)  # what its provider wants to see again, such as thinking
     is_error: bool = False  # for role "tool": the call failed
 
@@ -173,8 +173,8 @@ class Message:
         call_id: str = "",
         attachments: tuple[Attachment, ...] = (),
         finish: Finish = "",
-        usage: Usage = _NOTHING_PAID,
-        extra: Mapping[str, Any] = UNSAID,
+        usage: Usage = NO_USAGE,
+        extra: Mapping[str, Any] = UNSET,
         is_error: bool = False,
     ) -> None:
         _fill_role(self, role)
@@ -184,7 +184,7 @@ class Message:
         _fill_attachments(self, attachments)
         _fill_finish(self, finish)
         _fill_usage(self, usage)
-        _fill_extra(self, {} if extra is UNSAID else extra)
+        _fill_extra(self, {} if extra is UNSET else extra)
         _fill_is_error(self, is_error)
 
 

@@ -176,10 +176,10 @@ class ToolRegistry(Mapping[str, Tool]):
             from forge.core.arguments.dialects import DIALECTS  # listing tools spells none
 
             try:
-                spell = DIALECTS[dialect]
+                render = DIALECTS[dialect]
             except KeyError:
                 raise ValueError(f"unknown dialect {dialect!r}; known: {', '.join(DIALECTS)}") from None
-            built = [spell(spec) for spec in self.specs(session_id)]
+            built = [render(spec) for spec in self.specs(session_id)]
             cache[key] = built
         return list(built)
 

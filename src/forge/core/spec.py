@@ -125,7 +125,7 @@ LATE = ("description", "parameters", "returns")
 """Fields that may be given as functions."""
 
 
-class _Late(Generic[T]):
+class Lazy(Generic[T]):
     """A field that may be given as a function and is then computed on first use, once."""
 
     def __init__(self, *default: T) -> None:
@@ -199,11 +199,9 @@ class ToolSpec:
     """
 
     name: str
-    description: _Late[str] = _Late()
-    parameters: _Late[JsonSchema] = _Late()
-    returns: _Late[JsonSchema | None] = _Late(
-        None
-    )  # the schema of the value that a call returns; None: text, or unknown
+    description: Lazy[str] = Lazy()
+    parameters: Lazy[JsonSchema] = Lazy()
+    returns: Lazy[JsonSchema | None] = Lazy(None)  # the schema of the value that a call returns; None: text, or unknown
     aliases: tuple[str, ...] = ()
     argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> parameter
     category: Category = Category.CUSTOM

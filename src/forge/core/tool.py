@@ -82,7 +82,7 @@ class Tool:
         str, Any
     ] = {}  # options among the attributes of a class that has no spec yet: its objects bring one
     _given_options: ClassVar[ToolOptions] = {}  # those that were given with the class
-    made_with: tuple[
+    init_args: tuple[
         tuple[Any, ...], dict[str, Any]
     ]  # the arguments of its class: two that are made alike are the same
     _signature: Signature
@@ -91,7 +91,7 @@ class Tool:
 
         def __new__(cls, *args: Any, **kwargs: Any) -> Self:
             made = super().__new__(cls)
-            made.__dict__["made_with"] = (args, kwargs)
+            made.__dict__["init_args"] = (args, kwargs)
             return made
 
     def __init_subclass__(cls, **options: Unpack[ToolOptions]) -> None:
@@ -208,7 +208,9 @@ class Tool:
             self.__dict__.pop("parse", None)
 
     is_ready = True  # False: `ready` must be awaited before the spec is complete
-    takes_key = False  # True: its server does a call once, by the call's key, so a call may be made again after a crash
+    deduplicates_by_key = (
+        False  # True: its server does a call once, by the call's key, so a call may be made again after a crash
+    )
     keeps_deadline = False  # True: it ends its own work when the time is up, so that the output so far is not lost
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
@@ -230,7 +232,9 @@ class Tool:
         """Returns the targets of a call where they differ from the parameters named as `target`; otherwise None."""
         return None
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Returns the permissions a call needs before it runs, unless all of the spec on all targets.
 
         None: it is. A permission of None asks for none, so that only rules that name the tool apply. A `ToolError`
@@ -238,11 +242,11 @@ class Tool:
         """
         return None
 
-    def _wants_under(
+    def _required_permissions_under(
         self, arguments: Mapping[str, Any], scope: Scope, judge: Any
     ) -> list[tuple[Permission | None, str]] | None:
-        """Returns the permissions as `wants` does, for a tool that looks at the rules, too, with a `CallJudge`."""
-        return self.wants(arguments, scope)
+        """Does as `required_permissions`, for a tool that looks at the rules, too, with a `CallJudge`."""
+        return self.required_permissions(arguments, scope)
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         """Renders the changes of a call, such as a diff, for the person who is asked. It must change nothing.
@@ -418,13 +422,15 @@ class DeferredTool(Tool):
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         return self._initialise_now().targets(arguments)
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        return self._initialise_now().wants(arguments, scope)
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
+        return self._initialise_now().required_permissions(arguments, scope)
 
-    def _wants_under(
+    def _required_permissions_under(
         self, arguments: Mapping[str, Any], scope: Scope, judge: Any
     ) -> list[tuple[Permission | None, str]] | None:
-        return self._initialise_now()._wants_under(arguments, scope, judge)
+        return self._initialise_now()._required_permissions_under(arguments, scope, judge)
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return await self._initialise_now().preview_call(arguments, ctx)
@@ -603,7 +609,7 @@ def are_alike(one: Tool, other: Tool) -> bool:
 
 def _settings(made: Tool) -> dict[str, Any]:
     """Returns the settings a tool was made with and those set since, without its internal state."""
-    args, kwargs = made.made_with
+    args, kwargs = made.init_args
     bound = inspect.signature(type(made).__init__).bind(None, *args, **kwargs)
     bound.apply_defaults()
     given = {key: None if isinstance(value, ToolSpec) else value for key, value in bound.arguments.items()}

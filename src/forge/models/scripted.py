@@ -120,7 +120,12 @@ class Scripted:
         self.asked += 1
         history = request.messages
         self._requests.append(
-            ModelRequest(messages=_Prefix(history), tools=request.tools, options=request.options, spell=request.spell)
+            ModelRequest(
+                messages=_Prefix(history),
+                tools=request.tools,
+                options=request.options,
+                definitions_for=request.definitions_for,
+            )
         )
         paid = self._weight.of(history)
         said = await self._next(request)

@@ -50,7 +50,7 @@ class OpenapiCall(
         arguments = await authorize_inner(tool, _parse_params(tool, params or {}), ctx, "params")
         return await tool.invoke(arguments, ctx)
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Asks to read the document; the operation's permissions are asked for once the operation is known."""
         spec = str(arguments["spec"])
         if spec in self._specs:
@@ -124,7 +124,7 @@ class _UnknownOperation(Tool):
             permissions=frozenset({Permission.NETWORK}),
         )
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         return [(Permission.NETWORK, "")]
 
 

@@ -80,7 +80,7 @@ class OperationTool(Tool):
         self.operation = operation
         self._api = api
         self.lookup: OperationTool | None = None  # reads what this operation changes, if the source has such a tool
-        self.takes_key = api.takes_keys and operation.method not in SAFE
+        self.deduplicates_by_key = api.takes_keys and operation.method not in SAFE
         self.spec = ToolSpec(
             name=operation.name,
             description=operation.description,
@@ -99,7 +99,7 @@ class OperationTool(Tool):
         """Returns the URL of the request, without credentials."""
         return [self._url(arguments)]
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Returns permissions with targets: `network` on the URL, and to read each file that the body holds.
 
         A tool without permissions asks for nothing but that.

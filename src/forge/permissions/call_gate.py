@@ -36,7 +36,7 @@ class CallGate:
         """Returns the ruling of `require`, or without a permission that of the whole call. Asks no one."""
         return Ruling(Decision.ASK, "the gate of this call has no rules")
 
-    def is_opened(self, ctx: ToolContext, permission: Permission) -> bool:
+    def rule_allows(self, ctx: ToolContext, permission: Permission) -> bool:
         """Says whether a rule allows the permission to this call; a person's approval of the call does not count."""
         ruling = self.judge(ctx, permission, "")
         return ruling.decision is Decision.ALLOW and bool(ruling.rule)
@@ -94,13 +94,13 @@ async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, 
 
     outer = gate_of(ctx)
     if not outer.judges:
-        for permission, target in tool.wants(parsed, ctx.scope) or ():
+        for permission, target in tool.required_permissions(parsed, ctx.scope) or ():
             if permission is not None:
                 await ctx.require(permission, target)
         return parsed
     call = ToolCall(tool.spec.name, parsed, ctx.call.id)
     inner = ToolContext(call, tool, parsed, ctx.scope, ctx.activity, ctx.owner)
-    with ctx.asking():
+    with ctx.pause_clock():
         granted = await outer.authorize(inner)
     own = gate_of(granted)
     outer.adopt(own, {**ctx.arguments, holder: own.edited})  # feedback with a yes belongs to the model's own call

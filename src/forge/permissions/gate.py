@@ -26,7 +26,7 @@ from forge.permissions.request import Decision, PermissionRequest, Policy, Rulin
 from forge.permissions.targets import Opaque, Scalar, identity, text_of
 from forge.permissions.targets.hosts import pattern_of
 
-__all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "is_opened", "nobody"]
+__all__ = ["Answer", "Approver", "CallGate", "Grant", "PolicyGate", "approve_all", "gate_of", "nobody", "rule_allows"]
 
 ROUNDS = 5  # questions about one call: an edit may need another
 
@@ -39,7 +39,7 @@ class PermissionNeed(NamedTuple):
     permission: Permission | None
     target: str
     ruling: Ruling
-    granted: Hashable  # equal for the same permission on the same thing, as it is at this moment
+    grant_key: Hashable  # equal for the same permission on the same thing, as it is at this moment
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -59,7 +59,7 @@ class Grant(CallGate):
         return self.gate.policy
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
-        await self.gate.settle(ctx, self, (permission, text_of(target)))
+        await self.gate.ask_until_approved(ctx, self, (permission, text_of(target)))
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         return self.gate.judge_for(ctx, self, (permission, target) if permission else None)
@@ -89,9 +89,9 @@ class Grant(CallGate):
             self.edited = edited
 
 
-def is_opened(ctx: ToolContext, permission: Permission) -> bool:
+def rule_allows(ctx: ToolContext, permission: Permission) -> bool:
     """Says whether a rule allows the permission to this call; a person's approval of the call does not count."""
-    return gate_of(ctx).is_opened(ctx, permission)
+    return gate_of(ctx).rule_allows(ctx, permission)
 
 
 class PolicyGate:
@@ -137,7 +137,7 @@ class PolicyGate:
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         """Requires one permission, on its own. Raises `ToolError` if it is refused."""
-        await self.settle(ctx, Grant(self), (permission, text_of(target)))
+        await self.ask_until_approved(ctx, Grant(self), (permission, text_of(target)))
 
     async def authorize(self, ctx: ToolContext) -> ToolContext:
         """Judges all that a call declares. Returns the context to run with, whose gate is the call's `Grant`.
@@ -145,7 +145,7 @@ class PolicyGate:
         Any deny refuses it before anyone is asked; all that asks is one question. Raises `ToolError` if it is refused.
         """
         grant = Grant(self)
-        return (await self.settle(ctx, grant)).replace(gate=grant)
+        return (await self.ask_until_approved(ctx, grant)).replace(gate=grant)
 
     def judge(self, ctx: ToolContext, permission: Permission | None = None, target: str = "") -> Ruling:
         """Returns the strictest ruling over all a call declares, or over one permission, without asking anyone."""
@@ -170,7 +170,7 @@ class PolicyGate:
 
     async def ask(self, ctx: ToolContext, request: PermissionRequest) -> Answer:
         """Puts a running tool's own question to the person who is asked about its calls. Its time stops meanwhile."""
-        with ctx.asking():
+        with ctx.pause_clock():
             async with self._lock(ctx):
                 return await self._ask(ctx, request)
 
@@ -200,7 +200,9 @@ class PolicyGate:
             return Ruling(Decision.DENY, error.message)
         return strict or Ruling(Decision.ALLOW, "it needs no permission")
 
-    async def settle(self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None) -> ToolContext:
+    async def ask_until_approved(
+        self, ctx: ToolContext, grant: Grant, wanted: tuple[Permission, str] | None = None
+    ) -> ToolContext:
         """Asks about `wanted`, or all the call declares, until nothing is open. Returns the approved context."""
         if not self._find_needs(ctx, grant, wanted):
             return ctx
@@ -237,7 +239,7 @@ class PolicyGate:
 
     def _is_granted(self, ctx: ToolContext, grant: Grant, need: PermissionNeed) -> bool:
         """Says whether a person already approved it."""
-        if need.granted in grant.approved:
+        if need.grant_key in grant.approved:
             return True
         if ctx.tool.needs_person or need.ruling.traces:
             return False
@@ -303,7 +305,7 @@ class PolicyGate:
         return edited
 
     def _accept(self, ctx: ToolContext, grant: Grant, needs: list[PermissionNeed], answer: Answer) -> None:
-        grant.approved.update(need.granted for need in needs)
+        grant.approved.update(need.grant_key for need in needs)
         if answer.kind == "always" and not ctx.tool.needs_person:
             kept = (need for need in needs if not need.ruling.traces)
             self._remembered.add(ctx.scope.session_id, (_memory(ctx, need) for need in kept))

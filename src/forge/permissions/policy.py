@@ -72,7 +72,7 @@ class Rules:
         if mine.rules or mine.layers:
             mine = mine._rules_for(scope, request.labels)
         readings: list[TargetForm | None] = [None]  # where no rule looks at targets, they need not be read
-        if any(rule.target for rule in mine.every()):
+        if any(rule.target for rule in mine.all_rules()):
             readings = [*read_target_forms(permission, request.target, scope, request.arguments)]
         rulings = (_final_ruling(mine._decide(form, permission), form, permission) for form in readings)
         return strictest(ruling for ruling in rulings if ruling) or _default_ruling(permission)
@@ -82,14 +82,14 @@ class Rules:
         for permission in spec.permissions | spec.optional_permissions or {None}:
             mine = self._rules_about(spec, permission)
             unmatched = mine._decide(None, permission) or _default_ruling(permission)
-            if mine.every() or unmatched.decision is not Decision.ALLOW:
+            if mine.all_rules() or unmatched.decision is not Decision.ALLOW:
                 return True
         return False
 
     def may_deny(self, spec: ToolSpec, permission: Permission) -> bool:
         """Says whether there is any target on which it denies this tool the permission."""
         mine = self._rules_about(spec, permission)
-        if any(rule.decision is Decision.DENY for rule in mine.every()):
+        if any(rule.decision is Decision.DENY for rule in mine.all_rules()):
             return True
         return self.otherwise is Decision.DENY or any(layer.may_deny(spec, permission) for _, layer in self.layers)
 
@@ -98,12 +98,12 @@ class Rules:
 
         A rule with a condition about labels counts, whether it holds now or not.
         """
-        mine = [rule for rule in self._rules_about(spec, permission).every() if rule.is_for(scope)]
+        mine = [rule for rule in self._rules_about(spec, permission).all_rules() if rule.is_for(scope)]
         return [rule.target for rule in mine if rule.target and rule.decision is not Decision.ALLOW]
 
-    def every(self) -> list[Rule]:
+    def all_rules(self) -> list[Rule]:
         """Returns all rules, those of layers included."""
-        return [*self.rules, *(rule for _, layer in self.layers for rule in layer.every())]
+        return [*self.rules, *(rule for _, layer in self.layers for rule in layer.all_rules())]
 
     def _rules_about(self, spec: ToolSpec, permission: Permission | None) -> Rules:
         """Returns the rules about this tool and permission, found once."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.executor import Chain, Step, no_result_error, render_call
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
@@ -49,7 +49,7 @@ async def _await_until_deadline(
             seconds, min(requested, LONGEST) + SPARE
         )  # such a tool keeps its own deadline; this one only catches its fall
     try:
-        return await Until(coroutine, seconds, waited=waited, excused=lambda: ctx.excused)
+        return await Deadline(coroutine, seconds, waited=waited, waited_seconds=lambda: ctx.waited_seconds)
     except DeadlinePassed:
         ctx.cancelled = True
         late = ToolError(

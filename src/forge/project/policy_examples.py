@@ -269,7 +269,7 @@ class _StandIn(Tool):
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]:
         return dict(arguments) if isinstance(arguments, Mapping) else {}
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         wanted = sorted(self.spec.permissions)
         return [(one, self._address if one is Permission.NETWORK else "") for one in wanted] or [(None, "")]
 

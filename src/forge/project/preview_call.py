@@ -53,7 +53,7 @@ def _may_judge_redirects(policy: Rules, tool: Tool, wants: list[ExplainedPermiss
     """Returns whether a rule about the network could decide otherwise about the address of a redirect."""
     if any(one.ruling.decision is Decision.DENY for one in wants):
         return False
-    return any(rule.concerns(tool.spec, Permission.NETWORK) for rule in policy.every())
+    return any(rule.concerns(tool.spec, Permission.NETWORK) for rule in policy.all_rules())
 
 
 def _egress_refusals(configuration: Configuration, url: str) -> list[ExplainedPermission]:

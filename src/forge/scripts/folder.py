@@ -442,7 +442,7 @@ class ScriptTool(FileTool):
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         from forge.core.untrusted import clean
-        from forge.permissions.gate import is_opened  # needed only for a call
+        from forge.permissions.gate import rule_allows  # needed only for a call
         from forge.process.scripts import MOST_OF_ERRORS, run_script
 
         return await run_script(
@@ -452,7 +452,7 @@ class ScriptTool(FileTool):
             ctx,
             paths=PathValidator.of(ctx.scope),
             folder=self.script.location.path.parent,
-            network=is_opened(ctx, Permission.NETWORK),
+            network=rule_allows(ctx, Permission.NETWORK),
             check=self._check,
             clean=lambda text: clean(text, MOST_OF_ERRORS),
         )

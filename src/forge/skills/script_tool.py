@@ -46,7 +46,7 @@ class SkillTool(FileTool):
         self.script = script
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.permissions.gate import is_opened  # needed only for a call
+        from forge.permissions.gate import rule_allows  # needed only for a call
         from forge.process.scripts import run_script
 
         return await run_script(
@@ -56,7 +56,7 @@ class SkillTool(FileTool):
             ctx,
             paths=PathValidator.of(ctx.scope),
             folder=self.script.location.root,
-            network=is_opened(ctx, Permission.NETWORK),
+            network=rule_allows(ctx, Permission.NETWORK),
             check=self._check,
             clean=_clean,
         )

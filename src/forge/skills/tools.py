@@ -61,7 +61,9 @@ class ReadSkill(
         self._active.read(skill, ctx.scope.session_id)
         return _read_file(skill, file) if file.strip() else _read_body(skill, self._active)
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Asks to read the skill's file, so that a rule about its path applies; built-in skills have no path."""
         skill = self._active.catalog.skills.get(arguments["name"])
         return [(Permission.READ, "" if skill is None or skill.is_built_in else skill.location.shown)]

@@ -76,7 +76,7 @@ class DebugConsole(
         found: ToolResult = await in_thread(lambda: TOPICS[topic](look))
         return found.masked(ctx.activity.secrets.mask_everything)
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Asks only to read: asking for more would wait for the very question to inspect."""
         return [(Permission.READ, "")]
 

@@ -181,7 +181,7 @@ async def send_request(
     hops: tuple[str, ...] = ()
     end = time.monotonic() + limits.total
     while True:
-        excused = ctx.excused
+        waited_seconds = ctx.waited_seconds
         try:
             answer = await fetch(method, url, headers=sent, body=body, limits=limits, follow="same-host")
         except ToolError as error:
@@ -201,7 +201,7 @@ async def send_request(
         if answer.status == 303 or (answer.status in _AS_GET and method == "POST"):
             method = "HEAD" if method == "HEAD" else "GET"
         sent, body = keep_harmless(sent), b""
-        end += ctx.excused - excused  # waiting for a person is not the server's time
+        end += ctx.waited_seconds - waited_seconds  # waiting for a person is not the server's time
         left = end - time.monotonic()
         if left <= 0:
             raise ToolError(f"no complete response within {limits.total:g} s", ErrorKind.TIMEOUT, "Allow more time.")

@@ -40,6 +40,6 @@ class LocalFileBrowser(
             return await self._list.run(ctx, path)
         return await self._read.run(ctx, [path])
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Asks to read, its only action."""
         return [(Permission.READ, arguments["path"])]

@@ -63,14 +63,16 @@ class LocalShell(
     def parameter_settings(self) -> Mapping[str, Setting]:
         return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Asks for the same permissions as `bash`."""
-        return self._bash().wants({**_DEFAULTS, **arguments}, scope)
+        return self._bash().required_permissions({**_DEFAULTS, **arguments}, scope)
 
-    def _wants_under(
+    def _required_permissions_under(
         self, arguments: Mapping[str, Any], scope: Scope, judge: CallJudge
     ) -> list[tuple[Permission | None, str]] | None:
-        return self._bash()._wants_under({**_DEFAULTS, **arguments}, scope, judge)
+        return self._bash()._required_permissions_under({**_DEFAULTS, **arguments}, scope, judge)
 
     def _bash(self) -> Bash:
         bash = Bash(**self._settings)

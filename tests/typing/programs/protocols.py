@@ -37,7 +37,7 @@ class Vague:
 class Careful(Tool):
     """Do something once."""
 
-    takes_key = True
+    deduplicates_by_key = True
 
     def run(self, text: str) -> str:
         return text

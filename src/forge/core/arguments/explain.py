@@ -80,8 +80,8 @@ def as_text(arguments: Mapping[str, Any] | str) -> str:
     except (ValueError, TypeError, RecursionError) as error:
         half = "surrogates not allowed" in str(error)
         problem = "half a surrogate pair is not a character" if half else str(error)[:200]
-        words = f"the arguments cannot be written as JSON: {problem}"
-        raise ToolError(words, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
+        message = f"the arguments cannot be written as JSON: {problem}"
+        raise ToolError(message, ErrorKind.VALIDATION, "Send plain JSON values only.") from None
 
 
 def check_amount(text: str) -> None:
@@ -94,8 +94,8 @@ def check_amount(text: str) -> None:
     bare = _STRING.sub("", text.replace("\\\\", "").replace('\\"', ""))
     parts = bare.count("[") + bare.count("{")
     if parts > MOST_PARTS:
-        words = f"the arguments hold {parts:,} lists and objects; the limit is {MOST_PARTS:,}"
-        raise ToolError(words, _VALIDATION, "Send less at once, or write the data to a file and name the file.")
+        message = f"the arguments hold {parts:,} lists and objects; the limit is {MOST_PARTS:,}"
+        raise ToolError(message, _VALIDATION, "Send less at once, or write the data to a file and name the file.")
 
 
 def _encode_mapping(value: Any) -> Any:

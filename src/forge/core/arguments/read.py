@@ -242,8 +242,8 @@ def _compare_second(after: str, data: dict[str, Any], notes: list[str]) -> list[
     if second is None or not isinstance(other, dict):
         return None
     if other != data:
-        words = f"the arguments have two readings: {brief(data)} or {brief(other)}"
-        raise ToolError(words, ErrorKind.VALIDATION, "Send one JSON object; make two calls if you meant both.")
+        message = f"the arguments have two readings: {brief(data)} or {brief(other)}"
+        raise ToolError(message, ErrorKind.VALIDATION, "Send one JSON object; make two calls if you meant both.")
     if "{" in after[second.end :]:
         return _compare_second(after[second.end :], data, notes)
     return [*notes, "ignored a repetition of the object"]

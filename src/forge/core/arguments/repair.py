@@ -268,8 +268,8 @@ def _converted(problems: list[Problem]) -> list[Any]:
 
 def _make_ambiguous_error(path: Path, problems: list[Problem]) -> ToolError:
     readings = " or ".join(brief(one) for one in _converted(problems[:3]))
-    words = f"{render_path(path)}: {brief(problems[0].value)} has two readings: {readings}"
-    return ToolError(words, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
+    message = f"{render_path(path)}: {brief(problems[0].value)} has two readings: {readings}"
+    return ToolError(message, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
 
 
 def _note_wrapper(key: str) -> str:

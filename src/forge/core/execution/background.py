@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 
 from forge.core.context import ToolContext, Work
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.deadline import Until
+from forge.core.execution.deadline import Deadline
 from forge.core.execution.threads import current_loop
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
@@ -160,9 +160,9 @@ class BackgroundWork:
         if number in self.offered.get((session, ctx.call.id), ()):
             self._dropped.add(number)  # the call is not over yet: it may need no completion
         elif number in self._open.get(session, {}):
-            words = "its background work was dropped: nothing can report its result any more"
+            message = "its background work was dropped: nothing can report its result any more"
             self.complete(
-                ctx, ToolError(words, ErrorKind.SYSTEM, "Check what it already did before you repeat it."), number
+                ctx, ToolError(message, ErrorKind.SYSTEM, "Check what it already did before you repeat it."), number
             )
 
     async def _finish_and_close(self, ctx: ToolContext, result: ToolResult, number: int) -> None:
@@ -205,7 +205,7 @@ class BackgroundWork:
 
     async def _run_until_done(self, ctx: ToolContext, work: Work, complete: Completion) -> None:
         try:
-            complete(await Until(_await_work(work), None))  # cancelled, it has its grace and no more
+            complete(await Deadline(_await_work(work), None))  # cancelled, it has its grace and no more
         except asyncio.CancelledError:
             complete(self._failed(ctx, ToolError("its background work was cancelled", ErrorKind.CANCELLED)))
             raise

@@ -19,8 +19,8 @@ class DeadlinePassed(Exception):
     """The deadline of the coroutine passed."""
 
 
-class Until(Generic[T]):
-    """Awaits a coroutine: `await Until(coroutine, 5.0)` returns its value or raises `DeadlinePassed`. With `waited`,
+class Deadline(Generic[T]):
+    """Awaits a coroutine: `await Deadline(coroutine, 5.0)` returns its value or raises `DeadlinePassed`. With `waited`,
     the coroutine was started before and waits for that future.
 
     What the coroutine waits for is handed through to the task as it is, so nothing is paid unless it suspends, and one
@@ -34,7 +34,6 @@ class Until(Generic[T]):
         "coroutine",
         "end",
         "ending",
-        "excused",
         "grace",
         "granted",
         "ours",
@@ -43,6 +42,7 @@ class Until(Generic[T]):
         "task",
         "timer",
         "waited",
+        "waited_seconds",
     )
 
     def __init__(
@@ -52,10 +52,10 @@ class Until(Generic[T]):
         grace: float = GRACE,
         *,
         waited: Any = NEW,
-        excused: Callable[[], float] | None = None,
+        waited_seconds: Callable[[], float] | None = None,
     ) -> None:
         self.coroutine = coroutine
-        self.excused = excused  # seconds so far that do not count
+        self.waited_seconds = waited_seconds  # seconds so far that do not count
         self.granted = 0.0  # of those, how many were added to the deadline
         self.waited = waited
         self.seconds = seconds
@@ -141,8 +141,8 @@ class Until(Generic[T]):
 
     def _expire(self) -> None:
         assert self.task is not None
-        if self.excused is not None and self.end is not None and not self.ending:
-            more = self.excused() - self.granted
+        if self.waited_seconds is not None and self.end is not None and not self.ending:
+            more = self.waited_seconds() - self.granted
             if more > 0:
                 self.granted += more
                 self.end += more

@@ -11,7 +11,7 @@ from typing import Any
 
 from forge.core.arguments.call_style import CallStyle, check_tool_deps
 from forge.core.context import ToolContext
-from forge.core.execution.threads import Pace, in_thread
+from forge.core.execution.threads import RecentDuration, in_thread
 from forge.core.result import Reconcile, Reconciled, ToolResult
 
 SLICE = 0.01  # seconds
@@ -54,7 +54,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
     context, whole, model, deps = style
     kind = kind_of(made.run)
-    pace = Pace()
+    pace = RecentDuration()
     make_result = ToolResult.of
 
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
@@ -114,7 +114,7 @@ async def _await_hook(value: Any) -> None:
 
 
 async def run_plain(
-    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, pace: Pace | None = None
+    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, pace: RecentDuration | None = None
 ) -> ToolResult:
     """Runs on a daemon thread; the result is made there too, so that a large one does not block the loop."""
     try:

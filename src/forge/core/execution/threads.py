@@ -41,7 +41,7 @@ def current_loop() -> asyncio.AbstractEventLoop:
         return loop
 
 
-class Pace:
+class RecentDuration:
     """Measures how long a function takes. For a quick one, a turn of the loop costs three times the function itself.
 
     `quick`: seconds. The loop waits for a function that took no longer the last time.
@@ -62,7 +62,7 @@ class Pace:
         return True
 
 
-async def in_thread(function: Callable[[], Any], pace: Pace | None = None) -> Any:
+async def in_thread(function: Callable[[], Any], pace: RecentDuration | None = None) -> Any:
     """Runs a plain function beside the event loop and returns its value; raises whatever it raised.
 
     `pace` is the same for every call of a function. With it the loop waits for a quick function, for a moment at most.
@@ -96,7 +96,7 @@ class _ThreadCall:
         "wake",
     )
 
-    def __init__(self, function: Callable[[], Any], pace: Pace | None) -> None:
+    def __init__(self, function: Callable[[], Any], pace: RecentDuration | None) -> None:
         self._asyncio_future_blocking = False
         self.function: Callable[[], Any] | None = function
         self.pace = pace
@@ -217,23 +217,23 @@ def _reserve_thread() -> None:
 
 def _serve() -> None:
     global _idle, _alive
-    hop = _work.get()
+    call = _work.get()
     while True:
-        if hop is not None:
-            hop.run()
+        if call is not None:
+            call.run()
         else:
             with _lock:
                 _idle += 1
-        hop = None  # what it returned may be large
+        call = None  # what it returned may be large
         try:
-            hop = _work.get(timeout=IDLE)
+            call = _work.get(timeout=IDLE)
         except queue.Empty:
             with _lock:
                 if _idle:
                     _idle -= 1
                     _alive -= 1
                     return
-            hop = _work.get()  # this thread was reserved in the very moment it gave up
+            call = _work.get()  # this thread was reserved in the very moment it gave up
 
 
 def _reset_after_fork() -> None:

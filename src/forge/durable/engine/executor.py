@@ -20,7 +20,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted, ToolReconciled
-from forge.core.execution.deadline import DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.execution.threads import in_thread
 from forge.core.executor import Next, Step, ToolExecutor, render_call
 from forge.core.messages import InnerCall, ToolCall
@@ -249,7 +249,7 @@ class RecordedExecutor(ToolExecutor):
     def _may_be_repeated(self, call: ToolCall) -> bool:
         tool = self.registry.find(call.name)
         has_run_of_its_own = isinstance(tool, Task) or (bool(tool.spec.runs_on) and not self._is_remote_call)
-        return has_run_of_its_own or tool.takes_key or may_run_again(tool.spec)
+        return has_run_of_its_own or tool.deduplicates_by_key or may_run_again(tool.spec)
 
     async def _settle(self, call: ToolCall, scope: Scope) -> ToolResult | None:
         """Returns the result of a call that another attempt was about to run: the recorded one if its tool finds it,
@@ -347,7 +347,7 @@ async def ask_tool(attempt: Attempt, ctx: ToolContext) -> Reconciled:
         if detail and _digest(ctx.arguments) != detail.get("arguments"):
             return Reconciled.unknown("the tool reads the arguments of the call in another way now")
         ctx.noted = detail.get("noted", {})
-        answer = _check_answer(await Until(tool.reconcile(ctx.key, ctx.arguments, ctx), SECONDS))
+        answer = _check_answer(await Deadline(tool.reconcile(ctx.key, ctx.arguments, ctx), SECONDS))
     except DeadlinePassed:
         return Reconciled.unknown(f"reconcile gave no answer within {SECONDS:g} s")
     except asyncio.CancelledError:

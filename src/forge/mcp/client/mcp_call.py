@@ -40,14 +40,16 @@ class McpCall(
     def __init__(self, servers: Mapping[str, McpSource] | None = None) -> None:
         self.servers = dict(servers or {})
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Asks for a URL here. A configured tool's permissions are asked for once the tool is known, so that every rule
         about that tool applies, whichever way it is called. Starting its server asks first."""
         server = str(arguments.get("server", ""))
         known = self._find_server(server)
         if known is None:
             return [(Permission.NETWORK, server)]
-        return [(None, "")] if known.is_open else known.wants()
+        return [(None, "")] if known.is_open else known.required_permissions()
 
     def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
         """Returns the call of the server's tool, as far as it is known before the server answers."""
@@ -126,7 +128,7 @@ async def _confirm(tool: McpTool, ctx: ToolContext) -> None:
         return
     from forge.permissions.call_gate import gate_of
 
-    with ctx.asking():
+    with ctx.pause_clock():
         question = f"{_display(tool.remote, 100)} declares that it may destroy data. Call it?"
         if await gate_of(ctx).confirm(ctx, question):
             return
@@ -158,9 +160,11 @@ class McpResource(
     def __init__(self, servers: Mapping[str, McpSource] | None = None) -> None:
         self.servers = dict(servers or {})
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Needs the same permissions as the server's tools."""
-        return self._find_server(str(arguments.get("server", ""))).wants()
+        return self._find_server(str(arguments.get("server", ""))).required_permissions()
 
     async def run(
         self,

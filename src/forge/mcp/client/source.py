@@ -183,9 +183,9 @@ class McpSource(ServerContents):
         """The server's instructions, while it is open."""
         return self._connection.instructions if self._connection is not None else ""
 
-    def wants(self) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self) -> list[tuple[Permission | None, str]]:
         """Returns the permissions that any tool of the server needs."""
-        return self._settings.wants(self._settings.permissions)
+        return self._settings.required_permissions(self._settings.permissions)
 
     def foresee_tool(self, name: str) -> McpTool:
         """Returns a tool of the closed server by its approved definition; a tool that nobody approved counts as new.

@@ -32,7 +32,7 @@ class ServerSettings(NamedTuple):
     timeout: float = TIMEOUT
     hidden: bool = False
 
-    def wants(self, permissions: Collection[Permission]) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, permissions: Collection[Permission]) -> list[tuple[Permission | None, str]]:
         """Returns permissions with targets: `network` has the server's address, so that rules about hosts apply."""
         return [(one, self.address if one is Permission.NETWORK else "") for one in sorted(permissions)] or [(None, "")]
 
@@ -99,8 +99,10 @@ class McpTool(Tool):
         parser = self.__dict__["parse"] = compile_parser(self.spec)
         return parser(arguments)
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
-        return self._settings.wants(self.spec.permissions)
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
+        return self._settings.required_permissions(self.spec.permissions)
 
     async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
         return self.difference()

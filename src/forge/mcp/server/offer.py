@@ -32,7 +32,7 @@ from mcp_types import (
 
 from forge.core.arguments.explain import near
 from forge.core.context import Scope
-from forge.core.execution.deadline import Until
+from forge.core.execution.deadline import Deadline
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.plain_values import plain, text_of
@@ -327,7 +327,7 @@ def _connection(ctx: ServerRequestContext[Any, Any]) -> Connection:
 
 async def _await_ready(tool: Tool) -> None:
     try:
-        await Until(tool.ready(), LATE)
+        await Deadline(tool.ready(), LATE)
     except Exception as error:
         log.error("%s is not offered: it is not ready: %s", tool.spec.name, one_line(text_of(error), 500))
 

@@ -98,7 +98,10 @@ def find_requests(
 def _own_requests(
     arguments: Mapping[str, Any], tool: object, scope: Scope, judge: CallJudge | None
 ) -> list[tuple[Permission | None, str]] | None:
-    say, say_under = getattr(type(tool), "wants", None), getattr(type(tool), "_wants_under", None)
+    say, say_under = (
+        getattr(type(tool), "required_permissions", None),
+        getattr(type(tool), "_required_permissions_under", None),
+    )
     if judge is not None and say_under is not None:
         found: list[tuple[Permission | None, str]] | None = say_under(tool, arguments, scope, judge)
         return found

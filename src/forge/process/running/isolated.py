@@ -174,7 +174,7 @@ def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> 
 # Sends a tool to another process: by reference if it can be imported there, by value if it is an object.
 
 
-_BOUND = ("parse", "invoke", "made_with")  # closures made at the first call, and attributes needed only here
+_BOUND = ("parse", "invoke", "init_args")  # closures made at the first call, and attributes needed only here
 _MAIN = "__forge_isolated__"  # the main program's name there, so that its `if __name__` block is skipped
 
 

@@ -69,7 +69,9 @@ class FileTool(Tool):
         """Returns the file as a command."""
         return [shlex.quote(self.path)]
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Wants to execute the file; for other declared permissions, the target is unknown."""
         (target,) = self.targets(arguments)
         return [(one, target if one is Permission.EXECUTE else "") for one in sorted(self.spec.permissions)] or None

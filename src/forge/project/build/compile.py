@@ -204,7 +204,7 @@ def _project(build: Build, documents: Documents) -> dict[str, Any]:
 
 def _policy(build: Build) -> dict[str, Any]:
     """Returns the project's own rules; those of a user or an organisation belong to the machine of the run."""
-    found = project_policy(build.configuration, None).every()
+    found = project_policy(build.configuration, None).all_rules()
     return {"rules": [_rule(one) for one in found], "otherwise": {"read": "allow", "*": "ask"}}
 
 

@@ -118,7 +118,9 @@ class Bash(
         self.__dict__["parse"] = parse
         return parse(arguments)
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Asks to execute the line; asks only to read if it means to read and a sandbox enforces that.
 
         A destructive line is refused at once.
@@ -133,11 +135,11 @@ class Bash(
             return None
         return [(Permission.READ, path) for path in found or [""]]
 
-    def _wants_under(
+    def _required_permissions_under(
         self, arguments: Mapping[str, Any], scope: Scope, judge: CallJudge
     ) -> list[tuple[Permission | None, str]] | None:
         """Asks to execute a line that only reads, too, where the rules about executing or reading demand that."""
-        found = self.wants(arguments, scope)
+        found = self.required_permissions(arguments, scope)
         if found is None:
             return None
         from forge.process.running.run import find_tier

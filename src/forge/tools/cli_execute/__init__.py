@@ -116,7 +116,9 @@ class CliExecute(
 
         return [shlex.join([arguments["binary"], *arguments.get("args", ())])]
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]] | None:
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None:
         """Asks to execute the command, and to write protected paths that it names if it may do more than read.
 
         What a layer refuses is refused here, before anybody is asked.

@@ -31,7 +31,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.threads import Pace, in_thread
+from forge.core.execution.threads import RecentDuration, in_thread
 from forge.core.plain_values import DEEPEST
 
 if TYPE_CHECKING:  # loaded by the first script
@@ -284,7 +284,7 @@ class Interpreter:
     async def _drive(self, session: MontySession, script: _FedScript) -> Any:
         from pydantic_monty import FunctionSnapshot, MontyComplete
 
-        pace = Pace(QUICK_ROUND_TRIP)
+        pace = RecentDuration(QUICK_ROUND_TRIP)
         at = await in_thread(lambda: self._start(session, script))
         while not isinstance(at, MontyComplete):
             if isinstance(at, FunctionSnapshot):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from forge.core.context import ToolContext
 from forge.core.spec import Permission
-from forge.permissions.gate import is_opened
+from forge.permissions.gate import rule_allows
 from forge.process.sandbox.layout import Confinement, confinement_of, find_hidden
 from forge.workspace.paths import PathValidator
 from forge.workspace.state import config_file
@@ -21,7 +21,7 @@ def confinement(
     ctx: ToolContext, paths: PathValidator, *, network: bool, readable: Sequence[Path] = (), home: Path | None = None
 ) -> Confinement:
     """Returns the confinement: the workspace, the declared roots, `readable`, and the network if it is open."""
-    opened = network or is_opened(ctx, Permission.NETWORK)
+    opened = network or rule_allows(ctx, Permission.NETWORK)
     return confinement_of(ctx.scope, paths, also=readable, network=opened, home=home)
 
 

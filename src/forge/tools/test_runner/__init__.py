@@ -107,7 +107,7 @@ class TestRunner(
     def parameter_settings(self) -> Mapping[str, Setting]:
         return {"timeout": Setting(self.spec.timeout or TIMEOUT)}
 
-    def wants(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
+    def required_permissions(self, arguments: Mapping[str, Any], scope: Scope) -> list[tuple[Permission | None, str]]:
         """Asks to execute the detected command line; refuses the call if there is none."""
         from forge.tools.test_runner.frameworks import plan_run
 
