@@ -33,7 +33,7 @@ def docstring_of(name: str) -> str:
         return "\n\n".join(inspect.cleandoc(text) for text in own if text)
     if inspect.isroutine(value):
         return inspect.getdoc(value) or ""
-    return alias_text(import_module(forge._WHERE[name]), name)
+    return alias_text(import_module(forge._find_homes()[name]), name)
 
 
 def alias_text(module: Any, name: str) -> str:

@@ -14,13 +14,13 @@ from forge.core.spec import Category
 from forge.network.egress import Egress
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.webhooks import Webhook, webhook
+from forge.webhooks import WebhookTool, webhook
 from tests.network.serving import Reply, page, redirect, serving
 
 SCHEMA = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
 
 
-async def call(tool: Webhook, *policy: str, egress: Egress | None = None, **arguments: Any):
+async def call(tool: WebhookTool, *policy: str, egress: Egress | None = None, **arguments: Any):
     executor = standard_executor(
         [tool], policy=rules(*(policy or ("allow network",))), egress=egress, secrets=tool.secrets
     )

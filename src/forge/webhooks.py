@@ -36,7 +36,7 @@ _PAYLOAD = {
 }
 
 
-class Webhook(SchemaTool):
+class WebhookTool(SchemaTool):
     """A tool that sends JSON to one URL, which the model does not see. Raises `ToolError` for an invalid URL or header.
 
     Register the URL as a secret: such URLs often are passwords.
@@ -151,7 +151,7 @@ class Webhook(SchemaTool):
         return Egress.current().reaching(self.url)
 
 
-webhook = Webhook
+webhook = WebhookTool
 
 
 def _normalize_headers(headers: Mapping[str, str]) -> dict[str, str]:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.anthropic import AnswerReader, Anthropic
+from forge.models.anthropic import Anthropic, MessagesReader
 from forge.models.http import post
-from forge.models.http.events import Event, EventReader
+from forge.models.http.events import EventReader, SentEvent
 from tests.models.serving import CUT, RESET, Part, Reply, Server, named_sse, refusal, serving, stream
 
 KEY = "key-that-nobody-may-see-0123456789"
@@ -155,7 +155,7 @@ async def test_every_split_of_the_bytes_gives_the_same_answer() -> None:
         for _ in sizes:
             assert await read(server) == (texts, whole)
         for at in range(1, len(body)):  # without the wire, which may join what was sent apart
-            reader, reading = EventReader(), AnswerReader(server.url, set(), ProviderError)
+            reader, reading = EventReader(), MessagesReader(server.url, set(), ProviderError)
             events = [*reader.feed(body[:at]), *reader.feed(body[at:]), *reader.finish()]
             parts = [part for event in events for part in reading.take(event)]
             assert [part.text for part in parts if isinstance(part, TextDelta)] == texts
@@ -393,13 +393,40 @@ _value: st.SearchStrategy[Any] = st.sampled_from(
     [None, True, -1, 0, 1, 2.5, "", "x", "\ud800", [], ["x"], [{}], {}, {"type": "text"}]
 )
 _kinds = st.sampled_from(
-    ("text thinking tool_use image text_delta thinking_delta input_json_delta citations_delta end_turn refusal").split()
+    [
+        "text",
+        "thinking",
+        "tool_use",
+        "image",
+        "text_delta",
+        "thinking_delta",
+        "input_json_delta",
+        "citations_delta",
+        "end_turn",
+        "refusal",
+    ]
 )
 _fields = st.sampled_from(
-    (
-        "type index delta content_block message usage content stop_reason text thinking partial_json input id "
-        "name citations citation input_tokens error"
-    ).split()
+    [
+        "type",
+        "index",
+        "delta",
+        "content_block",
+        "message",
+        "usage",
+        "content",
+        "stop_reason",
+        "text",
+        "thinking",
+        "partial_json",
+        "input",
+        "id",
+        "name",
+        "citations",
+        "citation",
+        "input_tokens",
+        "error",
+    ]
 )
 _inner = st.dictionaries(_fields, _value | _kinds, max_size=4)
 _hostile = st.dictionaries(_fields, _inner | _value | _kinds, max_size=4)
@@ -409,16 +436,16 @@ _named = st.sampled_from([*(name for name, _ in RICH), "message"])
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(_named, _hostile), max_size=8))
 def test_no_shape_of_event_does_worse_than_a_provider_error(events: list[tuple[str, Any]]) -> None:
-    reading = AnswerReader("", set(), lambda said: ProviderError(str(said)))
+    reading = MessagesReader("", set(), lambda said: ProviderError(str(said)))
     shown = ""
     try:
         for name, data in events:
             for one in (data, {"type": name, **data}):
-                parts = reading.take(Event(name, json.dumps(one)))
+                parts = reading.take(SentEvent(name, json.dumps(one)))
                 shown += "".join(part.text for part in parts if isinstance(part, TextDelta))
     except ProviderError:
         pass
-    reading.take(Event("message_delta", json.dumps({"delta": {"stop_reason": "end_turn"}})))
+    reading.take(SentEvent("message_delta", json.dumps({"delta": {"stop_reason": "end_turn"}})))
     message = reading.message()
     assert message.text == shown
     assert all(isinstance(call.name, str) and isinstance(call.arguments, str) for call in message.tool_calls)

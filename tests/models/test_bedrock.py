@@ -20,9 +20,9 @@ from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArguments
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.registry import ToolRegistry
-from forge.models.bedrock import AnswerReader, Bedrock, BedrockModel, request_body
+from forge.models.bedrock import Bedrock, BedrockModel, ConverseReader, request_body
 from forge.models.http import post
-from forge.models.http.events import LONGEST_EVENT, AwsEventReader, TooLong
+from forge.models.http.events import LONGEST_EVENT, AwsEventReader, EventTooLong
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
 from forge.models.names import provider_for
 from forge.tools import built_ins
@@ -340,7 +340,7 @@ async def test_a_garbled_call_is_asked_for_again():
 
 
 def read(raw: bytes) -> Message | None:
-    reader = AnswerReader("here", set(), lambda error: ProviderError(str(error)))
+    reader = ConverseReader("here", set(), lambda error: ProviderError(str(error)))
     events = AwsEventReader()
     try:
         for one in [*events.feed(raw), *events.finish()]:
@@ -367,7 +367,7 @@ def test_a_damaged_byte_is_noticed_wherever_it_is():
         damaged[at] ^= 0x40
         try:
             found = read(bytes(damaged))
-        except TooLong:
+        except EventTooLong:
             continue
         assert found is None or found.usage == Usage()  # the last event is not needed
 
@@ -376,7 +376,7 @@ def test_odd_headers_and_unknown_events_do_no_harm():
     odd = frame(b"{}", event_type="somethingNew", message_type="event") + event("contentBlockDelta", delta={"text": 1})
     odd += event("contentBlockDelta", contentBlockIndex=0, delta={"image": {}}) + event("messageStart", role=7)
     assert read(odd + RICH) == read(RICH)
-    with pytest.raises(TooLong):
+    with pytest.raises(EventTooLong):
         AwsEventReader().feed(frame(b"x" * LONGEST_EVENT))
 
 

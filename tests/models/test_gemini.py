@@ -17,7 +17,7 @@ from forge.core.events import ReasoningDelta, Retrying, TextDelta, ToolArguments
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.registry import ToolRegistry
-from forge.models.gemini import AnswerReader, Gemini, GeminiModel, request_body
+from forge.models.gemini import Gemini, GeminiModel, GeminiReader, request_body
 from forge.models.http import post
 from forge.models.http.events import EventReader
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
@@ -312,7 +312,7 @@ def test_a_stream_that_is_cut_anywhere_never_looks_complete():
 
 
 def read(raw: bytes) -> Message | None:
-    reader = AnswerReader("here", set(), lambda error: ProviderError(str(error)))
+    reader = GeminiReader("here", set(), lambda error: ProviderError(str(error)))
     events = EventReader()
     try:
         for event in [*events.feed(raw), *events.finish()]:

@@ -19,14 +19,14 @@ from forge.models.http import events as sse_reader
 from forge.models.http import post
 from forge.models.http.events import EventReader
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
-from forge.models.http.post import Event, post_stream, stream_error
+from forge.models.http.post import SentEvent, post_stream, stream_error
 from forge.network import connections as model_client
 from tests.models.serving import CUT, RESET, Reply, Server, named_sse, refusal, serving, sse, stream
 
 KEY = "sk-live/Ab+c==0123456789"
 HEADERS = {"Authorization": f"Bearer {KEY}", "anthropic-version": "2023-06-01"}
 GOOD = stream(sse({"n": 1}, {"n": 2}))
-EVENTS = [Event("message", '{"n": 1}'), Event("message", '{"n": 2}'), Event("message", "[DONE]")]
+EVENTS = [SentEvent("message", '{"n": 1}'), SentEvent("message", '{"n": 2}'), SentEvent("message", "[DONE]")]
 
 
 @pytest.fixture(autouse=True)
@@ -41,10 +41,10 @@ def pauses(monkeypatch):
     return waited
 
 
-async def ask(server: Server | str, **changes) -> list[Event]:
+async def ask(server: Server | str, **changes) -> list[SentEvent]:
     url = server if isinstance(server, str) else server.url
     given = {"headers": HEADERS, "body": {"model": "m"}, "label": "openai", **changes}
-    return [event async for event in post_stream(url, **given) if isinstance(event, Event)]
+    return [event async for event in post_stream(url, **given) if isinstance(event, SentEvent)]
 
 
 async def announced(server: Server, **changes) -> list[Retrying]:
@@ -424,7 +424,7 @@ async def test_redirects_are_not_followed(status):
 async def test_an_answer_in_plain_json_is_one_event():
     whole = Reply([b'{"a":', b" 1}"], headers={"Content-Type": "application/json; charset=utf-8"})
     async with serving(whole) as server:
-        assert await ask(server) == [Event("message", '{"a": 1}')]
+        assert await ask(server) == [SentEvent("message", '{"a": 1}')]
 
 
 async def test_a_web_page_is_no_answer():
@@ -563,7 +563,7 @@ def test_events_are_read_as_the_specification_says(raw, events):
 
 def test_events_may_have_names():
     reader = EventReader()
-    assert reader.feed(b"event: ping\ndata: 1\n\ndata: 2\n\n") == [Event("ping", "1"), Event("message", "2")]
+    assert reader.feed(b"event: ping\ndata: 1\n\ndata: 2\n\n") == [SentEvent("ping", "1"), SentEvent("message", "2")]
 
 
 @given(

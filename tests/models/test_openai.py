@@ -20,8 +20,8 @@ from forge.core.spec import ToolSpec
 from forge.models.http import post
 from forge.models.http.events import EventReader
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
-from forge.models.http.post import Event
-from forge.models.openai import AnswerReader, OpenAI
+from forge.models.http.post import SentEvent
+from forge.models.openai import ChatReader, OpenAI
 from tests.models.serving import CUT, RESET, Reply, Server, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"
@@ -563,7 +563,7 @@ def texts_of(parts) -> list[str]:
 @given(st.lists(st.integers(0, len(RECORDED)), max_size=40))
 @settings(max_examples=200, deadline=None)
 def test_any_split_gives_the_same_message(cuts):
-    reader, found = EventReader(), AnswerReader("x", set(), lambda error: ProviderError(str(error)))
+    reader, found = EventReader(), ChatReader("x", set(), lambda error: ProviderError(str(error)))
     ends = [*sorted(cuts), len(RECORDED)]
     texts: list[str] = []
     for start, end in zip([0, *ends], ends, strict=False):
@@ -611,9 +611,9 @@ JSON = st.recursive(
 @given(st.lists(JSON | st.lists(JSON, max_size=3).map(lambda calls: chunk({"tool_calls": calls})), max_size=6))
 @settings(max_examples=300, deadline=None)
 def test_no_json_at_all_breaks_the_reader(chunks):
-    found = AnswerReader("x", set(), lambda error: ProviderError(str(error)))
-    texts = [text for one in chunks for text in texts_of(found.take(Event("message", json.dumps(one))))]
-    texts += texts_of(found.take(Event("message", "[DONE]")))
+    found = ChatReader("x", set(), lambda error: ProviderError(str(error)))
+    texts = [text for one in chunks for text in texts_of(found.take(SentEvent("message", json.dumps(one))))]
+    texts += texts_of(found.take(SentEvent("message", "[DONE]")))
     message = found.message()
     assert message.text == "".join(texts)
     ids = [call.id for call in message.tool_calls]

@@ -31,11 +31,11 @@ from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import export_message, import_message
 from forge.core.spec import ToolSpec
 from forge.models.http import post
-from forge.models.http.events import Event, EventReader
+from forge.models.http.events import EventReader, SentEvent
 from forge.models.http.outgoing import BrokeOff
 from forge.models.names import provider_for
 from forge.models.openai import OpenAI
-from forge.models.openai_responses import AnswerReader
+from forge.models.openai_responses import ResponsesReader
 from tests.models.oracle import problems
 from tests.models.serving import CUT, Reply, Server, named_sse, refusal, serving, stream
 
@@ -415,7 +415,7 @@ def test_every_split_of_the_bytes_gives_the_same_message():
 
 
 def _read_all(raw: bytes, cuts: Any) -> Message:
-    reader, found = EventReader(), AnswerReader("x", set(), lambda error: ProviderError(str(error)))
+    reader, found = EventReader(), ResponsesReader("x", set(), lambda error: ProviderError(str(error)))
     ends = [*sorted(cuts), len(raw)]
     for start, end in zip([0, *ends], ends, strict=False):
         for event in reader.feed(raw[start:end]):
@@ -427,7 +427,23 @@ def _read_all(raw: bytes, cuts: Any) -> Message:
 
 _value = st.none() | st.booleans() | st.integers(-2, 5) | st.text(max_size=3)
 _keys = st.sampled_from(
-    ("type output_index item delta response output status error content text arguments call_id name usage id").split()
+    [
+        "type",
+        "output_index",
+        "item",
+        "delta",
+        "response",
+        "output",
+        "status",
+        "error",
+        "content",
+        "text",
+        "arguments",
+        "call_id",
+        "name",
+        "usage",
+        "id",
+    ]
 )
 _hostile = st.recursive(
     _value, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_keys, inner, max_size=5), max_leaves=15
@@ -441,11 +457,11 @@ _hostile = st.recursive(
     )
 )
 def test_no_shape_of_event_does_worse_than_a_provider_error(found):
-    reader = AnswerReader("x", set(), lambda error: ProviderError(str(error)))
+    reader = ResponsesReader("x", set(), lambda error: ProviderError(str(error)))
     shown = ""
     try:
         for name, data in found:
-            for part in reader.take(Event(name, json.dumps({**data, "type": name}))):
+            for part in reader.take(SentEvent(name, json.dumps({**data, "type": name}))):
                 shown += part.text if isinstance(part, TextDelta) else ""
         message = reader.message()
     except ProviderError:
@@ -569,9 +585,9 @@ def test_a_missing_key_is_named(prefix, monkeypatch):
 
 
 async def test_the_same_conversation_has_the_same_cache_key():
-    from forge.models.openai_responses import RequestFormat, request_body
+    from forge.models.openai_responses import ResponsesFormat, request_body
 
-    spelling = RequestFormat("m", "x", has_cache_key=True)
+    spelling = ResponsesFormat("m", "x", has_cache_key=True)
     history = [Message("system", "Be kind."), HELLO]
     first = request_body(ModelRequest(messages=history), spelling)
     later = request_body(ModelRequest(messages=[*history, Message("assistant", "Hi"), HELLO]), spelling)

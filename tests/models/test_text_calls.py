@@ -28,7 +28,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool, tool
 from forge.models.scripted import Scripted
 from forge.models.text_calls import MOST_CALLS, read_call, text_calls
-from forge.models.text_calls.parser import LARGEST, LONGEST_REST, Body, CallScanner, Item
+from forge.models.text_calls.parser import LARGEST, LONGEST_REST, CallBody, CallScanner, Item
 from forge.models.text_calls.prompt import escape_tags, render_call
 from forge.tools.conversation import task_completion
 from tests.models.text_call_corpus import FORMS, SPECS, Answer, build_corpus
@@ -640,7 +640,7 @@ class TestHostile:
     @settings(max_examples=100, deadline=None)
     def test_any_body_is_read_or_refused(self, text: str):
         for body in (text, f"{{{text}", f"<{text}", f"<tool_name>file_write</tool_name><arguments>{text}</arguments>"):
-            found = read_call(Body(body), {spec.name: spec for spec in TOOLS}, ("local",))
+            found = read_call(CallBody(body), {spec.name: spec for spec in TOOLS}, ("local",))
             assert found.call.name
 
 
@@ -782,7 +782,7 @@ class TestRoundTrips:
             text = render_call(ToolCall(name, sent))
             assert text.count("</tool>") == 1
             ((body,), cut) = scanned([text])
-            assert isinstance(body, Body)
+            assert isinstance(body, CallBody)
             assert not cut
             call = read_call(body, {}, ("local",)).call
             assert (call.name, json.loads(str(call.arguments))) == (name, arguments)
@@ -799,7 +799,7 @@ class TestRoundTrips:
                 f"<lines>{''.join(f'<line>{line}</line>' for line in lines)}</lines></arguments></tool>"
             )
             ((body,), _) = scanned([text])
-            assert isinstance(body, Body)
+            assert isinstance(body, CallBody)
             found = read_call(body, {"file_write": file_write.spec}, ("local",))
             assert json.loads(str(found.call.arguments)) == {
                 "content": content,

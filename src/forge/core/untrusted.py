@@ -100,7 +100,7 @@ def _is_control(char: str) -> bool:
 
 
 def is_visible(char: str) -> bool:
-    """Tells if the character is visible: no control character, nothing of zero width, no odd kind of space."""
+    """Returns whether the character is visible: no control character, nothing of zero width, no odd kind of space."""
     return char == " " or (unicodedata.category(char) not in _UNSEEN and char not in _UNSEEN_LETTERS)
 
 

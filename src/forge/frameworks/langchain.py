@@ -1,4 +1,4 @@
-"""Exports tools to LangChain: `model.bind_tools(to_langchain(registry))`."""
+"""LangChain, both ways: `model.bind_tools(to_langchain(registry))`, `registry.add(from_langchain(tool))`."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def _run_until_exit(ready: Future[asyncio.AbstractEventLoop]) -> None:
     await over.wait()
 
 
-# Mounts a LangChain tool: `registry.add(from_langchain(tool))`.
+# --- Mounts a LangChain tool: `registry.add(from_langchain(tool))`.
 
 
 try:

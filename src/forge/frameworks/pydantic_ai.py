@@ -1,4 +1,4 @@
-"""Exports tools as a toolset of pydantic-ai: `Agent(model, toolsets=[to_pydantic_ai(registry)])`."""
+"""pydantic-ai, both ways: `Agent(model, toolsets=[to_pydantic_ai(tools)])`, `registry.add(from_pydantic_ai(tool))`."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def _make_return(call: ToolCall, result: ToolResult) -> ToolReturn:
     return ToolReturn([result.for_llm, *images] if images else result.for_llm, metadata=metadata)
 
 
-# Mounts a pydantic-ai tool: `registry.add(from_pydantic_ai(function))`.
+# --- Mounts a pydantic-ai tool: `registry.add(from_pydantic_ai(function))`.
 
 
 try:

@@ -1,4 +1,4 @@
-"""Shared by all exports: selects the tools to show, and runs another framework's calls as Forge's."""
+"""Shared by all frameworks: selects tools to show and runs another framework's calls; mounts the tools of others."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def _executor(tools: Tools, guarding: GuardOptions) -> ToolExecutor:
     return tools
 
 
-# Mounts tools of other frameworks: the code that their sources share.
+# --- Mounts tools of other frameworks: the code that their sources share.
 
 
 Run = Callable[[dict[str, Any], ToolContext], Awaitable[ToolResult]]

@@ -1,4 +1,4 @@
-"""Bounds for untrusted servers: sizes, counts and rates."""
+"""Bounds for untrusted servers: sizes, counts and rates, and what the program of a server may reach and use."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class RateLimit:
             await asyncio.sleep(_PAUSE)
 
 
-# Defines what the program of a server may reach and use.
+# --- Defines what the program of a server may reach and use.
 
 
 MEMORY = 2048  # MiB that each process of a server may write to

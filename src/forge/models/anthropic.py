@@ -1,4 +1,4 @@
-"""Provides Anthropic's Messages API and servers compatible with it."""
+"""Anthropic's Messages API, and servers compatible with it: the model, its request, its streamed answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, Event, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
 from forge.models.http.model import Exchange, HttpModel
 from forge.models.http.outgoing import add_key_advice
 from forge.models.known_models import add_model_advice
@@ -70,15 +70,15 @@ class Anthropic(HttpModel):
         return f"Anthropic({self.model!r})"
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Says whether the model holds an answer to a schema."""
+        """Returns whether the model holds an answer to a schema."""
         return self.label == "anthropic" and _WITH_SCHEMA.match(self.model) is not None and fits_output(schema)
 
     def _begin(self, request: ModelRequest) -> Exchange:
         self._check_key()
-        answer = AnswerReader(self.base_url, set(), self._error, f"asking {self.label}:{self.model}")
+        answer = MessagesReader(self.base_url, set(), self._error, f"asking {self.label}:{self.model}")
         return self._ask(request, answer, pauses=0)
 
-    def _ask(self, request: ModelRequest, answer: AnswerReader, pauses: int) -> Exchange:
+    def _ask(self, request: ModelRequest, answer: MessagesReader, pauses: int) -> Exchange:
         body = request_body(
             request,
             model=self.model,
@@ -124,7 +124,7 @@ def _credentials(api_key: str | None, environment: Mapping[str, str]) -> dict[st
     return {"authorization": f"Bearer {token}"} if token else {}
 
 
-# Writes a request for the Messages API: options, tools, and the history as alternating turns of blocks.
+# --- Writes a request for the Messages API: options, tools, and the history as alternating turns of blocks.
 
 
 Thinking = int | str | Mapping[str, Any]
@@ -225,7 +225,7 @@ def _is_on(thinking: Mapping[str, Any] | None) -> bool:
 
 
 def _began_without_thinking(turns: Sequence[Block]) -> bool:
-    """Returns True if the turn ends in tool results whose first call came without a thought."""
+    """Returns whether the turn ends in tool results whose first call came without a thought."""
     first: Block | None = None
     for turn in reversed(turns):
         if turn["role"] == "assistant":
@@ -303,7 +303,7 @@ class _AnthropicSpelling:
         return {"type": "tool_result", "tool_use_id": id, **({"content": content} if content else {}), **failed}, []
 
 
-# Writes the schema of a structured answer within the limits of the Messages API.
+# --- Writes the schema of a structured answer within the limits of the Messages API.
 
 
 MOST_UNIONS = 16  # the API takes no more parameters with several types
@@ -311,7 +311,7 @@ _UNKNOWN = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multi
 
 
 def fits_output(schema: Mapping[str, Any]) -> bool:
-    """Says whether the API takes a schema: one that does not contain itself, with few unions."""
+    """Returns whether the API takes a schema: one that does not contain itself, with few unions."""
     return not _is_recursive(schema, schema.get("$defs", {}), ()) and _count_unions(schema) <= MOST_UNIONS
 
 
@@ -360,7 +360,7 @@ def _count_unions(schema: Any) -> int:
     return ("anyOf" in schema) + isinstance(schema.get("type"), list) + sum(map(_count_unions, schema.values()))
 
 
-# Assembles an answer of the Messages API from its streamed events.
+# --- Assembles an answer of the Messages API from its streamed events.
 
 
 _FINISH: dict[str, Finish] = {
@@ -401,7 +401,7 @@ class _Block:
         return "".join(self.pieces.get("partial_json", ())) or _as_text(self.start.get("input") or "")
 
 
-class AnswerReader(StreamedAnswer):
+class MessagesReader(StreamedAnswer):
     """Assembles an answer from one response, or from several if the model pauses."""
 
     def _prepare(self) -> None:
@@ -420,7 +420,7 @@ class AnswerReader(StreamedAnswer):
         self._at, self._last, self._counts = {}, None, {}
         self._reason, self.done = "", False
 
-    def take(self, event: Event) -> Deltas:
+    def take(self, event: SentEvent) -> Deltas:
         """Returns the pieces to show, usually none. Raises `ProviderError` for a broken or garbled answer."""
         data = self._read(event)
         match data.get("type") or event.name:
@@ -480,7 +480,7 @@ class AnswerReader(StreamedAnswer):
             extra={EXTRA_KEY: extra} if extra else {},
         )
 
-    def _read(self, event: Event) -> dict[str, Any]:
+    def _read(self, event: SentEvent) -> dict[str, Any]:
         try:
             data = read_json(event.data)
         except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Provides the models of Amazon Bedrock through its Converse API."""
+"""Amazon Bedrock's Converse API: the model, its request, its streamed answer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.models.anthropic import read_thinking
 from forge.models.credentials.aws import AwsSigner, find_region
-from forge.models.http.events import Delta, Event, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
 from forge.models.http.fetch import suggest_model
 from forge.models.http.model import Exchange, HttpModel, call_ids
 from forge.models.http.outgoing import KEY_ADVICE, BrokeOff, Sign
@@ -75,8 +75,8 @@ class Bedrock(HttpModel):
         body = request_body(request, model=self._abilities, thinking=self.thinking, origin=self.model)
         return Exchange(body, self._make_reader(request))
 
-    def _make_reader(self, request: ModelRequest) -> AnswerReader:
-        return AnswerReader(self.model, call_ids(request), self._error, f"asking bedrock:{self.model}")
+    def _make_reader(self, request: ModelRequest) -> ConverseReader:
+        return ConverseReader(self.model, call_ids(request), self._error, f"asking bedrock:{self.model}")
 
     async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
         whole = self._make_url("converse")  # some models cannot stream when they have tools
@@ -109,7 +109,7 @@ class Bedrock(HttpModel):
         return error
 
 
-# Writes a request for Bedrock's Converse API: options, tools, and the history as alternating turns of blocks.
+# --- Writes a request for Bedrock's Converse API: options, tools, and the history as alternating turns of blocks.
 
 
 EXTRA_KEY = "bedrock"
@@ -264,7 +264,7 @@ def _complete_turn(turn: Block) -> Block:
 
 
 def _began_without_thinking(turns: Turns) -> bool:
-    """Returns True if the turn ends in tool results whose first call came without a thought."""
+    """Returns whether the turn ends in tool results whose first call came without a thought."""
     first: Block | None = None
     for turn in reversed(turns.finish()):
         if turn["role"] == "assistant":
@@ -342,7 +342,7 @@ def _response_format(wish: Any) -> dict[str, Any]:
     return {"outputConfig": {"textFormat": {"type": "json_schema", "structure": {"jsonSchema": schema}}}}
 
 
-# Assembles an answer of Bedrock's Converse API from its events.
+# --- Assembles an answer of Bedrock's Converse API from its events.
 
 
 _FINISH: dict[str, Finish] = {
@@ -369,7 +369,7 @@ class _Block:
         return "".join(self.pieces)
 
 
-class AnswerReader(StreamedAnswer):
+class ConverseReader(StreamedAnswer):
     """Assembles an answer, which ends with its stream."""
 
     def _prepare(self) -> None:
@@ -377,7 +377,7 @@ class AnswerReader(StreamedAnswer):
         self._reason = ""
         self._usage = Usage()
 
-    def take(self, event: Event) -> Sequence[Delta]:
+    def take(self, event: SentEvent) -> Sequence[Delta]:
         if event.name == "contentBlockDelta":  # almost every event is a piece of text
             try:
                 data = from_json(event.data)
@@ -389,7 +389,7 @@ class AnswerReader(StreamedAnswer):
                 pass  # something else, or the first piece of a block
         return [*self._take(event, self._read(event))]
 
-    def _take(self, event: Event, data: dict[str, Any]) -> Iterator[Delta]:
+    def _take(self, event: SentEvent, data: dict[str, Any]) -> Iterator[Delta]:
         match event.name:
             case "contentBlockStart":
                 self._start(data.get("contentBlockIndex"), _object(data, "start"))
@@ -432,7 +432,7 @@ class AnswerReader(StreamedAnswer):
             extra={EXTRA_KEY: {"from": self._origin, **extra}} if extra else {},
         )
 
-    def _read(self, event: Event) -> dict[str, Any]:
+    def _read(self, event: SentEvent) -> dict[str, Any]:
         try:
             data = read_json(event.data)
         except (ValueError, RecursionError):

@@ -69,7 +69,7 @@ class Fallback:
         return min((window for window in found if window), default=0)
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Says whether each of the models holds an answer to a schema."""
+        """Returns whether each of the models holds an answer to a schema."""
         checks = [getattr(provider, "takes_schema", None) for provider in self.providers]
         return all(check is not None and check(schema, with_tools=with_tools) for check in checks)
 

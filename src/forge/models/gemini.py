@@ -1,4 +1,4 @@
-"""Provides Google's Gemini models through generateContent, at Google AI or on Vertex."""
+"""Google's generateContent, at Google AI or on Vertex: the model, its request, its streamed answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, Event, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
 from forge.models.http.fetch import suggest_model
 from forge.models.http.model import Exchange, HttpModel, call_ids
 from forge.models.http.outgoing import KEY_ADVICE, BrokeOff, Sign, add_key_advice
@@ -76,13 +76,13 @@ class Gemini(HttpModel):
         return f"<Gemini {self.label}:{self.model}>"
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Says whether the model holds an answer to a schema; older ones do so only without tools."""
+        """Returns whether the model holds an answer to a schema; older ones do so only without tools."""
         return self._abilities.has_levels if with_tools else self._abilities.thinks
 
     def _begin(self, request: ModelRequest) -> Exchange:
         body = request_body(request, model=self._abilities, thinking=self.thinking, origin=self._origin)
         action = f"asking {self.label}:{self.model}"
-        return Exchange(body, AnswerReader(self._origin, call_ids(request), self._error, action))
+        return Exchange(body, GeminiReader(self._origin, call_ids(request), self._error, action))
 
     async def _explain(self, error: ProviderError) -> ProviderError:
         """Adds what a person can do: Google answers a wrong key with a status for wrong requests."""
@@ -93,7 +93,7 @@ class Gemini(HttpModel):
         return add_key_advice(error, self._key_variable, sent="x-goog-api-key" in self._headers)
 
 
-# Writes a request for Gemini's generateContent: options, tools, and the history as turns of parts.
+# --- Writes a request for Gemini's generateContent: options, tools, and the history as turns of parts.
 
 
 EXTRA_KEY = "gemini"
@@ -275,7 +275,7 @@ def _cannot(model: GeminiModel, problem: str, suggestion: str) -> ProviderError:
     return ProviderError(f"asking gemini:{model.name}: {problem}", ErrorKind.VALIDATION, suggestion)
 
 
-# Assembles an answer of Gemini from its streamed responses.
+# --- Assembles an answer of Gemini from its streamed responses.
 
 
 _REFUSED = {
@@ -287,7 +287,7 @@ _NOTHING: dict[str, Any] = {"kind": ""}
 _KNOWN = {"text", "thought", "thoughtSignature", "functionCall"}
 
 
-class AnswerReader(StreamedAnswer):
+class GeminiReader(StreamedAnswer):
     """Assembles an answer, which ends with its stream."""
 
     def _prepare(self) -> None:
@@ -299,7 +299,7 @@ class AnswerReader(StreamedAnswer):
         self._blocked: Mapping[str, Any] = {}
         self._counts: dict[str, Any] = {}
 
-    def take(self, event: Event) -> Sequence[Delta]:
+    def take(self, event: SentEvent) -> Sequence[Delta]:
         data = event.data
         try:
             found = read_json(data)

@@ -63,7 +63,7 @@ class Local:
         return f"<Local {self.model}>"
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Says whether an answer is held to a schema: llama.cpp does so without tools."""
+        """Returns whether an answer is held to a schema: llama.cpp does so without tools."""
         return not with_tools
 
     def explain_calls(self, tools: Sequence[ToolSpec]) -> str:
@@ -136,7 +136,7 @@ def _parameters(parameters: Any, file: Path, template: str, key: str) -> Any:
 
 
 def _knows_tools(address: str, key: str) -> bool:
-    """Returns True if tools reach the model: llama.cpp drops them silently if the template has no slot for them."""
+    """Returns whether tools reach the model: llama.cpp drops them silently if the template has no slot for them."""
     connection = HTTPConnection(address.removeprefix("http://"), timeout=10)
     try:
         connection.request("GET", "/props", headers={"authorization": f"Bearer {key}"})

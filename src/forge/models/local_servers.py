@@ -1,4 +1,4 @@
-"""Provides models of local servers: with native tools, or with calls in the text where the model has no tools."""
+"""Finds model servers on this machine, and gives their models tools, natively or in the text."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class _Plain:
         return OpenAI.stream(self._model, request)
 
 
-# Finds model servers on this machine: Ollama, LM Studio, llama.cpp, vLLM. Only loopback addresses are asked.
+# --- Finds model servers on this machine: Ollama, LM Studio, llama.cpp, vLLM. Only loopback addresses are asked.
 
 
 CONNECT = 0.05  # seconds: a connection within this machine takes less than one
@@ -108,7 +108,7 @@ def find_local_servers(addresses: Mapping[str, str]) -> list[LocalServer]:
 
 
 def is_loopback(url: str) -> bool:
-    """Tells whether an address is one of this machine, without resolving its name."""
+    """Returns whether an address is one of this machine, without resolving its name."""
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ip_address(host).is_loopback

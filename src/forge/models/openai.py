@@ -1,4 +1,4 @@
-"""Provides Chat Completions of OpenAI and compatible servers."""
+"""Chat Completions of OpenAI and compatible servers: the model, its request, its streamed answer."""
 
 from __future__ import annotations
 
@@ -15,11 +15,101 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import plain
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, Event, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
+from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import PromptTooLong, Sign
 from forge.models.openai_server import BASE_URL, SCHEMA_REFUSED, OpenAIServer, endpoint_url, find_named, is_output
 
-# Writes a request for Chat Completions: options, tools, and the history as a list of messages.
+__all__ = ["BASE_URL", "OpenAI", "endpoint_url"]
+
+_REFUSED_FEATURES = {  # optional features, and how a server says that it does not know them
+    "stream_options": r"stream_options|include_usage",
+    "parallel_tool_calls": r"parallel_tool_calls",
+    "response_format": SCHEMA_REFUSED,
+    "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
+    "max_tokens": r"(?s)(?=.*(?:unsupported|unknown|unrecognized|unexpected|extra|not (?:supported|permitted|allowed)))"
+    r".*\bmax_(?:completion_)?tokens",
+}
+_REASONING_REFUSED = re.compile(r"(?is)(?=.*\btools?\b).*reasoning_effort")  # reasoning together with tools
+
+
+class OpenAI(OpenAIServer):
+    """A model behind `{base_url}/chat/completions`.
+
+    Without a base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is
+    sent there. Optional features that a server refuses (usage, strict schemas …) are left out from then on.
+
+    Args:
+        model: the model's name.
+        base_url: the address of the server.
+        api_key: the key.
+        headers: further headers.
+        strict: ask for strict schemas.
+        label: the name of the provider in messages.
+        short_ids: give calls short ids, which some servers require.
+        key_variable: the environment variable to name where the key is refused.
+        sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
+
+    Example:
+        >>> agent = Agent(OpenAI("qwen3", base_url="http://127.0.0.1:11434/v1"))
+    """
+
+    _path = "/chat/completions"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        strict: bool = True,
+        label: str = "openai",
+        short_ids: bool = False,
+        key_variable: str = "",
+        sign: Sign | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            base_url=base_url,
+            api_key=api_key,
+            headers=headers,
+            label=label,
+            key_variable=key_variable,
+            sign=sign,
+        )
+        self._spelling = ChatFormat(
+            model,
+            origin=f"{self._host}/{model}",
+            strict=strict,
+            short_ids=short_ids,
+            max_tokens="max_completion_tokens" if self._host == "api.openai.com" else "max_tokens",
+        )
+
+    def _write(self, request: ModelRequest, spelling: ChatFormat) -> Exchange:
+        answer = ChatReader(spelling.origin, call_ids(request), self._error)
+        return Exchange(request_body(request, spelling), answer, spelling)
+
+    def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+        if error.status not in (400, 422) or isinstance(error, PromptTooLong):
+            return None
+        sent = set(body)
+        if not is_output((body.get("response_format") or {}).get("json_schema")):
+            sent -= {"response_format"}
+        sent |= {"strict"} if "tools" in body else set()
+        sent |= {"max_tokens"} if "max_completion_tokens" in body else set()
+        return find_named(error, sent, _REFUSED_FEATURES)
+
+    async def _explain(self, error: ProviderError) -> ProviderError:
+        if error.status in (400, 422) and _REASONING_REFUSED.search(error.message):  # never switched off silently
+            error.suggestion = (
+                f"Use openai-responses:{self.model}, which reasons with tools, or switch reasoning off with the option"
+                " reasoning_effort: none."
+            )
+        return await super()._explain(error)
+
+
+# --- Writes a request for Chat Completions: options, tools, and the history as a list of messages.
 
 
 Wire = dict[str, Any]
@@ -36,7 +126,7 @@ _IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFormat:
+class ChatFormat:
     """Describes the features of a server and a model."""
 
     model: str
@@ -47,7 +137,7 @@ class RequestFormat:
     without: frozenset[str] = frozenset()  # features it refused
 
 
-def request_body(request: ModelRequest, spelling: RequestFormat) -> Wire:
+def request_body(request: ModelRequest, spelling: ChatFormat) -> Wire:
     """Returns the body to post."""
     given = dict(request.options)
     messages = request.messages
@@ -84,7 +174,7 @@ def add_to_system(messages: Sequence[Message], text: str) -> list[Message]:
     return [Message("system", text), *messages]
 
 
-def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any], spelling: RequestFormat) -> Wire:
+def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any], spelling: ChatFormat) -> Wire:
     strict = spelling.strict and "strict" not in spelling.without
     tools = [*request.definitions("openai-strict" if strict else "openai"), *more]
     if not tools:
@@ -103,7 +193,7 @@ def _tools(request: ModelRequest, given: Mapping[str, Any], more: Sequence[Any],
 class _History:
     """Writes the history in the only order that servers accept: results right after the message with their calls."""
 
-    def __init__(self, spelling: RequestFormat) -> None:
+    def __init__(self, spelling: ChatFormat) -> None:
         self._spelling = spelling
         self._wire: list[Wire] = []
         self._open: dict[str, list[str]] = {}  # id in the history -> ids sent for it and not yet answered
@@ -239,7 +329,7 @@ def describe_attachment(attachment: Attachment) -> str:
     return f"[{name}{media_type_of(attachment) or 'a file'}, {len(attachment.data)} bytes, cannot be shown here]"
 
 
-# Assembles the pieces of a streamed Chat Completions answer, in the forms of many servers.
+# --- Assembles the pieces of a streamed Chat Completions answer, in the forms of many servers.
 
 
 _REASONING = ("reasoning_content", "reasoning")
@@ -249,7 +339,7 @@ _CUT = {"length", "max_tokens", "model_length"}
 _REFUSED = {"content_filter", "refusal", "safety"}
 
 
-class AnswerReader(StreamedAnswer):
+class ChatReader(StreamedAnswer):
     """Assembles an answer."""
 
     def _prepare(self) -> None:
@@ -261,7 +351,7 @@ class AnswerReader(StreamedAnswer):
         self._usage = Usage()
         self._fields: dict[str, Any] = {}
 
-    def take(self, event: Event) -> list[Delta]:
+    def take(self, event: SentEvent) -> list[Delta]:
         data = event.data.strip()
         if self.done or not data:
             return []
@@ -533,89 +623,3 @@ def _count(value: Any) -> int:
 
 def _list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
-
-
-__all__ = ["BASE_URL", "OpenAI", "endpoint_url"]
-
-_REFUSED_FEATURES = {  # optional features, and how a server says that it does not know them
-    "stream_options": r"stream_options|include_usage",
-    "parallel_tool_calls": r"parallel_tool_calls",
-    "response_format": SCHEMA_REFUSED,
-    "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
-    "max_tokens": r"(?s)(?=.*(?:unsupported|unknown|unrecognized|unexpected|extra|not (?:supported|permitted|allowed)))"
-    r".*\bmax_(?:completion_)?tokens",
-}
-_REASONING_REFUSED = re.compile(r"(?is)(?=.*\btools?\b).*reasoning_effort")  # reasoning together with tools
-
-
-class OpenAI(OpenAIServer):
-    """A model behind `{base_url}/chat/completions`.
-
-    Without a base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is
-    sent there. Optional features that a server refuses (usage, strict schemas …) are left out from then on.
-
-    Args:
-        model: the model's name.
-        base_url: the address of the server.
-        api_key: the key.
-        headers: further headers.
-        strict: ask for strict schemas.
-        label: the name of the provider in messages.
-        short_ids: give calls short ids, which some servers require.
-        key_variable: the environment variable to name where the key is refused.
-        sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
-
-    Example:
-        >>> agent = Agent(OpenAI("qwen3", base_url="http://127.0.0.1:11434/v1"))
-    """
-
-    _path = "/chat/completions"
-    _answer, _body = AnswerReader, staticmethod(request_body)
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        strict: bool = True,
-        label: str = "openai",
-        short_ids: bool = False,
-        key_variable: str = "",
-        sign: Sign | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            base_url=base_url,
-            api_key=api_key,
-            headers=headers,
-            label=label,
-            key_variable=key_variable,
-            sign=sign,
-        )
-        self._spelling = RequestFormat(
-            model,
-            origin=f"{self._host}/{model}",
-            strict=strict,
-            short_ids=short_ids,
-            max_tokens="max_completion_tokens" if self._host == "api.openai.com" else "max_tokens",
-        )
-
-    def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-        if error.status not in (400, 422) or isinstance(error, PromptTooLong):
-            return None
-        sent = set(body)
-        if not is_output((body.get("response_format") or {}).get("json_schema")):
-            sent -= {"response_format"}
-        sent |= {"strict"} if "tools" in body else set()
-        sent |= {"max_tokens"} if "max_completion_tokens" in body else set()
-        return find_named(error, sent, _REFUSED_FEATURES)
-
-    async def _explain(self, error: ProviderError) -> ProviderError:
-        if error.status in (400, 422) and _REASONING_REFUSED.search(error.message):  # never switched off silently
-            error.suggestion = (
-                f"Use openai-responses:{self.model}, which reasons with tools, or switch reasoning off with the option"
-                " reasoning_effort: none."
-            )
-        return await super()._explain(error)

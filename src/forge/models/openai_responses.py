@@ -1,4 +1,4 @@
-"""Provides the Responses API of OpenAI and compatible servers."""
+"""The Responses API of OpenAI and compatible servers: the model, its request, its streamed answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, Event, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
+from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import PromptTooLong, Sign
 from forge.models.openai import (
     add_to_system,
@@ -29,7 +30,100 @@ from forge.models.openai import (
 )
 from forge.models.openai_server import SCHEMA_REFUSED, OpenAIServer, find_named, is_output
 
-# Writes a request for the Responses API: options, tools, and the history as a list of items.
+THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
+
+_REFUSED_FEATURES = {  # optional features, and how a server says that it does not know them
+    "summary": r"reasoning\.summary|reasoning summar|\bsummary\b",
+    "include": r"encrypted|\binclude\b",
+    "parallel_tool_calls": r"parallel_tool_calls",
+    "response_format": SCHEMA_REFUSED,
+    "prompt_cache_key": r"prompt_cache_key",
+    "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
+}
+_REASONS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|oss)|codex|computer-use)(?!.*-chat)")
+
+
+class OpenAIResponses(OpenAIServer):
+    """A model behind `{base_url}/responses`.
+
+    Nothing is stored at the server: the history goes with every request, and reasoning goes back encrypted. Without a
+    base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is sent there.
+    Optional features that a server refuses (summaries, strict schemas …) are left out from then on. The effort of
+    reasoning is never one of them.
+
+    Args:
+        model: the model's name.
+        base_url: the address of the server.
+        api_key: the key.
+        headers: further headers.
+        strict: ask for strict schemas.
+        label: the name of the provider in messages.
+        key_variable: the environment variable to name where the key is refused.
+        sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
+
+    Example:
+        >>> agent = Agent(OpenAIResponses("gpt-5.4", api_key="a key"), options={"reasoning_effort": "low"})
+    """
+
+    _path = "/responses"
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        strict: bool = True,
+        label: str = "openai-responses",
+        key_variable: str = "",
+        sign: Sign | None = None,
+    ) -> None:
+        super().__init__(
+            model,
+            base_url=base_url,
+            api_key=api_key,
+            headers=headers,
+            label=label,
+            key_variable=key_variable,
+            sign=sign,
+        )
+        self._spelling = ResponsesFormat(
+            model,
+            origin=f"{self._host}/{model}",
+            strict=strict,
+            reasons=_REASONS.match(model) is not None,
+            has_cache_key=self._host == "api.openai.com",
+        )
+
+    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
+        """Returns whether the server is known to hold an answer to a schema, as one with strict schemas does."""
+        is_refused = "response_format" in self._spelling.without
+        return not is_refused and (self._spelling.strict or super().takes_schema(schema, with_tools=with_tools))
+
+    def _silence(self, timeout: float, options: Mapping[str, Any]) -> float:
+        thinks = self._spelling.reasons or asks_for_reasoning(options)
+        return THINKING if thinks and not self._is_local else super()._silence(timeout, options)
+
+    def _write(self, request: ModelRequest, spelling: ResponsesFormat) -> Exchange:
+        answer = ResponsesReader(spelling.origin, call_ids(request), self._error)
+        return Exchange(request_body(request, spelling), answer, spelling)
+
+    def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
+        """Returns the optional feature that the server refuses. A feature that the options ask for is not optional."""
+        if error.status not in (400, 403, 422) or isinstance(error, PromptTooLong):
+            return None
+        wanted = options.get("reasoning")
+        sent = {name for name in ("include", "prompt_cache_key") if name in body} - options.keys()
+        sent |= {"parallel_tool_calls"} & body.keys()
+        sent |= {"strict"} if "tools" in body else set()
+        sent |= {"response_format"} if is_output(body.get("text", {}).get("format")) else set()
+        if "summary" in body.get("reasoning", {}) and not (isinstance(wanted, Mapping) and "summary" in wanted):
+            sent.add("summary")
+        return find_named(error, sent, _REFUSED_FEATURES)
+
+
+# --- Writes a request for the Responses API: options, tools, and the history as a list of items.
 
 
 Item = dict[str, Any]
@@ -46,7 +140,7 @@ _CHOICES = ("auto", "none", "required")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFormat:
+class ResponsesFormat:
     """Describes the features of a server and a model."""
 
     model: str
@@ -57,7 +151,7 @@ class RequestFormat:
     without: frozenset[str] = frozenset()  # features it refused
 
 
-def request_body(request: ModelRequest, spelling: RequestFormat) -> Item:
+def request_body(request: ModelRequest, spelling: ResponsesFormat) -> Item:
     """Returns the body to post. Raises `ProviderError` for an option that the API does not have."""
     given = {name: value for name, value in request.options.items() if value is not None}
     _check_options(given, spelling.model)
@@ -85,7 +179,7 @@ def request_body(request: ModelRequest, spelling: RequestFormat) -> Item:
 
 
 def asks_for_reasoning(options: Mapping[str, Any]) -> bool:
-    """Says whether the options of a request set the model's reasoning."""
+    """Returns whether the options of a request set the model's reasoning."""
     return options.get("reasoning") is not None or options.get("reasoning_effort") is not None
 
 
@@ -99,7 +193,7 @@ def _check_options(given: Mapping[str, Any], model: str) -> None:
             )
 
 
-def _reasoning(given: Mapping[str, Any], spelling: RequestFormat) -> Item:
+def _reasoning(given: Mapping[str, Any], spelling: ResponsesFormat) -> Item:
     """Returns the reasoning as it was asked for. A summary is asked for where the model can write one."""
     wanted = dict(given["reasoning"]) if isinstance(given.get("reasoning"), Mapping) else {}
     if "reasoning_effort" in given:
@@ -125,7 +219,7 @@ def _text_settings(given: Mapping[str, Any]) -> Item:
     return {"text": settings} if settings else {}
 
 
-def _tools(request: ModelRequest, given: Mapping[str, Any], spelling: RequestFormat) -> Item:
+def _tools(request: ModelRequest, given: Mapping[str, Any], spelling: ResponsesFormat) -> Item:
     strict = spelling.strict and "strict" not in spelling.without
     definitions = request.definitions("openai-strict" if strict else "openai")
     tools = [{"type": "function", "strict": False, **one["function"]} for one in definitions]
@@ -261,7 +355,7 @@ def _file(attachment: Attachment) -> Item:
     return _text(describe_attachment(attachment))
 
 
-# Assembles an answer of the Responses API from its streamed events.
+# --- Assembles an answer of the Responses API from its streamed events.
 
 
 _THOUGHTS = ("response.reasoning_summary_text.delta", "response.reasoning_text.delta")
@@ -292,7 +386,7 @@ class _OutputItem:
         return last if isinstance(last, str) and last else "".join(self.pieces)
 
 
-class AnswerReader(StreamedAnswer):
+class ResponsesReader(StreamedAnswer):
     """Assembles an answer."""
 
     def _prepare(self) -> None:
@@ -301,7 +395,7 @@ class AnswerReader(StreamedAnswer):
         self._is_refused = False
         self._response: Mapping[str, Any] = {}
 
-    def take(self, event: Event) -> list[Delta]:
+    def take(self, event: SentEvent) -> list[Delta]:
         data = event.data.strip()
         if not data or data == "[DONE]" or self.done:
             return []
@@ -475,93 +569,3 @@ def _list(data: Mapping[str, Any], name: str) -> list[Any]:
 
 def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
-
-_REFUSED_FEATURES = {  # optional features, and how a server says that it does not know them
-    "summary": r"reasoning\.summary|reasoning summar|\bsummary\b",
-    "include": r"encrypted|\binclude\b",
-    "parallel_tool_calls": r"parallel_tool_calls",
-    "response_format": SCHEMA_REFUSED,
-    "prompt_cache_key": r"prompt_cache_key",
-    "strict": r"\bstrict\b|invalid schema for (?:function|tool)",
-}
-_REASONS = re.compile(r"(?:.*/)?(?:o[1-9]|gpt-(?:[5-9]|oss)|codex|computer-use)(?!.*-chat)")
-
-
-class OpenAIResponses(OpenAIServer):
-    """A model behind `{base_url}/responses`.
-
-    Nothing is stored at the server: the history goes with every request, and reasoning goes back encrypted. Without a
-    base URL, `OPENAI_BASE_URL` and `OPENAI_API_KEY` of the environment count; with one, only `api_key` is sent there.
-    Optional features that a server refuses (summaries, strict schemas …) are left out from then on. The effort of
-    reasoning is never one of them.
-
-    Args:
-        model: the model's name.
-        base_url: the address of the server.
-        api_key: the key.
-        headers: further headers.
-        strict: ask for strict schemas.
-        label: the name of the provider in messages.
-        key_variable: the environment variable to name where the key is refused.
-        sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
-
-    Example:
-        >>> agent = Agent(OpenAIResponses("gpt-5.4", api_key="a key"), options={"reasoning_effort": "low"})
-    """
-
-    _path = "/responses"
-    _answer, _body = AnswerReader, staticmethod(request_body)
-
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        strict: bool = True,
-        label: str = "openai-responses",
-        key_variable: str = "",
-        sign: Sign | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            base_url=base_url,
-            api_key=api_key,
-            headers=headers,
-            label=label,
-            key_variable=key_variable,
-            sign=sign,
-        )
-        self._spelling = RequestFormat(
-            model,
-            origin=f"{self._host}/{model}",
-            strict=strict,
-            reasons=_REASONS.match(model) is not None,
-            has_cache_key=self._host == "api.openai.com",
-        )
-
-    def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Says whether the server is known to hold an answer to a schema, as one with strict schemas does."""
-        is_refused = "response_format" in self._spelling.without
-        return not is_refused and (self._spelling.strict or super().takes_schema(schema, with_tools=with_tools))
-
-    def _silence(self, timeout: float, options: Mapping[str, Any]) -> float:
-        thinks = self._spelling.reasons or asks_for_reasoning(options)
-        return THINKING if thinks and not self._is_local else super()._silence(timeout, options)
-
-    def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
-        """Returns the optional feature that the server refuses. A feature that the options ask for is not optional."""
-        if error.status not in (400, 403, 422) or isinstance(error, PromptTooLong):
-            return None
-        wanted = options.get("reasoning")
-        sent = {name for name in ("include", "prompt_cache_key") if name in body} - options.keys()
-        sent |= {"parallel_tool_calls"} & body.keys()
-        sent |= {"strict"} if "tools" in body else set()
-        sent |= {"response_format"} if is_output(body.get("text", {}).get("format")) else set()
-        if "summary" in body.get("reasoning", {}) and not (isinstance(wanted, Mapping) and "summary" in wanted):
-            sent.add("summary")
-        return find_named(error, sent, _REFUSED_FEATURES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -13,9 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.http.events import StreamedAnswer
 from forge.models.http.fetch import suggest_model
-from forge.models.http.model import Exchange, HttpModel, call_ids
+from forge.models.http.model import Exchange, HttpModel
 from forge.models.http.outgoing import Sign, add_key_advice
 from forge.models.http.post import SILENCE
 from forge.models.known_models import add_model_advice
@@ -36,8 +35,6 @@ class OpenAIServer(HttpModel):
     """A model of a server. Optional features that it refuses are left out from then on."""
 
     _path: str  # of the API, after the base URL
-    _answer: type[StreamedAnswer]
-    _body: Callable[[ModelRequest, Any], dict[str, Any]]  # writes a request for a server with these features
 
     def __init__(
         self,
@@ -75,7 +72,7 @@ class OpenAIServer(HttpModel):
         return f"<{type(self).__name__} {self.label}:{self.model}>"
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
-        """Says whether the server is known to hold an answer to a schema."""
+        """Returns whether the server is known to hold an answer to a schema."""
         if "response_format" in self._spelling.without:
             return False
         if self._host == "api.openai.com":
@@ -83,15 +80,15 @@ class OpenAIServer(HttpModel):
         return self.label in _SCHEMA_WITH_TOOLS or (not with_tools and self.label in _SCHEMA_ALONE)
 
     @abstractmethod
+    def _write(self, request: ModelRequest, spelling: Any) -> Exchange:
+        """Writes a request for a server with these features."""
+
+    @abstractmethod
     def _find_refused(self, error: ProviderError, body: Mapping[str, Any], options: Mapping[str, Any]) -> str | None:
         """Returns the optional feature of the request that the server refuses, if its error names one."""
 
     def _begin(self, request: ModelRequest) -> Exchange:
         return self._write(request, self._spelling)
-
-    def _write(self, request: ModelRequest, spelling: Any) -> Exchange:
-        answer = self._answer(spelling.origin, call_ids(request), self._error)
-        return Exchange(self._body(request, spelling), answer, spelling)
 
     async def _recover(self, error: ProviderError, exchange: Exchange, request: ModelRequest) -> Exchange:
         refused, spelling = self._find_refused(error, exchange.body, request.options), exchange.state
@@ -119,7 +116,7 @@ def find_named(error: ProviderError, sent: set[str], features: Mapping[str, str]
 
 
 def is_output(schema: Any) -> bool:
-    """Says whether a request's schema is that of `Agent(output=…)`: a server without schemas is told it in words."""
+    """Returns whether a request's schema is that of `Agent(output=…)`: a server without schemas is told it in words."""
     return isinstance(schema, Mapping) and schema.get("name") == OUTPUT_NAME
 
 

@@ -1,4 +1,4 @@
-"""Provides a model that follows a script: for tests, demonstrations and trying Forge without a key."""
+"""Provides a model that follows a script, from Python or a file: for tests, demonstrations and first steps."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def _render_turn(turn: Any) -> str:
     return brief(turn)
 
 
-# Reads a script for the scripted model: YAML or JSON, a list of turns.
+# --- Reads a script for the scripted model: YAML or JSON, a list of turns.
 #
 # - Just a text.
 # - {reasoning: The file may say., text: Let me look., call: file_read, arguments: {path: a.txt}}
@@ -304,14 +304,14 @@ class _LocatedTurn(NamedTuple):
     value: Any
 
 
-class Script(NamedTuple):
+class ModelScript(NamedTuple):
     """The turns of a script, and the title that its model gives a session."""
 
     turns: list[list[ScriptPart]]
     title: str
 
 
-def read_script(path: Path) -> Script:
+def read_script(path: Path) -> ModelScript:
     """Returns the script in a file. Raises `ProviderError` that names the line or the turn."""
     try:
         text = bounded_text(path, LARGEST)
@@ -320,7 +320,7 @@ def read_script(path: Path) -> Script:
         turns = [turn for turn in turns if turn not in titles]
         if not turns:
             raise _Wrong("", "it has no turns", _FORMS)
-        return Script([_parts_of_turn(turn) for turn in turns], _title(titles))
+        return ModelScript([_parts_of_turn(turn) for turn in turns], _title(titles))
     except _Wrong as error:
         where = f", {error.location}" if error.location else ""
         raise _script_error(path, where, error) from None

@@ -33,7 +33,7 @@ class Spelling(Protocol):
         """Returns what the API wants to see again of its own answer: texts, calls and other parts, in their order."""
 
     def ends_answer(self, block: Block) -> bool:
-        """Says whether the API accepts an answer that ends in this block."""
+        """Returns whether the API accepts an answer that ends in this block."""
 
     def text_block(self, text: str) -> Block: ...
 

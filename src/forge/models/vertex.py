@@ -13,7 +13,7 @@ from forge.core.provider import Provider, ProviderError
 from forge.models.anthropic import Anthropic
 from forge.models.credentials.google import find_project, google_token
 from forge.models.gemini import Gemini
-from forge.models.http.events import Event
+from forge.models.http.events import SentEvent
 from forge.models.http.outgoing import Sign
 
 PROJECT, LOCATION = "GOOGLE_CLOUD_PROJECT", "GOOGLE_CLOUD_LOCATION"
@@ -45,7 +45,7 @@ class VertexAnthropic(Anthropic):
         self._headers, self._sign, self.label = {}, sign, "vertex"
         self._url = f"{self.base_url}/models/{quote(model, safe='@')}:streamRawPredict"
 
-    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event | Retrying, None]:
+    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[SentEvent | Retrying, None]:
         rest = {name: value for name, value in body.items() if name != "model"}
         return super()._events({"anthropic_version": _VERSION, **rest}, options)
 

@@ -13,7 +13,7 @@ from forge.core.secrets import Secrets
 from forge.core.untrusted import one_line
 from forge.network.body import Response
 from forge.openapi.document import BrokenOperation, Document
-from forge.openapi.operations import Operation
+from forge.openapi.operations import ApiOperation
 
 LARGEST = 8 * 1024 * 1024  # bytes of an answer
 LARGE = 64 * 1024  # bytes: a larger answer is read in a thread
@@ -34,12 +34,12 @@ class AnswerReader:
         self._trimmer = Trimmer(document)
         self._secrets = secrets
 
-    async def result(self, operation: Operation, answer: Response) -> ToolResult:
+    async def result(self, operation: ApiOperation, answer: Response) -> ToolResult:
         if len(answer.body) <= LARGE:
             return self._result(operation, answer)
         return await in_thread(lambda: self._result(operation, answer))  # type: ignore[no-any-return]
 
-    def _result(self, operation: Operation, answer: Response) -> ToolResult:
+    def _result(self, operation: ApiOperation, answer: Response) -> ToolResult:
         headers = self._headers(answer)
         said = f"HTTP {answer.status} {one_line(self._secrets.mask(answer.reason), 80)}".rstrip()
         data: dict[str, Any] = {"status": answer.status, "headers": headers, "truncated": answer.truncated}
@@ -61,7 +61,7 @@ class AnswerReader:
             attachments=attachments,
         )
 
-    def _body(self, operation: Operation, answer: Response) -> tuple[str, Any, int, tuple[Attachment, ...]]:
+    def _body(self, operation: ApiOperation, answer: Response) -> tuple[str, Any, int, tuple[Attachment, ...]]:
         """Returns the text for the model, the data for programs, the number of values left out, and attachments."""
         if not answer.body:
             return "", "", 0, ()
@@ -113,7 +113,7 @@ def _format_json(value: Any, indent: str) -> str:
     return f"{opened}\n{inside}\n{indent}{closed}"
 
 
-def _attachment(operation: Operation, answer: Response) -> Attachment:
+def _attachment(operation: ApiOperation, answer: Response) -> Attachment:
     from mimetypes import guess_extension  # reads the system's table
 
     declared = answer.content_type
@@ -121,7 +121,7 @@ def _attachment(operation: Operation, answer: Response) -> Attachment:
     return Attachment(kind, answer.body, f"{operation.name}{guess_extension(kind) or '.bin'}")
 
 
-# Removes undescribed values from an answer, to save tokens.
+# --- Removes undescribed values from an answer, to save tokens.
 
 
 DEEPEST = 60

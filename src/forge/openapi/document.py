@@ -1,4 +1,4 @@
-"""An OpenAPI document: its version and title, and the resolution of references."""
+"""An OpenAPI document: read from a file or a server, parsed within bounds, with its references resolved."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Document:
         return found if isinstance(found, Mapping) else {}
 
 
-# Reads a document from a file or a server.
+# --- Reads a document from a file or a server.
 
 
 SECONDS = 60.0
@@ -159,7 +159,7 @@ def _copy_data(root: Mapping[str, Any], name: str) -> Any:
         raise unreadable(name, f"it is not JSON: {str(error)[:200]}") from None
 
 
-# Parses an OpenAPI document, JSON or YAML, into plain data within bounds.
+# --- Parses an OpenAPI document, JSON or YAML, into plain data within bounds.
 
 
 LARGEST = 64 * 1024 * 1024  # bytes of JSON

@@ -1,4 +1,4 @@
-"""Lists the operations of a document with safe and unique names."""
+"""The operations of a document with safe and unique names, and the server that each is sent to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MARKUP = re.compile(r"</?[a-zA-Z][^<>]{0,200}>")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Operation:
+class ApiOperation:
     """One operation as the document has it; its content is not checked yet."""
 
     name: str  # of its tool
@@ -51,7 +51,7 @@ class Operation:
         return clean("\n\n".join(parts)) or one_line(self.title)
 
     def matches(self, pattern: str) -> bool:
-        """Tells if a pattern matches the id, the tool's name, or the title as in `GET /pets/*`."""
+        """Returns whether a pattern matches the id, the tool's name, or the title as in `GET /pets/*`."""
         return any(fnmatchcase(text, pattern) for text in (self.id, self.name, self.title))
 
 
@@ -63,7 +63,7 @@ class OperationFilter:
     exclude: Sequence[str] = ()
     tags: Sequence[str] = ()
 
-    def selects(self, operation: Operation) -> bool:
+    def selects(self, operation: ApiOperation) -> bool:
         if self.tags:
             tags = operation.raw.get("tags")
             if not isinstance(tags, list) or not any(tag in self.tags for tag in tags):
@@ -73,11 +73,11 @@ class OperationFilter:
         return not any(map(operation.matches, self.exclude))
 
 
-def operations_of(document: Document, prefix: str, problems: list[str]) -> list[Operation]:
+def operations_of(document: Document, prefix: str, problems: list[str]) -> list[ApiOperation]:
     """Returns all operations in the document's order. Invalid ones are left out and reported in `problems`."""
     paths = document.root.get("paths")
     names: set[str] = set()
-    found: list[Operation] = []
+    found: list[ApiOperation] = []
     for path, item in paths.items() if isinstance(paths, Mapping) else ():
         try:
             path_item = _item(document, item)
@@ -91,7 +91,7 @@ def operations_of(document: Document, prefix: str, problems: list[str]) -> list[
             given = raw.get("operationId")
             own = _id(given) if isinstance(given, str) and given.strip() else safe_name(f"{method.lower()}{path}")
             name = _make_unique(f"{prefix}__{safe_name(own)}", f"{method} {path}", names)
-            found.append(Operation(name, own, method, path, raw, path_item))
+            found.append(ApiOperation(name, own, method, path, raw, path_item))
     return found
 
 
@@ -152,7 +152,7 @@ def _plain(text: Any) -> str:
     return _MARKUP.sub("", text) if "<" in text else text
 
 
-# Chooses the server of an operation: the one that a person named, or a trusted one of the document.
+# --- Chooses the server of an operation: the one that a person named, or a trusted one of the document.
 
 
 MOST_ROUTES = 16
@@ -182,7 +182,7 @@ class Servers:
         if given:
             read_url(given)  # raises early
 
-    def base(self, operation: Operation | None = None) -> str:
+    def base(self, operation: ApiOperation | None = None) -> str:
         """Returns the URL that paths are appended to. Raises `ToolError` of kind `config_error`."""
         if self._given:
             return self._given
@@ -192,7 +192,7 @@ class Servers:
         return self._bases[key]
 
     def is_named(self, url: Url) -> bool:
-        """Tells if a person named that server, and not only the document."""
+        """Returns whether a person named that server, and not only the document."""
         if self._given and read_url(self._given).origin == url.origin:
             return True
         if self._document.url and not self._ad_hoc and read_url(self._document.url).origin == url.origin:
@@ -212,7 +212,7 @@ class Servers:
             self._routes[key] = found
         return found
 
-    def _of_document(self, operation: Operation | None) -> str:
+    def _of_document(self, operation: ApiOperation | None) -> str:
         holders = [operation.raw, operation.path_item] if operation is not None else []
         for holder in (*holders, self._document.root):
             if isinstance(holder.get("servers"), list) and holder["servers"]:
@@ -247,7 +247,7 @@ class Servers:
 
 
 def _is_listed(egress: Egress, url: Url) -> bool:
-    """Tells if the egress lists the URL, and not merely allows it as public."""
+    """Returns whether the egress lists the URL, and not merely allows it as public."""
     try:
         Egress("allowlist", egress.domains, egress.private).judge(url)
     except ToolError:

@@ -1,4 +1,4 @@
-"""Plans how the arguments of a tool become the parameters and the body of a request."""
+"""Turns the arguments of a tool into a request: plans its parameters and body, and encodes them by the document."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forge.core.arguments.schema import check_schema
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.untrusted import clean, clean_schema
 from forge.openapi.document import BrokenOperation, Document
-from forge.openapi.operations import Operation
+from forge.openapi.operations import ApiOperation
 from forge.openapi.schemas import MOST_NODES, Schemas, is_binary, merge_object
 
 BodyKind = Literal["json", "form", "multipart", "text", "bytes"]
@@ -51,7 +51,7 @@ class Parameter:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class RequestBody:
     media: str
     kind: BodyKind
     required: bool
@@ -62,13 +62,13 @@ class Body:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RequestPlan:
     parameters: tuple[Parameter, ...]
-    body: Body | None
+    body: RequestBody | None
     schema: Mapping[str, Any]
 
 
-def plan_of(document: Document, operation: Operation, hidden: Collection[ParameterKey]) -> Plan:
+def plan_of(document: Document, operation: ApiOperation, hidden: Collection[ParameterKey]) -> RequestPlan:
     """Plans an operation. A model neither sees nor sets `hidden` parameters. Raises `BrokenOperation`."""
     for most, patterns in _ATTEMPTS:
         schemas = Schemas(document, most=most, patterns=patterns)
@@ -82,7 +82,7 @@ def plan_of(document: Document, operation: Operation, hidden: Collection[Paramet
     raise BrokenOperation(f"its schema cannot be used: {clean(problem, 200)}")
 
 
-def argument_names(document: Document, operation: Operation, hidden: Collection[ParameterKey]) -> list[str]:
+def argument_names(document: Document, operation: ApiOperation, hidden: Collection[ParameterKey]) -> list[str]:
     """Returns the names of the arguments for a search, without building a schema. Never raises."""
     builder = _PlanBuilder(document, operation, hidden, Schemas(document, most=0))
     try:
@@ -94,7 +94,7 @@ def argument_names(document: Document, operation: Operation, hidden: Collection[
 
 class _PlanBuilder:
     def __init__(
-        self, document: Document, operation: Operation, hidden: Collection[ParameterKey], schemas: Schemas
+        self, document: Document, operation: ApiOperation, hidden: Collection[ParameterKey], schemas: Schemas
     ) -> None:
         self.document = document
         self.operation = operation
@@ -104,7 +104,7 @@ class _PlanBuilder:
         self.required: list[str] = []
         self.needed_by: dict[str, list[str]] = {}  # the arguments that another one needs beside it
 
-    def plan(self) -> Plan:
+    def plan(self) -> RequestPlan:
         parameters = tuple(self._parameter(raw) for raw in self._raw_parameters())
         body = self._body()
         schema: dict[str, Any] = {"type": "object", "properties": self.properties}
@@ -114,7 +114,7 @@ class _PlanBuilder:
             schema["dependentRequired"] = self.needed_by
         if definitions := self.schemas.collect_definitions():
             schema["$defs"] = definitions
-        return Plan(parameters, body, clean_schema(schema))
+        return RequestPlan(parameters, body, clean_schema(schema))
 
     def _raw_parameters(self) -> list[Mapping[str, Any]]:
         """Returns the parameters of the path item, the operation (which wins) and the path template."""
@@ -166,7 +166,7 @@ class _PlanBuilder:
             self.required.append(argument)
         return argument
 
-    def _body(self) -> Body | None:
+    def _body(self) -> RequestBody | None:
         raw = self.document.resolve(self.operation.raw.get("requestBody"))
         content = raw.get("content")
         if not isinstance(content, Mapping) or not content:
@@ -181,10 +181,10 @@ class _PlanBuilder:
         if kind in ("text", "bytes"):
             described = {"type": "string", "description": " ".join(filter(None, (text, BYTES * (kind == "bytes"))))}
             argument = self._add_argument("body", "request", described, required=required)
-            return Body(sent, kind, required, argument=argument)
+            return RequestBody(sent, kind, required, argument=argument)
         whole = merge_object(self.document, schema)
         if whole is not None and not self._clashes(whole["properties"]):
-            return self._spread_body(Body(sent, kind, required, encoding=encoding), whole)
+            return self._spread_body(RequestBody(sent, kind, required, encoding=encoding), whole)
         made = self.schemas.convert(schema)
         made = dict(made) if isinstance(made, dict) else {}
         if text and "description" not in made:
@@ -192,14 +192,14 @@ class _PlanBuilder:
         argument = self._add_argument("body", "request", made, required=required)
         found = self.document.resolve(schema).get("properties")
         binary = self._binary(found) if isinstance(found, Mapping) else frozenset()
-        return Body(sent, kind, required, argument=argument, encoding=encoding, binary=binary)
+        return RequestBody(sent, kind, required, argument=argument, encoding=encoding, binary=binary)
 
     def _clashes(self, properties: Mapping[str, Any]) -> bool:
-        """Tells if the properties cannot all be arguments."""
+        """Returns whether the properties cannot all be arguments."""
         names = {safe_argument(name) for name in properties}
         return len(names) < len(properties) or len(names) > MOST_ARGUMENTS or not names.isdisjoint(self.properties)
 
-    def _spread_body(self, body: Body, whole: Mapping[str, Any]) -> Body:
+    def _spread_body(self, body: RequestBody, whole: Mapping[str, Any]) -> RequestBody:
         """Makes every property of the body an argument."""
         properties = {
             name: schema
@@ -218,7 +218,7 @@ class _PlanBuilder:
             needed = [argument for argument, name in arguments.items() if name in whole["required"]]
             others = {one: [need for need in needed if need != one] for one in arguments}
             self.needed_by = {one: needs for one, needs in others.items() if needs}
-        return Body(body.media, body.kind, body.required, arguments, "", binary, body.encoding)
+        return RequestBody(body.media, body.kind, body.required, arguments, "", binary, body.encoding)
 
     def _binary(self, properties: Mapping[str, Any]) -> frozenset[str]:
         return frozenset(name for name, schema in properties.items() if is_binary(self.document, schema))
@@ -250,7 +250,7 @@ def _kind(media: str) -> BodyKind:
     return "text" if is_text else "bytes"
 
 
-# Encodes values as a document requires: in a path, a query, a header or a cookie.
+# --- Encodes values as a document requires: in a path, a query, a header or a cookie.
 
 
 Pairs = list[tuple[str, str]]
@@ -368,7 +368,7 @@ def _check_segment(parameter: Parameter, spelled: str) -> str:
     return spelled
 
 
-# Encodes the bodies of requests in the format that a document requires.
+# --- Encodes the bodies of requests in the format that a document requires.
 
 
 LARGEST = 64 * 1024 * 1024  # bytes
@@ -383,7 +383,7 @@ class BodyFile(NamedTuple):
     content: bytes
 
 
-def files_in(body: Body, arguments: Mapping[str, Any]) -> dict[str, str]:
+def files_in(body: RequestBody, arguments: Mapping[str, Any]) -> dict[str, str]:
     """Returns the arguments that name a file to send, with its path."""
     if body.kind == "bytes":
         holders = [body.argument]
@@ -393,7 +393,7 @@ def files_in(body: Body, arguments: Mapping[str, Any]) -> dict[str, str]:
     return {key: path[len(_FILE) :] for key, path in found.items() if isinstance(path, str) and path.startswith(_FILE)}
 
 
-def content_of(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None:
+def content_of(body: RequestBody, arguments: Mapping[str, Any]) -> tuple[str, bytes] | None:
     """Returns the content type and the content; None if there is nothing to send."""
     if body.properties:
         value: Any = {name: arguments[key] for key, name in body.properties.items() if key in arguments}
@@ -412,7 +412,7 @@ def content_of(body: Body, arguments: Mapping[str, Any]) -> tuple[str, bytes] | 
     return media, content
 
 
-def _encode_body(body: Body, value: Any) -> tuple[str, bytes]:
+def _encode_body(body: RequestBody, value: Any) -> tuple[str, bytes]:
     match body.kind:
         case "json":
             return body.media, as_json(value).encode()
@@ -466,7 +466,7 @@ def _fields(name: str, value: Any, rules: Any) -> list[tuple[str, str]]:
     return [] if value is None else [(name, as_text(value))]
 
 
-def _encode_multipart(body: Body, value: Mapping[str, Any]) -> tuple[str, bytes]:
+def _encode_multipart(body: RequestBody, value: Mapping[str, Any]) -> tuple[str, bytes]:
     from secrets import token_hex  # needed only here
 
     boundary = f"forge-{token_hex(16)}"
@@ -478,7 +478,7 @@ def _encode_multipart(body: Body, value: Mapping[str, Any]) -> tuple[str, bytes]
     return f"{media}; boundary={boundary}", b"".join([*parts, f"--{boundary}--\r\n".encode()])
 
 
-def _encode_part(boundary: str, name: str, value: Any, body: Body) -> bytes:
+def _encode_part(boundary: str, name: str, value: Any, body: RequestBody) -> bytes:
     rules = body.encoding.get(name)
     declared = rules.get("contentType") if isinstance(rules, Mapping) else None
     kind = declared.partition(",")[0].strip() if isinstance(declared, str) and declared.isprintable() else ""

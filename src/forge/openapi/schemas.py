@@ -183,7 +183,7 @@ def merge_object(document: Document, schema: Any, depth: int = 0) -> Mapping[str
 
 
 def is_binary(document: Document, schema: Any) -> bool:
-    """Tells if a value of the schema is bytes, which are a text in JSON."""
+    """Returns whether a value of the schema is bytes, which are a text in JSON."""
     try:
         schema = document.resolve(schema)
     except BrokenOperation:

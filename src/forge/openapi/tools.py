@@ -1,4 +1,4 @@
-"""A tool for one operation. Its schema is built on first use, its request for each call."""
+"""A tool for one operation: its schema, its request, and whether a request of a lost worker took effect."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from forge.network.headers import SAFE, Limits, key_header
 from forge.openapi.answers import LARGEST, AnswerReader
 from forge.openapi.credentials import NONE, PlacedCredentials
 from forge.openapi.document import BrokenOperation, Document
-from forge.openapi.operations import Operation, Servers
+from forge.openapi.operations import ApiOperation, Servers
 from forge.openapi.requests import LARGEST as LARGEST_BODY
 from forge.openapi.requests import (
-    Body,
     BodyFile,
-    Plan,
+    RequestBody,
+    RequestPlan,
     argument_names,
     content_of,
     encode_in_cookie,
@@ -76,7 +76,7 @@ class Api:
 class OperationTool(Tool):
     """A tool for an operation. Its parameters and description are built on first use: there may be thousands."""
 
-    def __init__(self, api: Api, operation: Operation, **traits: Any) -> None:
+    def __init__(self, api: Api, operation: ApiOperation, **traits: Any) -> None:
         self.operation = operation
         self._api = api
         self.lookup: OperationTool | None = None  # reads what this operation changes, if the source has such a tool
@@ -186,7 +186,7 @@ class OperationTool(Tool):
         return argument_names(self._api.document, self.operation, self._api.hidden)
 
     @cached_property
-    def _plan_or_problem(self) -> Plan | BrokenOperation:
+    def _plan_or_problem(self) -> RequestPlan | BrokenOperation:
         try:
             return plan_of(self._api.document, self.operation, self._api.hidden)
         except BrokenOperation as problem:
@@ -195,7 +195,7 @@ class OperationTool(Tool):
             return BrokenOperation(f"it is invalid ({type(error).__name__})")
 
     @property
-    def _plan(self) -> Plan:
+    def _plan(self) -> RequestPlan:
         found = self._plan_or_problem
         if isinstance(found, BrokenOperation):
             raise ToolError(
@@ -241,7 +241,7 @@ class OperationTool(Tool):
         parts = _TEMPLATE.split(self.operation.path)
         return [part if number % 2 else quote_text(part, _PATH) for number, part in enumerate(parts)]
 
-    def _headers(self, plan: Plan, arguments: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
+    def _headers(self, plan: RequestPlan, arguments: Mapping[str, Any]) -> tuple[list[tuple[str, str]], list[str]]:
         headers: list[tuple[str, str]] = []
         cookies: list[str] = []
         for one in plan.parameters:
@@ -257,7 +257,7 @@ class OperationTool(Tool):
         return headers, cookies
 
 
-async def _content(body: Body, arguments: Mapping[str, Any], ctx: ToolContext) -> tuple[str, bytes] | None:
+async def _content(body: RequestBody, arguments: Mapping[str, Any], ctx: ToolContext) -> tuple[str, bytes] | None:
     """Returns the body; the gate decides on each file to read."""
     files: dict[str, BodyFile] = {}
     for argument, path in files_in(body, arguments).items():
@@ -280,7 +280,7 @@ def _check_credentials(credentials: PlacedCredentials, origin: str, *, is_named:
         )
 
 
-# Finds out whether a request of a lost worker took effect, with a GET of the same path.
+# --- Finds out whether a request of a lost worker took effect, with a GET of the same path.
 
 
 Read = Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
@@ -292,14 +292,14 @@ _MISSING = (404, 410)
 _NO_OBJECT = object()
 
 
-def can_find(operation: Operation, body: Body | None) -> bool:
-    """Tells if a GET of the same path shows whether such a request took effect."""
+def can_find(operation: ApiOperation, body: RequestBody | None) -> bool:
+    """Returns whether a GET of the same path shows whether such a request took effect."""
     is_merge = operation.method == "PATCH" and body is not None and body.media == _MERGE
     return operation.method in ("PUT", "DELETE") or is_merge
 
 
 async def find_effect(
-    operation: Operation, plan: Plan, lookup: Plan, read: Read, arguments: Mapping[str, Any]
+    operation: ApiOperation, plan: RequestPlan, lookup: RequestPlan, read: Read, arguments: Mapping[str, Any]
 ) -> Reconciled:
     """Reads what is there now, and compares it with what the request should leave."""
     method, path = operation.method, f"GET {one_line(operation.path, 200)}"
@@ -325,7 +325,7 @@ async def find_effect(
     return Reconciled.unknown(f"{path} does not show what was sent")
 
 
-def _choose_arguments(plan: Plan, lookup: Plan, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
+def _choose_arguments(plan: RequestPlan, lookup: RequestPlan, arguments: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns the arguments of the GET: those of the same names; None if it requires others."""
     own = {(one.location, one.name): one.argument for one in plan.parameters}
     found: dict[str, Any] = {}
@@ -336,7 +336,7 @@ def _choose_arguments(plan: Plan, lookup: Plan, arguments: Mapping[str, Any]) ->
     return found if set(lookup.schema.get("required", ())) <= found.keys() else None
 
 
-def _read_body(body: Body | None, arguments: Mapping[str, Any]) -> Any:
+def _read_body(body: RequestBody | None, arguments: Mapping[str, Any]) -> Any:
     """Returns the JSON object that was sent, or `_NOTHING` if the body is something else."""
     if body is None or body.kind != "json" or files_in(body, arguments):
         return _NO_OBJECT
@@ -346,7 +346,7 @@ def _read_body(body: Body | None, arguments: Mapping[str, Any]) -> Any:
 
 
 def _holds(found: Any, wanted: Any) -> bool:
-    """Tells if everything wanted is there. A server may add fields; null may be an absent field."""
+    """Returns whether everything wanted is there. A server may add fields; null may be an absent field."""
     if isinstance(wanted, dict):
         return isinstance(found, dict) and all(_holds(found.get(name), value) for name, value in wanted.items())
     if isinstance(wanted, list):

@@ -37,7 +37,7 @@ class CallGate:
         return Ruling(Decision.ASK, "the gate of this call has no rules")
 
     def rule_allows(self, ctx: ToolContext, permission: Permission) -> bool:
-        """Says whether a rule allows the permission to this call; a person's approval of the call does not count."""
+        """Returns whether a rule allows the permission to this call; a person's approval of the call does not count."""
         ruling = self.judge(ctx, permission, "")
         return ruling.decision is Decision.ALLOW and bool(ruling.rule)
 
@@ -81,7 +81,7 @@ class _Requiring(CallGate):
         await self._gate.require(ctx, permission, target)
 
 
-# Authorizes a tool that is called through another one, as if it had been called by its own name.
+# --- Authorizes a tool that is called through another one, as if it had been called by its own name.
 
 
 async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, holder: str) -> dict[str, Any]:

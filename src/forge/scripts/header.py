@@ -68,7 +68,7 @@ def begins_with_tool(lines: list[InputLine]) -> bool:
 
 
 def looks_like_header(content: str) -> bool:
-    """Tells if both lines stand close together near the beginning, so that they were meant as a header."""
+    """Returns whether both lines stand close together near the beginning, so that they were meant as a header."""
     return _MEANT.search(content[:LONGEST]) is not None
 
 

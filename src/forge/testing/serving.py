@@ -203,13 +203,13 @@ class ToolServer:
         import anyio
 
         from forge.mcp.server.handlers import make_server
-        from forge.mcp.server.stdio import Input, Output
+        from forge.mcp.server.stdio import StreamInput, StreamOutput
 
         self._connections.add(connection)
         connection.setblocking(True)
-        server, output = make_server(offer), Output(connection.fileno())
+        server, output = make_server(offer), StreamOutput(connection.fileno())
         try:
-            await server.run(Input(connection.fileno(), output), output, server.create_initialization_options())
+            await server.run(StreamInput(connection.fileno(), output), output, server.create_initialization_options())
         except* (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             pass  # the client is gone
         finally:

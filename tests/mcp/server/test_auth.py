@@ -202,7 +202,7 @@ async def test_without_the_issuer_no_token_is_accepted(monkeypatch):
             assert await status(url, issuer.token(url)) == 200
         assert await status(url, issuer.token(url)) == 200, "its keys are known for a while"
         monkeypatch.setattr(issuer_module, "FRESH", 0.0)
-        monkeypatch.setattr(issuer_module, "LONGEST", 0.0)
+        monkeypatch.setattr(issuer_module, "LONGEST_WITHOUT_KEYS", 0.0)
         assert await status(url, issuer.token(url)) == 503
 
 

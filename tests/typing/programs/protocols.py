@@ -11,14 +11,14 @@ from forge.models.fallback import Fallback
 from forge.models.text_calls import TextCalls
 from forge.openapi.source import OpenApi
 from forge.scripts.folder import ScriptFolder
-from forge.webhooks import Webhook
+from forge.webhooks import WebhookTool
 
 
 def provided(text: TextCalls, several: Fallback) -> list[ExpectsCalls]:
     return [text, several]
 
 
-def secret(server: McpSource, api: OpenApi, hook: Webhook) -> list[HoldsSecrets]:
+def secret(server: McpSource, api: OpenApi, hook: WebhookTool) -> list[HoldsSecrets]:
     return [server, api, hook]
 
 

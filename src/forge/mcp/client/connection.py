@@ -1,4 +1,4 @@
-"""A lasting connection to an MCP server: a server that fails is restarted, and its calls end with clear errors."""
+"""A lasting connection to an MCP server: restarts one that fails, ends its calls with clear errors, reads its lists."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.mcp.bounds import LISTING, MIB, MOST_LISTED, MOST_PAGES, MOST_TOOLS
-from forge.mcp.client.link import Listener, SilentListener, Target, call_listener, current_call_key, log
+from forge.mcp.client.link import ServerListener, SilentListener, Target, call_listener, current_call_key, log
 
 if TYPE_CHECKING:
     from forge.mcp.client.session import ServerSession
 
 
-__all__ = ["Connection", "Listener", "SilentListener", "Target", "current_call_key"]
+__all__ = ["Connection", "ServerListener", "SilentListener", "Target", "current_call_key"]
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ CLOSING = 2.6  # seconds to end by itself; then it is cancelled
 class Connection:
     """One server. The SDK's session lives in its own task; calls come from anywhere in the same event loop."""
 
-    def __init__(self, name: str, target: Target, listener: Listener, *, connect_timeout: float = 30.0) -> None:
+    def __init__(self, name: str, target: Target, listener: ServerListener, *, connect_timeout: float = 30.0) -> None:
         self.name = name
         self.target = target
         self.server_info: dict[str, Any] = {}  # name, version and title, as the server reports them
@@ -291,7 +291,7 @@ def _unwrap_error(name: str, error: BaseException) -> ToolError:
     )
 
 
-# Reads a list of a server, such as its tools, within bounds: the list may be endless, huge or broken.
+# --- Reads a list of a server, such as its tools, within bounds: the list may be endless, huge or broken.
 
 
 _WORDS = {"resourceTemplates": "resource templates"}
@@ -342,7 +342,7 @@ class _Listing:
             self._seen.add(cursor)
 
     def _add_page(self, items: Any) -> bool:
-        """Adds the items of a page. Returns True if more pages may follow."""
+        """Adds the items of a page. Returns whether more pages may follow."""
         from pydantic_core import to_json  # heavy, but the SDK loads it anyway
 
         for item in items if isinstance(items, list) else []:

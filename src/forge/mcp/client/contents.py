@@ -1,4 +1,4 @@
-"""Reads the resources and prompts of a server, cleaned and bounded."""
+"""Reads what a server sends, cleaned and bounded: its resources and prompts, and the results of its tools."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def _read_message(listed: Any) -> Message:
     return Message("assistant" if is_model else "user", result.for_llm, attachments=result.attachments)
 
 
-# Converts a server's answer to a result: text for the model, attachments, structured content for programs.
+# --- Converts a server's answer to a result: text for the model, attachments, structured content for programs.
 
 
 MOST_PARTS = 1_000  # content parts of one result

@@ -191,7 +191,7 @@ class _CheckedTransport(httpx2.AsyncBaseTransport):
 
 
 def _is_error(content: bytes) -> bool:
-    """Tells if the content is a JSON-RPC error, which explains more than the status."""
+    """Returns whether the content is a JSON-RPC error, which explains more than the status."""
     try:
         message = json.loads(content)
     except (ValueError, RecursionError):

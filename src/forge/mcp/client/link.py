@@ -1,4 +1,4 @@
-"""The state of a transport to a server: if it is lost, its last output, and its rate limit."""
+"""What the parts of a connection share: its target, the state of its transport, and who listens to the server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ log = logging.getLogger("forge.mcp")
 class Wire:
     """A transport to a server; it is lost once, with a reason. `failures` has its errors by number."""
 
-    def __init__(self, name: str, listener: Listener) -> None:
+    def __init__(self, name: str, listener: ServerListener) -> None:
         self.name = name
         self.listener = listener
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -79,7 +79,7 @@ def call_listener(notify: Callable[..., object], *arguments: Any) -> None:
         log.exception("a listener of an MCP server failed")
 
 
-# The target of a connection: a program to start, or a URL.
+# --- The target of a connection: a program to start, or a URL.
 
 
 _UNCONFINED = ProgramSettings(sandbox="off")
@@ -101,14 +101,14 @@ class Target:
     egress: Egress | None = None  # None: the configured origin only, private or not, since a person named it
 
 
-# The listener of a server: receives its notifications and answers its questions.
+# --- The listener of a server: receives its notifications and answers its questions.
 
 
 current_call_key: ContextVar[object | None] = ContextVar("forge_mcp_current_call", default=None)
 """Inside `elicit`, `sample` and `log`: the key of the call that the server works on, if it is known."""
 
 
-class Listener(Protocol):
+class ServerListener(Protocol):
     """Receives events on the event loop's thread. Texts are clean and bounded; schemas and requests are raw."""
 
     def tools_changed(self) -> None:
@@ -162,8 +162,8 @@ class SilentListener:
         return
 
 
-def can_answer(listener: Listener, what: Literal["elicit", "sample"]) -> bool:
-    """Tells if the listener overrides the method of `SilentListener`, and `can_elicit` or `can_sample` is not False."""
+def can_answer(listener: ServerListener, what: Literal["elicit", "sample"]) -> bool:
+    """Returns whether the listener overrides a method of `SilentListener`, and `can_elicit` or `can_sample` lets it."""
     return getattr(type(listener), what) is not getattr(SilentListener, what) and bool(
         getattr(listener, f"can_{what}", True)
     )

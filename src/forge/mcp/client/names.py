@@ -1,4 +1,4 @@
-"""Names servers and their tools: safe, unique, and never longer than providers allow."""
+"""Names servers and their tools, safe and unique; reads a server's command or URL, and displays it without secrets."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _name_of_package(text: str) -> str:
     return found
 
 
-# Reads the command or URL of a server, and displays it without secrets.
+# --- Reads the command or URL of a server, and displays it without secrets.
 
 
 SECRET_NAMES = re.compile(r"auth|token|secret|passw|key|cookie|credential", re.IGNORECASE)

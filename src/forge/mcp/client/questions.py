@@ -1,4 +1,4 @@
-"""Assigns a server's progress, log messages and questions to the call that they belong to."""
+"""What a server says during a call: its progress, messages and questions reach the call, the person or the model."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ class _PerSecondLimit:
         return self._count <= OFTEN
 
 
-# Answers a server's questions during a call: asks the person by form or link, or the model. A person must agree.
+# --- Answers a server's questions during a call: asks the person by form or link, or the model. A person must agree.
 
 
 LONGEST_QUESTION = 2_000  # characters of a question

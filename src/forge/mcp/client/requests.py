@@ -1,4 +1,4 @@
-"""Requests to a server beyond its tools: resources, prompts, completion, and the tasks of long calls."""
+"""Requests to a server beyond its tools, and how they pass through the SDK: resources, prompts, completion, tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LISTING: dict[str, Any] = {
 }
 
 
-class Session(Protocol):
+class OpenSession(Protocol):
     """The methods of a session that its requests need."""
 
     wire: Wire
@@ -48,7 +48,7 @@ class TaskRequest(types.Request[dict[str, Any], str]):
     name_param: ClassVar[str | None] = "taskId"
 
 
-async def read_page(session: Session, method: str, cursor: str | None) -> dict[str, Any]:
+async def read_page(session: OpenSession, method: str, cursor: str | None) -> dict[str, Any]:
     """Returns one raw page of a list: one bad item must not affect the others."""
     params = types.PaginatedRequestParams(cursor=cursor) if cursor else None
     with RawPage() as page:
@@ -57,17 +57,17 @@ async def read_page(session: Session, method: str, cursor: str | None) -> dict[s
     return page
 
 
-async def read_resource(session: Session, uri: str) -> dict[str, Any]:
+async def read_resource(session: OpenSession, uri: str) -> dict[str, Any]:
     return await _ask(session, types.ReadResourceRequest, types.ReadResourceRequestParams, {"uri": uri})
 
 
-async def get_prompt(session: Session, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
+async def get_prompt(session: OpenSession, name: str, arguments: Mapping[str, str]) -> dict[str, Any]:
     said = {"name": name, "arguments": dict(arguments)}
     return await _ask(session, types.GetPromptRequest, types.GetPromptRequestParams, said)
 
 
 async def complete(
-    session: Session, prompt: str, argument: str, value: str, known: Mapping[str, str]
+    session: OpenSession, prompt: str, argument: str, value: str, known: Mapping[str, str]
 ) -> dict[str, Any]:
     """Asks which values an argument of a prompt may have."""
     said: dict[str, Any] = {
@@ -79,7 +79,7 @@ async def complete(
     return await session.send(types.CompleteRequest(params=params))
 
 
-async def _ask(session: Session, request: Any, params: Any, said: Mapping[str, Any]) -> dict[str, Any]:
+async def _ask(session: OpenSession, request: Any, params: Any, said: Mapping[str, Any]) -> dict[str, Any]:
     """Sends a request, and answers the questions of a newer server."""
     answers: dict[str, Any] = {}
     for _ in range(MOST_ROUNDS):
@@ -101,7 +101,7 @@ def too_many_rounds(name: str) -> ToolError:
 class TaskFollower:
     """Follows the task that a server made of a call, to its result. If cancelled, cancels the task."""
 
-    def __init__(self, session: Session, started: Mapping[str, Any], key: object) -> None:
+    def __init__(self, session: OpenSession, started: Mapping[str, Any], key: object) -> None:
         self._session = session
         self._key = key
         described = started.get("task")
@@ -180,7 +180,7 @@ class TaskFollower:
         )
 
 
-# Sends requests through the SDK: keeps lists and tasks as they are, and adds the headers of parameters to calls.
+# --- Sends requests through the SDK: keeps lists and tasks as they are, and adds the headers of parameters to calls.
 
 
 _page: ContextVar[dict[str, Any] | None] = ContextVar("forge_mcp_page", default=None)

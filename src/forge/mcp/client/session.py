@@ -25,7 +25,7 @@ from forge.core.untrusted import clean, one_line
 from forge.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUNDS
 from forge.mcp.client.handshake import describe_server, is_closed, is_lost, negotiate, probe_patience, unusable_error
 from forge.mcp.client.http import over_http
-from forge.mcp.client.link import Listener, Target, Wire, call_listener, can_answer, current_call_key, log
+from forge.mcp.client.link import ServerListener, Target, Wire, call_listener, can_answer, current_call_key, log
 from forge.mcp.client.requests import TASK, TASK_TTL, ServerDispatcher, TaskFollower, read_page, too_many_rounds
 from forge.mcp.client.stdio import over_stdio
 
@@ -47,7 +47,7 @@ for _name in ("mcp", "client"):  # the SDK's log has texts of servers: shown onl
 
 @asynccontextmanager
 async def open_session(
-    name: str, target: Target, listener: Listener, timeout: float, *, probe: bool = True
+    name: str, target: Target, listener: ServerListener, timeout: float, *, probe: bool = True
 ) -> AsyncIterator[ServerSession]:
     """Opens a session with its handshake. Raises `ToolError`, possibly inside an exception group.
 
@@ -165,7 +165,7 @@ class ServerSession:
         task.add_done_callback(self._spawned.discard)
 
     def offers(self, method: str) -> bool:
-        """Tells if the server declares a list or a method, such as `prompts/list`."""
+        """Returns whether the server declares a list or a method, such as `prompts/list`."""
         offered = self.client.server_capabilities
         field = {"completion": "completions"}.get(method, method.partition("/")[0])
         return offered is not None and getattr(offered, field, None) is not None
@@ -322,7 +322,7 @@ def _version() -> str:
         return "0"
 
 
-# Reports changes of a server's list of tools: a notification, or a subscription at newer servers.
+# --- Reports changes of a server's list of tools: a notification, or a subscription at newer servers.
 
 
 OFTEN = 1.0  # seconds between two reports
@@ -389,7 +389,7 @@ class ListChanges:
             call_listener(self._wire.listener.tools_changed)
 
 
-# Rate-limits a server's notifications.
+# --- Rate-limits a server's notifications.
 
 
 class RateLimitedMessages:

@@ -31,7 +31,7 @@ from forge.mcp.client.names import (
     tool_names,
 )
 from forge.mcp.client.questions import CallListener
-from forge.mcp.client.tools import TIMEOUT, McpTool, ServerSettings, ToolOffer, check_definition, default_permissions
+from forge.mcp.client.tools import TIMEOUT, McpTool, ToolOffer, ToolSettings, check_definition, default_permissions
 from forge.mcp.pins import Pins, digest, pins_of, state_of
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class McpSource(ServerContents):
         self.program = read_program_settings(
             sandbox=sandbox, network=network, workspace=workspace, roots=roots, memory=memory, integrity=integrity
         )
-        self._settings = ServerSettings(
+        self._settings = ToolSettings(
             f"mcp:{self.name}",
             default_permissions(permissions, is_program=bool(self.command)),
             origin_of(self.url) if self.url else "",

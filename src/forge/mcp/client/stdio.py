@@ -1,4 +1,4 @@
-"""Runs a server as a program: one message per line, in and out; its error output is its log."""
+"""Runs a server as a program in its sandbox: one message per line, in and out; its error output is its log."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def _read_message(line: ServerLine) -> SessionMessage | None:
     return SessionMessage(JSONRPCError(jsonrpc="2.0", id=int(found[1]), error=error))
 
 
-# Starts the program of a server in its sandbox, with its limits.
+# --- Starts the program of a server in its sandbox, with its limits.
 
 
 @asynccontextmanager

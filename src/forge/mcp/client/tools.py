@@ -23,7 +23,7 @@ TIMEOUT = 120.0  # seconds by default
 READ = ("title", "description", "inputSchema")  # keys of a definition that models read
 
 
-class ServerSettings(NamedTuple):
+class ToolSettings(NamedTuple):
     """Settings that all tools of a server share."""
 
     origin: str  # mcp:git
@@ -49,7 +49,7 @@ class ToolOffer(NamedTuple):
     pin: Pin | None
 
 
-class ToolServer(Protocol):
+class CalledServer(Protocol):
     """The methods of a server that its tools need."""
 
     def check_current(self, tool: McpTool) -> None: ...
@@ -63,7 +63,7 @@ class McpTool(Tool):
 
     checked = True  # its schema was checked when the spec was made
 
-    def __init__(self, offer: ToolOffer, settings: ServerSettings, source: ToolServer) -> None:
+    def __init__(self, offer: ToolOffer, settings: ToolSettings, source: CalledServer) -> None:
         shown = _spec(
             offer, offer.definition, settings
         )  # also of a changed one: an unusable definition is not approved
@@ -90,8 +90,8 @@ class McpTool(Tool):
     def state(self) -> PinState:
         return self.offer.state
 
-    def is_same(self, offer: ToolOffer, settings: ServerSettings) -> bool:
-        """Tells if a tool made of these would be the same."""
+    def is_same(self, offer: ToolOffer, settings: ToolSettings) -> bool:
+        """Returns whether a tool made of these would be the same."""
         known = (self.offer.name, self.offer.sha256, self.offer.target, self.offer.state)
         return known == (offer.name, offer.sha256, offer.target, offer.state) and self._settings == settings
 
@@ -156,7 +156,7 @@ def find_app(definition: Mapping[str, Any]) -> str:
 
 
 def _is_for_apps(definition: Mapping[str, Any]) -> bool:
-    """Tells if a tool is meant for apps only: then models do not see it unless they search for it."""
+    """Returns whether a tool is meant for apps only: then models do not see it unless they search for it."""
     seen_by = _read_ui(definition).get("visibility")
     return isinstance(seen_by, list) and "app" in seen_by and "model" not in seen_by
 
@@ -193,7 +193,7 @@ def default_permissions(declared: Collection[str] | None, *, is_program: bool) -
     return frozenset({Permission.EXECUTE, Permission.NETWORK} if is_program else {Permission.NETWORK})
 
 
-def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ServerSettings) -> ToolSpec:
+def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ToolSettings) -> ToolSpec:
     hints = definition.get("annotations")
     hints = hints if isinstance(hints, Mapping) else {}
     more = {Permission.NETWORK} if hints.get("openWorldHint") is True else set()

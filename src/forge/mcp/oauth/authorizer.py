@@ -1,4 +1,4 @@
-"""Adds tokens to the requests for a server, and obtains new ones with the SDK's OAuth flow."""
+"""Adds tokens to the requests for a server: obtains, proves and revokes them, with the SDK's OAuth flow."""
 
 from __future__ import annotations
 
@@ -193,13 +193,13 @@ def _is_bound(answer: httpx2.Response) -> bool:
 
 
 def _is_challenge(answer: httpx2.Response) -> bool:
-    """Tells if the server wants another token: none was accepted, or its scopes are not enough."""
+    """Returns whether the server wants another token: none was accepted, or its scopes are not enough."""
     return answer.status_code == 401 or (
         answer.status_code == 403 and "insufficient_scope" in answer.headers.get("www-authenticate", "")
     )
 
 
-# Logs a person in at a server, and stores the tokens.
+# --- Logs a person in at a server, and stores the tokens.
 
 
 _READING = 1.0  # seconds of the server's own answer, which is not used
@@ -231,7 +231,7 @@ async def log_in(login: Login, browser: Browser) -> bool:
     return login.is_stored
 
 
-# Revokes the tokens of a stored login at its authorization server (RFC 7009).
+# --- Revokes the tokens of a stored login at its authorization server (RFC 7009).
 
 
 async def revoke_login(login: Login) -> list[str]:
@@ -285,7 +285,7 @@ def _identify(login: Login, record: Mapping[str, Any]) -> tuple[dict[str, str], 
     return {}, httpx2.BasicAuth(name, secret)
 
 
-# Proofs of possession (DPoP, RFC 9449): a token is of use only together with a key that never leaves this machine.
+# --- Proofs of possession (DPoP, RFC 9449): a token is of use only together with a key that never leaves this machine.
 
 
 ALGORITHM = "ES256"
@@ -323,7 +323,7 @@ class Proofs:
         request.headers["dpop"] = jwt.encode(claims, self._key, algorithm=ALGORITHM, headers=headers)
 
     def take_nonce(self, request: httpx2.Request, answer: httpx2.Response) -> bool:
-        """Notes the nonce of an answer. Returns True if the request must be sent again with it."""
+        """Notes the nonce of an answer. Returns whether the request must be sent again with it."""
         nonce = answer.headers.get("dpop-nonce", "")
         is_new = bool(nonce) and nonce != self._nonces.get(_origin(request))
         if is_new:

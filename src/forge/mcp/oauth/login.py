@@ -1,4 +1,4 @@
-"""The login at one server: its settings, its stored tokens, and who is asked to log in."""
+"""The login at one server: its settings, where it is stored, and how a person logs in with a browser. Needs no SDK."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ class Login:
         return LoginNeeded(f"{what}: {why}", ErrorKind.CONFIG, f"Ask the person to run `forge mcp login {self.name}`.")
 
 
-# Settings of a login: the grant, the client, its credentials and scopes.
+# --- Settings of a login: the grant, the client, its credentials and scopes.
 
 
 Grant = Literal["authorization_code", "client_credentials", "workload", "enterprise"]
@@ -214,7 +214,7 @@ def read_settings(said: AuthSettings | Mapping[str, Any] | None) -> AuthSettings
     return settings
 
 
-# Stores logins: in the system's keyring if `keyring` is installed, else in a file that only the user can read.
+# --- Stores logins: in the system's keyring if `keyring` is installed, else in a file that only the user can read.
 
 
 LARGEST = 4 * 1024 * 1024  # bytes of the logins at one server
@@ -242,7 +242,7 @@ class TokenStore:
             self._write_file(text)
 
     def clear(self) -> bool:
-        """Removes all logins at this server. Returns True if there was one."""
+        """Removes all logins at this server. Returns whether there was one."""
         had = bool(self.read_all())
         if (keyring := _find_keyring()) is not None:
             with contextlib.suppress(Exception):  # it had none, or cannot be used: backends raise errors of their own
@@ -311,7 +311,7 @@ def _no_place_error(why: str) -> ToolError:
     )
 
 
-# Waits for a person's login: a listener on this machine takes the redirect, or the person pastes it.
+# --- Waits for a person's login: a listener on this machine takes the redirect, or the person pastes it.
 
 
 HOST, PATH = "127.0.0.1", "/callback"

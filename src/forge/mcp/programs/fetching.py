@@ -58,7 +58,7 @@ class FetchedProgram(NamedTuple):
 
 
 def is_fetching(command: Sequence[str]) -> bool:
-    """Tells whether a command fetches its package when it starts."""
+    """Returns whether a command fetches its package when it starts."""
     return bool(_find_starter(command))
 
 

@@ -1,4 +1,4 @@
-"""Finds the installation of a pinned server in the folder of the user's data."""
+"""Pinned servers: their exact packages in the file beside forge.yaml, and their installation on this machine."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def record_path(integrity: str) -> Path:
 
 
 def is_installed_here(integrity: str) -> bool:
-    """Tells whether this machine has the installation."""
+    """Returns whether this machine has the installation."""
     return _read_record(integrity) is not None
 
 
@@ -96,7 +96,7 @@ def _read_record(integrity: str) -> dict[str, Any] | None:
     return record if is_complete and isinstance(record.get("program"), list) else None
 
 
-# The exact packages of a pinned server, and the file beside forge.yaml that records them.
+# --- The exact packages of a pinned server, and the file beside forge.yaml that records them.
 
 
 NAME = "forge.mcp.lock"  # beside forge.yaml

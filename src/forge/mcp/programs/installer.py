@@ -1,4 +1,4 @@
-"""Resolves the packages of a server to exact versions, and installs them into the folder of the user's data."""
+"""Resolves the packages of a server (PyPI, npm) to exact versions, and installs them into the user's data."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def install_program(locked: LockedProgram) -> None:
 
 
 def remove_program(integrity: str) -> bool:
-    """Removes an installation. Returns True if there was one."""
+    """Removes an installation. Returns whether there was one."""
     path = record_path(integrity)
     try:
         folder = str(json.loads(read_regular(path, LARGEST_RECORD))["folder"])
@@ -64,7 +64,7 @@ def remove_program(integrity: str) -> bool:
     return True
 
 
-# Resolves and installs packages of PyPI into an environment of their own. Only wheels: no code runs meanwhile.
+# --- Resolves and installs packages of PyPI into an environment of their own. Only wheels: no code runs meanwhile.
 
 
 _WHEELS = ("--only-binary", ":all:")
@@ -167,7 +167,7 @@ def _find_script(locked: LockedProgram, folder: Path) -> str:
     return there.name
 
 
-# Resolves and installs packages of npm. Scripts of packages are not run.
+# --- Resolves and installs packages of npm. Scripts of packages are not run.
 
 
 _NPM_OPTIONS = ("--ignore-scripts", "--no-audit", "--no-fund", "--omit=dev", "--loglevel=error")
@@ -251,7 +251,7 @@ def _find_program(locked: LockedProgram, folder: Path) -> str:
     return os.path.relpath(real, os.path.realpath(folder))
 
 
-# Runs installers, such as npm and pip, in a folder of their own.
+# --- Runs installers, such as npm and pip, in a folder of their own.
 
 
 PATIENCE = 600.0  # seconds that one step of an installation may take

@@ -83,7 +83,7 @@ async def serve_stdio(
 
 
 def offers(executor: ToolExecutor, offered: Offered) -> tuple[bool, bool]:
-    """Says whether a server offers resources, and whether it offers prompts."""
+    """Returns whether a server offers resources, and whether it offers prompts."""
     has_skills = offered.get("skills") is not None and "read_skill" in executor.registry
     resources, prompts = offered.get("resources", ()), offered.get("prompts", ())
     return bool(offered.get("files")) or _has_any(resources), has_skills or _has_any(prompts)
@@ -136,7 +136,7 @@ def mcp_app(
     return app(Offer(executor, scope, **offered), token, hosts, auth)
 
 
-# Asks the person behind an MCP client for approval, with the client's own form.
+# --- Asks the person behind an MCP client for approval, with the client's own form.
 
 
 LONGEST_FEEDBACK = 2_000  # characters

@@ -1,4 +1,4 @@
-"""Admits requests with a valid token whose scopes allow them, and tells others how to get a token."""
+"""Admits requests whose token is valid, by the issuer's keys or its answer, and whose scopes allow them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _READS = (  # methods that show content of the project
 )
 
 
-class Refusal(NamedTuple):
+class TokenRefusal(NamedTuple):
     """The answer to a refused request; `challenge` is its header WWW-Authenticate."""
 
     status: int
@@ -75,22 +75,22 @@ class ResourceGuard:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def authorize(self, request: Request, token: str) -> Refusal | None:
+    async def authorize(self, request: Request, token: str) -> TokenRefusal | None:
         """Checks the token, and notes its user in the request. Returns a refusal if it is not valid."""
         if not token:
-            return Refusal(401, _UNAUTHORIZED, self._challenge())
+            return TokenRefusal(401, _UNAUTHORIZED, self._challenge())
         try:
             grant = await self._checker.check(token)
         except TokenRefused as error:
-            return Refusal(401, str(error), self._challenge("invalid_token", str(error)))
+            return TokenRefusal(401, str(error), self._challenge("invalid_token", str(error)))
         except IssuerUnavailable:
-            return Refusal(503, _UNAVAILABLE)
+            return TokenRefusal(503, _UNAVAILABLE)
         if missing := [one for one in self.settings.required_scopes if one not in grant.scopes]:
             return self._refuse_scope(tuple(missing), grant)
         request["user"] = AuthenticatedUser(_describe(token, grant, self.settings.resource))
         return None
 
-    async def check_body(self, request: Request, receive: Receive) -> tuple[Refusal | None, Receive]:
+    async def check_body(self, request: Request, receive: Receive) -> tuple[TokenRefusal | None, Receive]:
         """Checks the called tool against the scopes. Also returns the body for the server.
 
         The body is serialized again, so that the server reads exactly what was checked here.
@@ -105,7 +105,7 @@ class ResourceGuard:
             message = None
         if not isinstance(message, dict):
             words = "The body is too long." if body is None else "The body is not a JSON object."
-            return Refusal(413 if body is None else 400, words), receive
+            return TokenRefusal(413 if body is None else 400, words), receive
         granted = frozenset(user.scopes)
         missing = self._missing_for(message, granted)
         if missing is not None:
@@ -121,12 +121,12 @@ class ResourceGuard:
             return self.settings.missing_for_permission(Permission.READ, granted)
         return None
 
-    def _refuse_scope(self, missing: tuple[str, ...], granted: Grant | frozenset[str]) -> Refusal:
+    def _refuse_scope(self, missing: tuple[str, ...], granted: TokenGrant | frozenset[str]) -> TokenRefusal:
         """Names all scopes that a new token needs: those of this one, and the missing ones."""
-        scopes = granted.scopes if isinstance(granted, Grant) else granted
+        scopes = granted.scopes if isinstance(granted, TokenGrant) else granted
         needed = (*(one for one in self.settings.all_scopes if one in scopes or one in missing),)
         words = f"The token lacks the scope {' '.join(missing)}." if missing else "No scope allows this tool."
-        return Refusal(403, words, self._challenge("insufficient_scope", words, needed))
+        return TokenRefusal(403, words, self._challenge("insufficient_scope", words, needed))
 
     def _challenge(self, error: str = "", words: str = "", scopes: tuple[str, ...] = ()) -> str:
         scopes = scopes or self.settings.required_scopes
@@ -135,7 +135,7 @@ class ResourceGuard:
         return "Bearer " + ", ".join(f'{key}="{value}"' for key, value in parts.items() if value)
 
 
-def _describe(token: str, grant: Grant, resource: str) -> AccessToken:
+def _describe(token: str, grant: TokenGrant, resource: str) -> AccessToken:
     """Describes the user to the SDK, which binds a connection to its user."""
     return AccessToken(
         token="",  # not needed any more
@@ -182,7 +182,7 @@ def _resend(body: bytes, receive: Receive) -> Receive:
     return receive_again
 
 
-# Checks access tokens: a signed JWT with the issuer's keys, or any token by asking the issuer.
+# --- Checks access tokens: a signed JWT with the issuer's keys, or any token by asking the issuer.
 
 
 LONGEST_TOKEN = 16 * 1024  # characters of a token
@@ -197,7 +197,7 @@ class TokenRefused(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Grant:
+class TokenGrant:
     """The content of a valid token."""
 
     subject: str
@@ -213,15 +213,15 @@ class TokenChecker:
     def __init__(self, settings: ResourceAuth, egress: Egress | None = None) -> None:
         self.settings = settings
         self._issuer = Issuer(settings.issuer, egress)
-        self._answers: OrderedDict[bytes, tuple[float, Grant | None]] = OrderedDict()  # by the token's hash
+        self._answers: OrderedDict[bytes, tuple[float, TokenGrant | None]] = OrderedDict()  # by the token's hash
 
-    async def check(self, token: str) -> Grant:
+    async def check(self, token: str) -> TokenGrant:
         """Returns what a token grants. Raises `TokenRefused` or `IssuerUnavailable`."""
         if not token or len(token) > LONGEST_TOKEN or not token.isascii():
             raise TokenRefused("This is not an access token.")
         return await (self._introspect(token) if self.settings.client_id else self._verify(token))
 
-    async def _verify(self, token: str) -> Grant:
+    async def _verify(self, token: str) -> TokenGrant:
         try:
             header = jwt.get_unverified_header(token)
         except (jwt.PyJWTError, ValueError, RecursionError):
@@ -252,7 +252,7 @@ class TokenChecker:
             "options": {"require": ["exp", "iss", "aud"]},
         }
 
-    async def _introspect(self, token: str) -> Grant:
+    async def _introspect(self, token: str) -> TokenGrant:
         """Asks the issuer, and remembers its answer for seconds: a revoked token soon stops working."""
         known = hashlib.sha256(token.encode()).digest()
         until, grant = self._answers.get(known, (0.0, None))
@@ -266,7 +266,7 @@ class TokenChecker:
             raise TokenRefused("The issuer does not accept this token here.")
         return grant
 
-    def _read_answer(self, answer: Mapping[str, Any]) -> Grant | None:
+    def _read_answer(self, answer: Mapping[str, Any]) -> TokenGrant | None:
         """Returns what an active token for this resource grants."""
         audience = answer.get("aud")
         named = {audience} if isinstance(audience, str) else set(audience) if isinstance(audience, list) else set()
@@ -278,14 +278,14 @@ class TokenChecker:
         except TokenRefused:
             return None
 
-    def _read_claims(self, claims: Mapping[str, Any]) -> Grant:
+    def _read_claims(self, claims: Mapping[str, Any]) -> TokenGrant:
         if claims.get("cnf"):  # to accept it as a bearer would make the binding worthless
             raise TokenRefused("The token is bound to a key, which this server does not check.")
         expires = claims.get("exp")
         if not isinstance(expires, int | float) or isinstance(expires, bool):
             raise TokenRefused("The token has no expiry.")
         client = claims.get("client_id") or claims.get("azp") or claims.get("sub")
-        return Grant(_name(claims.get("sub")), _name(client), self.settings.issuer, _scopes(claims), int(expires))
+        return TokenGrant(_name(claims.get("sub")), _name(client), self.settings.issuer, _scopes(claims), int(expires))
 
 
 def _scopes(claims: Mapping[str, Any]) -> frozenset[str]:
@@ -299,7 +299,7 @@ def _name(value: Any) -> str:
     return value if isinstance(value, str) and len(value) <= LONGEST_NAME and value.isprintable() else ""
 
 
-# An authorization server: finds its metadata, and keeps its signing keys up to date, within bounds.
+# --- An authorization server: finds its metadata, and keeps its signing keys up to date, within bounds.
 
 
 log = logging.getLogger(__name__)

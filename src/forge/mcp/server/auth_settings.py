@@ -107,7 +107,7 @@ class ResourceAuth:
         return tuple(self.scopes) if self._allows(tool, permissions, frozenset(self.scopes)) else ()
 
     def _allows(self, tool: str, permissions: set[str], granted: frozenset[str]) -> bool:
-        """Tells if the tool is named, or if all its permissions are allowed. A tool without any needs some scope."""
+        """Returns whether the tool is named, or all its permissions are allowed. One without any needs some scope."""
         allowed = [one for scope, what in self.scopes.items() if scope in granted for one in what]
         if any(one == "*" or _names(one, tool) for one in allowed):
             return True

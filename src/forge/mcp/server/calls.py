@@ -1,4 +1,4 @@
-"""Keeps the calls of MCP clients: bounds them, resumes the ones that wait for an answer, and reports progress."""
+"""Keeps the calls of MCP clients: bounds them, resumes those that wait for an answer, and makes tasks of long ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +22,7 @@ from mcp_types import (
 )
 from pydantic import Field
 
-from forge.core.client import LogLevel, MissingCapability
+from forge.core.client import MissingCapability
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolOutput, ToolProgress
@@ -32,9 +31,9 @@ from forge.core.messages import ToolCall
 from forge.core.plain_values import sendable
 from forge.core.provider import Provider
 from forge.core.result import ToolResult
-from forge.mcp.server.client_call import GRACE, ClientCall, Job
+from forge.mcp.server.client_call import GRACE, CallRequest, ClientCall, ClientSession
 from forge.mcp.server.input_requests import declares, is_modern, required_capabilities
-from forge.mcp.server.notifications import DEFAULT, Reporter
+from forge.mcp.server.notifications import Reporter
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -43,18 +42,6 @@ if TYPE_CHECKING:
 MOST_AT_ONCE = 256  # calls that run
 MOST_WAITING = 5_000  # calls that run or are queued
 MOST_QUESTIONS = 100  # calls that wait for the client to repeat its request
-
-
-@dataclass(eq=False, slots=True)
-class ClientSession:
-    """One client's connection. All clients of 2026-07-28 share one session, since their requests have no connection."""
-
-    id: str
-    user: str = ""  # of its access token
-    is_shared: bool = False  # by clients that cannot be distinguished: an answer of one must not count for another
-    calls: set[Any] = field(default_factory=set)
-    alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # for tools that must not run in parallel
-    log_level: LogLevel = DEFAULT
 
 
 class ClientCalls:
@@ -73,7 +60,7 @@ class ClientCalls:
         self._unsubscribe: Callable[[], None] | None = None
 
     async def answer(
-        self, ctx: ServerRequestContext[Any, Any], params: Any, session: ClientSession, job: Job
+        self, ctx: ServerRequestContext[Any, Any], params: Any, session: ClientSession, job: CallRequest
     ) -> dict[str, Any] | InputRequiredResult:
         """Runs a job. Returns its result, a task, or questions that the client answers by repeating its request."""
         responses: Mapping[str, object] = params.input_responses or {}
@@ -100,7 +87,7 @@ class ClientCalls:
             for task in self._discarding:
                 task.cancel()
 
-    def _resume_call(self, state: str, session: ClientSession, job: Job) -> ClientCall:
+    def _resume_call(self, state: str, session: ClientSession, job: CallRequest) -> ClientCall:
         call = self._questions.get(state)
         if call is None or call.session is not session or not call.job.is_like(job):
             raise MCPError(INVALID_PARAMS, "The question is no longer open: make the call without requestState.")
@@ -161,7 +148,7 @@ class ClientCalls:
             reporter.receive(event)
 
 
-# Tasks: calls that outlive their request, of clients that declare the extension for tasks.
+# --- Tasks: calls that outlive their request, of clients that declare the extension for tasks.
 
 
 MOST = 256  # tasks that are kept

@@ -7,7 +7,7 @@ import json
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
@@ -39,7 +39,7 @@ from forge.mcp.server.input_requests import (
     result_type,
     sample_request,
 )
-from forge.mcp.server.notifications import LogSender, Reporter, levels_for
+from forge.mcp.server.notifications import DEFAULT, LogSender, Reporter, levels_for
 from forge.permissions.gate import Grant, PolicyGate
 from forge.permissions.questions import ROUNDS, check_answer, check_form
 
@@ -57,7 +57,7 @@ TASK_AFTER = 10.0  # seconds after which a call becomes a task, if the client fo
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class CallRequest:
     """The work of one request: a call through an executor, and the protocol's format of its result."""
 
     method: str
@@ -65,23 +65,23 @@ class Job:
     call: ToolCall
     convert: Callable[[ToolResult, str], dict[str, Any]]
 
-    def is_like(self, other: Job) -> bool:
-        """Tells if another request repeats this one."""
+    def is_like(self, other: CallRequest) -> bool:
+        """Returns whether another request repeats this one."""
         return (self.method, self.call.name) == (other.method, other.call.name) and json.dumps(
             self.call.arguments, sort_keys=True
         ) == json.dumps(other.call.arguments, sort_keys=True)
 
 
-class ClientSession(Protocol):
-    """The part of a client's session that a call needs."""
+@dataclass(eq=False, slots=True)
+class ClientSession:
+    """One client's connection. All clients of 2026-07-28 share one session, since their requests have no connection."""
 
     id: str
-    user: str
-    is_shared: bool
-    log_level: LogLevel
-    alone: asyncio.Lock
-
-    calls: set[Any]
+    user: str = ""  # of its access token
+    is_shared: bool = False  # by clients that cannot be distinguished: an answer of one must not count for another
+    calls: set[Any] = field(default_factory=set)
+    alone: asyncio.Lock = field(default_factory=asyncio.Lock)  # for tools that must not run in parallel
+    log_level: LogLevel = DEFAULT
 
 
 class TaskKeeper(Protocol):
@@ -120,7 +120,9 @@ class ClientCall:
     It is the `CallClient` of its tool.
     """
 
-    def __init__(self, calls: CallKeeper, session: ClientSession, job: Job, given: Mapping[str, object]) -> None:
+    def __init__(
+        self, calls: CallKeeper, session: ClientSession, job: CallRequest, given: Mapping[str, object]
+    ) -> None:
         self.calls = calls
         self.session = session
         self.job = job
@@ -399,7 +401,7 @@ class ClientCall:
         return str(answer["content"]["text"])
 
 
-# The questions of one call that its client answers later, by repeating the request or by updating a task.
+# --- The questions of one call that its client answers later, by repeating the request or by updating a task.
 
 
 APPROVAL = "approval"  # the key of Forge's own questions

@@ -1,4 +1,4 @@
-"""Answers a client's first message before the SDK is loaded, which takes a second."""
+"""Reserves the standard streams; answers a client's first message before the SDK is loaded, which takes a second."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def _is_client(info: Any, capabilities: Any) -> bool:
     return has_names and isinstance(capabilities, dict)
 
 
-# Reserves the standard streams for the protocol, and waits for input; needs no part of the SDK.
+# --- Reserves the standard streams for the protocol, and waits for input; needs no part of the SDK.
 
 
 @contextmanager

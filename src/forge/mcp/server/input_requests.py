@@ -93,7 +93,7 @@ def read_roots(answer: object) -> list[ClientRoot]:
 
 
 def declares(capabilities: ClientCapabilities | None, capability: Capability, version: str) -> bool:
-    """Says whether a client declared a capability. No mode of elicitation at all means forms: old clients know only
+    """Returns whether a client declared a capability. No mode of elicitation at all means forms: old clients know only
     forms."""
     if capabilities is None:
         return False

@@ -1,4 +1,4 @@
-"""Reports the progress of a call to its client: in order, rate-limited, and not after the answer."""
+"""What a client hears beside answers: the progress and the log of a call, and changes of lists and resources."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _number(value: Any) -> float | None:
     return number if math.isfinite(number) else None
 
 
-# Sends the lines of a call's log to its client: in order, bounded, and not after the answer.
+# --- Sends the lines of a call's log to its client: in order, bounded, and not after the answer.
 
 
 log = logging.getLogger(__name__)
@@ -177,7 +177,7 @@ class LogSender:
         await self._ctx.session.send_notification(LoggingMessageNotification(params=params), self._ctx.request_id)
 
 
-# Notifies clients when a list that they know is out of date, or a resource that they watch has changed.
+# --- Notifies clients when a list that they know is out of date, or a resource that they watch has changed.
 
 
 Kind = Literal["tools", "resources", "prompts"]

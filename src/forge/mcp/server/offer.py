@@ -45,8 +45,8 @@ from forge.core.untrusted import one_line
 from forge.mcp.prompts import Prompt
 from forge.mcp.resources import Resource
 from forge.mcp.server import protocol_json
-from forge.mcp.server.calls import ClientCalls, ClientSession
-from forge.mcp.server.client_call import Job
+from forge.mcp.server.calls import ClientCalls
+from forge.mcp.server.client_call import CallRequest, ClientSession
 from forge.mcp.server.input_requests import is_modern
 from forge.mcp.server.notifications import KINDS, Follower, Kind
 from forge.mcp.server.offered_content import OfferedPrompts, OfferedResources
@@ -152,7 +152,7 @@ class Offer:
         if spec.name in CONVERSATION or spec.name not in self.registry:
             raise MCPError(INVALID_PARAMS, self._unknown(params.name))
         session = self.session(ctx)
-        job = Job(
+        job = CallRequest(
             "tools/call", self.executor, ToolCall(params.name, params.arguments or {}), self._convert(params.name)
         )
         answer = await self.calls.answer(ctx, params, session, job)
@@ -332,7 +332,7 @@ async def _await_ready(tool: Tool) -> None:
         log.error("%s is not offered: it is not ready: %s", tool.spec.name, one_line(text_of(error), 500))
 
 
-# The user of a request whose access token was checked.
+# --- The user of a request whose access token was checked.
 
 
 class TokenUser(NamedTuple):

@@ -1,4 +1,4 @@
-"""Offers resources to MCP clients: lists, reads and completes them, and watches the subscribed ones."""
+"""Offers resources and prompts to MCP clients: lists, reads and completes them, and watches subscribed resources."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from forge.core.untrusted import one_line
 from forge.mcp.prompts import Prompt
 from forge.mcp.resources import Completion, Resource
 from forge.mcp.server import protocol_json
-from forge.mcp.server.client_call import Job
+from forge.mcp.server.client_call import CallRequest
 from forge.skills.active import ActiveSkills
 from forge.skills.skill import Skill
 
@@ -77,7 +77,7 @@ class OfferedResources:
     def list_templates(self) -> dict[str, Any]:
         return {"resourceTemplates": [_describe_resource(one, "uriTemplate") for one in self._all if one.is_template]}
 
-    def job(self, ctx: ServerRequestContext[Any, Any], uri: str, not_found: int) -> Job:
+    def job(self, ctx: ServerRequestContext[Any, Any], uri: str, not_found: int) -> CallRequest:
         """Returns the work of reading a URI. Raises the protocol's error if there is no such resource."""
         found = self.find(uri)
         if found is None:
@@ -89,7 +89,7 @@ class OfferedResources:
             contents = [self._content(uri, one, resource) for one in outcome.attachments]
             return {"contents": contents, "resultType": "complete", "ttlMs": 0, "cacheScope": "private"}
 
-        return Job("resources/read", self.executor, ToolCall(resource.spec.name, arguments), convert)
+        return CallRequest("resources/read", self.executor, ToolCall(resource.spec.name, arguments), convert)
 
     def find(self, uri: str) -> tuple[Resource, Mapping[str, Any]] | None:
         """Returns the resource of a URI, and the parameters that the URI holds."""
@@ -174,7 +174,7 @@ def _text_of(media_type: str, data: bytes) -> str | None:
         return None
 
 
-# Offers prompts to MCP clients: those of a program, and the project's skills.
+# --- Offers prompts to MCP clients: those of a program, and the project's skills.
 
 
 READ_SKILL = "read_skill"
@@ -204,7 +204,7 @@ class OfferedPrompts:
         self._add_skills()
         return {"prompts": [_describe_prompt(one) for one in self._all]}
 
-    def job(self, name: str, arguments: dict[str, Any]) -> Job:
+    def job(self, name: str, arguments: dict[str, Any]) -> CallRequest:
         """Returns the work of one prompt. Raises the protocol's error for an unknown one."""
         prompt = self._find(name)
 
@@ -214,7 +214,7 @@ class OfferedPrompts:
             description = sendable(prompt.spec.description)
             return {"description": description, "messages": messages, "resultType": "complete"}
 
-        return Job("prompts/get", self.executor, ToolCall(prompt.spec.name, arguments), convert)
+        return CallRequest("prompts/get", self.executor, ToolCall(prompt.spec.name, arguments), convert)
 
     async def complete(self, name: str, argument: str, beginning: str) -> dict[str, Any]:
         prompt = self._find(name)
@@ -290,7 +290,7 @@ def _check_prompt(outcome: ToolResult) -> None:
         raise MCPError(INVALID_PARAMS if wrong else INTERNAL_ERROR, sendable(failure.text()))
 
 
-# Completes the arguments of prompts and resource templates.
+# --- Completes the arguments of prompts and resource templates.
 
 
 MOST = 100  # values, as the protocol says

@@ -1,4 +1,4 @@
-"""Converts tools and results to the protocol's format."""
+"""Converts tools and results to the protocol's format; structured content fits the tool's output schema."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _add_structured(wire: dict[str, Any], data: Mapping[str, Any]) -> None:
 
 
 def _may_be_large(data: Mapping[str, Any]) -> bool:
-    """Tells if the size must be measured; a few short values need not be."""
+    """Returns whether the size must be measured; a few short values need not be."""
     return len(data) > 20 or not all(
         value is None or isinstance(value, bool | int | float) or (isinstance(value, str) and len(value) < 10_000)
         for value in data.values()
@@ -124,7 +124,7 @@ def block(one: Attachment, uri: str) -> dict[str, Any]:
     return {"type": "resource", "resource": {"uri": uri.rstrip("/"), "mimeType": media, **payload}}
 
 
-# Converts the data of a result for MCP: an object that fits the tool's output schema.
+# --- Converts the data of a result for MCP: an object that fits the tool's output schema.
 
 
 log = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ _ADDED = ("attempts", "edited_arguments", "mended", "repaired", "rounds", "warni
 _NOTE = {"type": "string", "description": "The reason why the data is missing. Read the text instead."}
 
 
-class Shape:
+class OutputShape:
     """The shape of a tool's data: clients see `schema`, and `fit` makes the data of a result fit it.
 
     A call may succeed without data: it was a repetition, it continues in the background, its result was too long, or
@@ -173,22 +173,22 @@ class Shape:
         return bool(self._validator.is_valid(found))
 
 
-_shapes: WeakKeyDictionary[ToolSpec, Shape | None] = WeakKeyDictionary()
+_shapes: WeakKeyDictionary[ToolSpec, OutputShape | None] = WeakKeyDictionary()
 
 
-def shape_of(spec: ToolSpec) -> Shape | None:
+def shape_of(spec: ToolSpec) -> OutputShape | None:
     """Returns the shape of a tool's data, built once; None if the tool does not declare it, or returns text."""
     if spec not in _shapes:
         _shapes[spec] = _make_shape(spec)
     return _shapes[spec]
 
 
-def _make_shape(spec: ToolSpec) -> Shape | None:
+def _make_shape(spec: ToolSpec) -> OutputShape | None:
     returns = spec.returns
     if returns is None:
         return None
     try:
-        shape = Shape(plain(returns))
+        shape = OutputShape(plain(returns))
     except (ValueError, jsonschema_rs.ReferencingError) as error:  # a class may write its schema itself
         log.warning(
             "%s is offered without an output schema, because its schema is invalid: %s", spec.name, text_of(error)[:300]

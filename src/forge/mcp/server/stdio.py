@@ -41,18 +41,18 @@ ATOMIC = getattr(select, "PIPE_BUF", 512)  # bytes that a writable pipe accepts 
 async def serve(offer: Offer, given: int, taken: int, first: FirstAnswer = NOTHING_READ) -> None:
     """Serves until the input ends, or this is cancelled. `first` was read and answered already."""
     server = make_server(offer)
-    output = Output(taken, first)
+    output = StreamOutput(taken, first)
     async with offer.open():
         try:
-            await server.run(Input(given, output, first.read), output, server.create_initialization_options())
+            await server.run(StreamInput(given, output, first.read), output, server.create_initialization_options())
         except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
             pass  # if cancelled while messages wait, the SDK finds its own streams closed
 
 
-class Input:
+class StreamInput:
     """Reads the client's messages. An unreadable message is answered with an error and skipped."""
 
-    def __init__(self, file: int, output: Output, read: bytes = b"") -> None:
+    def __init__(self, file: int, output: StreamOutput, read: bytes = b"") -> None:
         """`read` was read from the file already."""
         self._file = file
         self._output = output
@@ -127,7 +127,7 @@ class Input:
         return
 
 
-class Output:
+class StreamOutput:
     """Writes our messages in order. A client that does not read delays the sender, not the event loop."""
 
     def __init__(self, file: int, first: FirstAnswer = NOTHING_READ) -> None:
@@ -184,7 +184,7 @@ class Output:
 
 
 def _is_answer(message: JSONRPCMessage, first: FirstAnswer) -> bool:
-    """Tells if the SDK answers the request that was answered already."""
+    """Returns whether the SDK answers the request that was answered already."""
     if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id != first.request:
         return False
     if not isinstance(message, JSONRPCResponse) or message.result != first.result:

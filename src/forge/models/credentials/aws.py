@@ -1,4 +1,4 @@
-"""Finds AWS credentials: the environment, profiles, single sign-on, roles, containers and machines, in AWS's order."""
+"""Finds AWS credentials in AWS's order (environment, profile, sign-on, roles, containers, machines); signs requests."""
 
 from __future__ import annotations
 
@@ -217,7 +217,7 @@ def _read_keys(found: Fetched) -> AwsKeys:
 
 
 def _is_allowed(url: str) -> bool:
-    """Says whether a server may be asked: over https, or at an address of this machine or of its container."""
+    """Returns whether a server may be asked: over https, or at an address of this machine or of its container."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     try:
@@ -243,7 +243,7 @@ def _time(written: Any) -> float:
         return time.time() + 900  # it is found again soon
 
 
-# Reads AWS profiles from `~/.aws/config` and `~/.aws/credentials`.
+# --- Reads AWS profiles from `~/.aws/config` and `~/.aws/credentials`.
 
 
 ADVICE = "Run `aws configure` or `aws sso login`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
@@ -290,7 +290,7 @@ def _read(path: str | Path) -> dict[str, dict[str, str]]:
     return {name: dict(parser.items(name)) for name in parser.sections()}
 
 
-# Signs requests to AWS (Signature Version 4).
+# --- Signs requests to AWS (Signature Version 4).
 
 
 _ALGORITHM = "AWS4-HMAC-SHA256"

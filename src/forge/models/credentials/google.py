@@ -1,4 +1,4 @@
-"""Finds Google Cloud's application default credentials: a file, gcloud's login, or the metadata server."""
+"""Google Cloud's default credentials: a file, gcloud's login, a federated identity, or the metadata server."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _file_error(path: Path, problem: str) -> ProviderError:
     return ProviderError(f"reading Google Cloud's credentials in {path}: {problem}", ErrorKind.CONFIG, ADVICE)
 
 
-# Gets Google Cloud tokens for a workload that has its identity elsewhere: the type `external_account`.
+# --- Gets Google Cloud tokens for a workload that has its identity elsewhere: the type `external_account`.
 #
 # The workload's token comes from a file, a URL or a program. Google exchanges it for a token of its own, which may in
 # turn get one of a service account.

@@ -1,4 +1,4 @@
-"""Keeps an access token until it is about to expire."""
+"""Keeps an access token until it is about to expire, and signs requests for one with an RSA key."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def refused_error(found: Fetched, action: str, advice: str) -> ProviderError:
     return ProviderError(words, ErrorKind.CONFIG, advice, passing=passing, status=found.status)
 
 
-# Signs a JSON Web Token with an RSA key (RS256, PS256), for service accounts: the standard library has no RSA.
+# --- Signs a JSON Web Token with an RSA key (RS256, PS256), for service accounts: the standard library has no RSA.
 
 
 _SEQUENCE, _INTEGER, _OCTETS = 0x30, 0x02, 0x04

@@ -1,4 +1,4 @@
-"""Reads server-sent events from bytes that arrive in pieces of any size."""
+"""Reads the streams of model servers, server-sent events and AWS's binary ones, into the parts of an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_EVENT = 64 * 1024 * 1024  # bytes of one line, and of the data of one ev
 _BOM = b"\xef\xbb\xbf"
 
 
-class Event(NamedTuple):
+class SentEvent(NamedTuple):
     """One server-sent event."""
 
     name: str
@@ -35,7 +35,7 @@ def read_json(text: str) -> Any:
         return json.loads(text)
 
 
-class TooLong(Exception):
+class EventTooLong(Exception):
     """A line, or the data of one event, exceeds the limit."""
 
 
@@ -56,14 +56,14 @@ class EventReader:
         self._data: list[str] = []
         self._size = 0
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SentEvent]:
         """Adds bytes and returns the complete events. Raises `TooLong`."""
         chunk = chunk if self._begun else self._without_mark(chunk)
         if not chunk:
             return []
         if self._is_between_events and chunk.endswith(b"\n\n") and b"\r" not in chunk:
             if chunk.startswith(b"data: ") and chunk.find(b"\n") == len(chunk) - 2 and len(chunk) < LONGEST_EVENT:
-                return [Event("message", chunk[6:-2].decode(errors="replace"))]  # as nearly all chunks
+                return [SentEvent("message", chunk[6:-2].decode(errors="replace"))]  # as nearly all chunks
             return self._read_whole(chunk)
         return self._read_lines(chunk)
 
@@ -71,36 +71,36 @@ class EventReader:
     def _is_between_events(self) -> bool:
         return not (self._parts or self._data or self._name or self._after_cr)
 
-    def _read_whole(self, chunk: bytes) -> list[Event]:
+    def _read_whole(self, chunk: bytes) -> list[SentEvent]:
         """Reads a chunk of whole events: nearly all events have one or two lines."""
-        events: list[Event] = []
+        events: list[SentEvent] = []
         for block in chunk[:-2].split(b"\n\n"):
             name, data = b"message", block
             if block.startswith(b"event: "):
                 name, _, data = block[7:].partition(b"\n")
             if name and data.startswith(b"data: ") and b"\n" not in data and len(data) < LONGEST_EVENT:
-                events.append(Event(name.decode(errors="replace"), data[6:].decode(errors="replace")))
+                events.append(SentEvent(name.decode(errors="replace"), data[6:].decode(errors="replace")))
             else:
                 events += self._read_lines(block + b"\n\n")
         return events
 
-    def _read_lines(self, chunk: bytes) -> list[Event]:
+    def _read_lines(self, chunk: bytes) -> list[SentEvent]:
         ended = chunk.endswith(b"\r")
         chunk = chunk.removeprefix(b"\n") if self._after_cr else chunk
         self._after_cr = ended
-        events: list[Event] = []
+        events: list[SentEvent] = []
         for line in chunk.splitlines(keepends=True):
             self._parts.append(line)
             self._kept += len(line)
             if self._kept > LONGEST_EVENT:
-                raise TooLong
+                raise EventTooLong
             if line.endswith((b"\n", b"\r")):
                 self._end_line(events)
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[SentEvent]:
         """Ends the stream and returns the last event."""
-        events: list[Event] = []
+        events: list[SentEvent] = []
         if self._start:
             self._parts, self._start = [self._start], b""
         if self._parts:
@@ -116,7 +116,7 @@ class EventReader:
         self._start, self._begun = b"", True
         return chunk.removeprefix(_BOM)
 
-    def _end_line(self, events: list[Event]) -> None:
+    def _end_line(self, events: list[SentEvent]) -> None:
         line = b"".join(self._parts).rstrip(b"\r\n").decode(errors="replace")
         self._parts, self._kept = [], 0
         if not line:
@@ -127,18 +127,18 @@ class EventReader:
         if field == "data":
             self._size += len(value) + 1
             if self._size > LONGEST_EVENT:
-                raise TooLong
+                raise EventTooLong
             self._data.append(value)
         elif field == "event":
             self._name = value
 
-    def _dispatch(self, events: list[Event]) -> None:
+    def _dispatch(self, events: list[SentEvent]) -> None:
         if self._data:
-            events.append(Event(self._name or "message", "\n".join(self._data)))
+            events.append(SentEvent(self._name or "message", "\n".join(self._data)))
         self._name, self._data, self._size = "", [], 0
 
 
-# Reads the binary event streams of AWS: messages with a length, headers and two checksums.
+# --- Reads the binary event streams of AWS: messages with a length, headers and two checksums.
 
 
 AWS_EVENTS = "application/vnd.amazon.eventstream"
@@ -174,7 +174,7 @@ class AwsEventReader:
         self._names: dict[bytes, str] = {}  # of events, by their headers, which repeat
         self._is_damaged = False
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SentEvent]:
         """Adds bytes and returns the complete events. Raises `TooLong`."""
         if self._is_damaged:
             return []
@@ -184,7 +184,7 @@ class AwsEventReader:
                 return []
             chunk = bytes(self._rest)
             self._rest.clear()
-        events: list[Event] = []
+        events: list[SentEvent] = []
         at = 0
         while (event := self._read(chunk, at)) is not None:
             events.append(event[0])
@@ -194,11 +194,11 @@ class AwsEventReader:
         self._rest += chunk[at:]
         return events
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[SentEvent]:
         """Ends the stream. Half a message is no event: the answer then lacks its end."""
         return []
 
-    def _read(self, data: bytes, at: int) -> tuple[Event, int] | None:
+    def _read(self, data: bytes, at: int) -> tuple[SentEvent, int] | None:
         """Returns the message at a position and its length; None if it is not complete. Raises `TooLong`."""
         self._wanted = _PRELUDE
         if len(data) - at < _PRELUDE:
@@ -207,7 +207,7 @@ class AwsEventReader:
         if crc32(data[at : at + 8]) != checksum or total < _PRELUDE + 4 + size:
             return self._damaged(), 0
         if total > LONGEST_EVENT:
-            raise TooLong
+            raise EventTooLong
         if len(data) - at < total:
             self._wanted = total
             return None
@@ -217,7 +217,7 @@ class AwsEventReader:
         start = at + _PRELUDE + size
         raw = data[at + _PRELUDE : start]
         if (name := self._names.get(raw)) is not None:  # nearly always
-            return Event(name, data[start:end].decode(errors="replace")), total
+            return SentEvent(name, data[start:end].decode(errors="replace")), total
         try:
             headers = _read_headers(raw)
         except (struct.error, KeyError, ValueError):
@@ -226,17 +226,17 @@ class AwsEventReader:
             self._names[raw] = str(headers.get(":event-type", "message"))
         return _event(headers, data[start:end]), total
 
-    def _damaged(self) -> Event:
+    def _damaged(self) -> SentEvent:
         self._is_damaged = True
         return _error({"message": "a part of the response was damaged on its way: its checksum is wrong"})
 
 
-def _event(headers: dict[str, Any], payload: bytes) -> Event:
+def _event(headers: dict[str, Any], payload: bytes) -> SentEvent:
     kind, text = headers.get(":message-type", "event"), payload.decode(errors="replace")
     if kind == "error":  # without a payload of its own
         return _error({"type": headers.get(":error-code", ""), "message": headers.get(":error-message", "")})
     if kind != "exception":
-        return Event(str(headers.get(":event-type", "message")), text)
+        return SentEvent(str(headers.get(":event-type", "message")), text)
     name = str(headers.get(":exception-type", ""))
     try:
         found = json.loads(text)
@@ -246,8 +246,8 @@ def _event(headers: dict[str, Any], payload: bytes) -> Event:
     return _error({"type": name, "message": str(message or name), "code": _STATUS.get(name, 500)})
 
 
-def _error(said: dict[str, Any]) -> Event:
-    return Event("error", json.dumps({"error": said}))
+def _error(said: dict[str, Any]) -> SentEvent:
+    return SentEvent("error", json.dumps({"error": said}))
 
 
 def _read_headers(raw: bytes) -> dict[str, Any]:
@@ -269,7 +269,7 @@ def _read_headers(raw: bytes) -> dict[str, Any]:
     return found
 
 
-# Holds what every reader of a streamed answer needs.
+# --- Holds what every reader of a streamed answer needs.
 
 
 Delta = TextDelta | ReasoningDelta | ToolArgumentsDelta
@@ -293,7 +293,7 @@ class StreamedAnswer(ABC):
         """Sets the reader's own state."""
 
     @abstractmethod
-    def take(self, event: Event) -> Sequence[Delta]:
+    def take(self, event: SentEvent) -> Sequence[Delta]:
         """Returns the new pieces. Raises `ProviderError` for an error inside the stream, or unreadable data."""
 
     @abstractmethod

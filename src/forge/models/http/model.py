@@ -12,7 +12,7 @@ from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError, StreamPart
-from forge.models.http.events import Event
+from forge.models.http.events import SentEvent
 from forge.models.http.outgoing import Sign
 from forge.models.http.post import SILENCE, drain, post_stream, stream_error
 
@@ -81,7 +81,7 @@ class HttpModel:
         """Returns the longest silence between two pieces of an answer, in seconds."""
         return SILENCE
 
-    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[Event | Retrying, None]:
+    def _events(self, body: dict[str, Any], options: Mapping[str, Any]) -> AsyncGenerator[SentEvent | Retrying, None]:
         timeout = time_allowed(options)
         return post_stream(
             self._url,
@@ -117,7 +117,7 @@ def time_allowed(options: Mapping[str, Any]) -> float:
     )
 
 
-# Refuses a request for something that a model is known not to do, before the request is sent.
+# --- Refuses a request for something that a model is known not to do, before the request is sent.
 
 
 # Families of models by provider, compared with published data in November 2026. Others are tried as they are.
@@ -157,7 +157,7 @@ def check_abilities(label: str, model: str, request: ModelRequest) -> None:
 
 
 def _has_images(request: ModelRequest) -> bool:
-    """Says whether a person's message has an image. An image in a result becomes a note elsewhere."""
+    """Returns whether a person's message has an image. An image in a result becomes a note elsewhere."""
     prompts = (message for message in request.messages if message.role == "user" and message.attachments)
     return any(one.media_type.lower().startswith("image/") for message in prompts for one in message.attachments)
 

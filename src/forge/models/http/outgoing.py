@@ -1,4 +1,4 @@
-"""Holds a request that is ready to be sent, and the texts of its errors."""
+"""A request that is ready to be sent, and its errors as messages that a person can act on."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def mask_for(headers: Mapping[str, str]) -> Mask:
     return secrets.mask_all
 
 
-# Turns the errors of a model's server into messages that a person can act on.
+# --- Turns the errors of a model's server into messages that a person can act on.
 
 
 LONGEST_MESSAGE = 500  # characters of what a server said

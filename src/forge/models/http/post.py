@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from forge.core.errors import ErrorKind
 from forge.core.events import Retrying
 from forge.core.provider import ProviderError
-from forge.models.http.events import AWS_EVENTS, AwsEventReader, Event, EventReader, TooLong
+from forge.models.http.events import AWS_EVENTS, AwsEventReader, EventReader, EventTooLong, SentEvent
 from forge.models.http.outgoing import (
     LONGEST,
     BrokeOff,
@@ -42,7 +42,7 @@ CONNECT = 10.0  # seconds
 SILENCE = 120.0  # seconds between two pieces of an answer
 LONGEST_ANSWER = 256 * 1024 * 1024  # bytes
 
-__all__ = ["Event", "drain", "post_stream", "stream_error"]
+__all__ = ["SentEvent", "drain", "post_stream", "stream_error"]
 
 
 async def post_stream(
@@ -55,7 +55,7 @@ async def post_stream(
     timeout: float = 600.0,
     silence: float = SILENCE,
     sign: Sign | None = None,
-) -> AsyncGenerator[Event | Retrying, None]:
+) -> AsyncGenerator[SentEvent | Retrying, None]:
     """Yields the answer's server-sent events; an answer in plain JSON is one event.
 
     Before the first event a passing failure is retried, with `attempts` requests in all; later failures are raised.
@@ -110,7 +110,7 @@ class _AttemptFailed(Exception):
         self.error, self.after = error, after
 
 
-async def _try_once(sending: OutgoingRequest) -> AsyncGenerator[Event, None]:
+async def _try_once(sending: OutgoingRequest) -> AsyncGenerator[SentEvent, None]:
     """Makes one try. Raises `_AttemptFailed` if another may help."""
     import httpx2  # heavy
 
@@ -198,7 +198,7 @@ async def _read_start(response: httpx2.Response) -> bytes:
     return raw[:LONGEST]
 
 
-async def _choose_reader(response: httpx2.Response, sending: OutgoingRequest) -> Reader:
+async def _choose_reader(response: httpx2.Response, sending: OutgoingRequest) -> StreamReader:
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
         async with asyncio.timeout(sending.left):
@@ -211,13 +211,13 @@ async def _choose_reader(response: httpx2.Response, sending: OutgoingRequest) ->
     return _READERS.get(kind, EventReader)()
 
 
-def _read_events(reader: Reader, chunk: bytes | None, received: int, sending: OutgoingRequest) -> list[Event]:
+def _read_events(reader: StreamReader, chunk: bytes | None, received: int, sending: OutgoingRequest) -> list[SentEvent]:
     """Returns the events that are complete with this chunk; None is the end."""
     try:
         if received > LONGEST_ANSWER:
-            raise TooLong
+            raise EventTooLong
         return reader.finish() if chunk is None else reader.feed(chunk)
-    except TooLong:
+    except EventTooLong:
         raise sending.error(
             "the response is too long to store",
             ErrorKind.SYSTEM,
@@ -225,12 +225,12 @@ def _read_events(reader: Reader, chunk: bytes | None, received: int, sending: Ou
         ) from None
 
 
-class Reader(Protocol):
+class StreamReader(Protocol):
     """Turns the bytes of an answer into events."""
 
-    def feed(self, chunk: bytes) -> list[Event]: ...
+    def feed(self, chunk: bytes) -> list[SentEvent]: ...
 
-    def finish(self) -> list[Event]: ...
+    def finish(self) -> list[SentEvent]: ...
 
 
 class _JsonReader:
@@ -239,19 +239,19 @@ class _JsonReader:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[SentEvent]:
         self._parts.append(chunk)
         return []
 
-    def finish(self) -> list[Event]:
+    def finish(self) -> list[SentEvent]:
         text = b"".join(self._parts).decode(errors="replace")
-        return [Event("message", text)] if text.strip() else []
+        return [SentEvent("message", text)] if text.strip() else []
 
 
-_READERS: dict[str, Callable[[], Reader]] = {"application/json": _JsonReader, AWS_EVENTS: AwsEventReader}
+_READERS: dict[str, Callable[[], StreamReader]] = {"application/json": _JsonReader, AWS_EVENTS: AwsEventReader}
 
 
-def _refuse_error(event: Event, sending: OutgoingRequest) -> None:
+def _refuse_error(event: SentEvent, sending: OutgoingRequest) -> None:
     """Raises for an error object as the first event, as for an error status."""
     if event.name != "error" and '"error"' not in event.data:
         return
@@ -323,7 +323,7 @@ def _give_up_error(error: ProviderError, attempt: int, delay: float) -> Provider
     return error
 
 
-# Computes the backoff before another try: the server's request, or a growing pause.
+# --- Computes the backoff before another try: the server's request, or a growing pause.
 
 
 LONGEST_WAIT = 60.0  # seconds a server may ask us to wait before another try
@@ -371,7 +371,7 @@ def _seconds_until(written: str) -> float | None:
         return None
 
 
-# Ends the reading of a stream at its deadline, with one timer for the whole stream.
+# --- Ends the reading of a stream at its deadline, with one timer for the whole stream.
 
 
 class StreamDeadline:

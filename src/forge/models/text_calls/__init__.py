@@ -34,7 +34,7 @@ from forge.core.messages import Finish, Message, ToolCall
 from forge.core.provider import ModelRequest, Provider, ProviderError, StreamPart, name_model
 from forge.core.spec import ToolSpec
 from forge.models.text_calls.dialects import CUT, DIALECTS, Written, dialect_of, may_be_whole, read_whole
-from forge.models.text_calls.parser import LARGEST, Body, CallScanner, Foreign, Item, ThoughtEnded
+from forge.models.text_calls.parser import LARGEST, CallBody, CallScanner, Foreign, Item, ThoughtEnded
 from forge.models.text_calls.prompt import describe_protocol, explain_format, render_history
 from forge.models.text_calls.xml import Malformed, Schema, read_xml
 
@@ -193,7 +193,7 @@ class _ReplyReader:
             if isinstance(item, ThoughtEnded):
                 self._calls.clear()
                 self._refused.clear()
-            elif isinstance(item, Body):
+            elif isinstance(item, CallBody):
                 self._take_call(item.text, lambda body=item: read_call(body, self._tools, self._servers))  # type: ignore[misc]
             elif isinstance(item, Foreign):
                 for one in item.calls:
@@ -221,7 +221,7 @@ class _ReplyReader:
         return explain_format(self._specs, name)
 
 
-# Reads a call from the text between `<tool>` and `</tool>`; an unreadable call is refused with a reason, never run.
+# --- Reads a call from the text between `<tool>` and `</tool>`; an unreadable call is refused with a reason, never run.
 
 
 LONGEST_NAME = 200
@@ -254,7 +254,7 @@ class _ParsedCall(NamedTuple):
     arguments: str  # JSON text
 
 
-def read_call(body: Body, tools: Mapping[str, ToolSpec], servers: Collection[str]) -> ReadCall:
+def read_call(body: CallBody, tools: Mapping[str, ToolSpec], servers: Collection[str]) -> ReadCall:
     """Reads a call. Only tools of `servers`, and those mounted as `server__tool`, may be called."""
     try:
         if body.is_too_large:

@@ -81,7 +81,7 @@ def read_whole(text: str, tools: Tools, dialect: str) -> list[Written]:
 
 
 def may_be_whole(text: str, names: Sequence[str]) -> bool | None:
-    """Says whether an answer that begins with the text may be nothing but calls; None: more of it is needed."""
+    """Returns whether an answer that begins with the text may be nothing but calls; None: more of it is needed."""
     text = text.lstrip()
     if not text:
         return None

@@ -72,7 +72,7 @@ _IN_INFO = re.compile(r"\n|</tool>")
 _IN_OTHER = re.compile(r"</?tool>")
 
 
-class Body(NamedTuple):
+class CallBody(NamedTuple):
     """The text between `<tool>` and `</tool>`."""
 
     text: str
@@ -90,7 +90,7 @@ class ThoughtEnded(NamedTuple):
     """The end of thoughts whose beginning is not in the text: what came before was one of them."""
 
 
-Item = str | Body | Foreign | ThoughtEnded
+Item = str | CallBody | Foreign | ThoughtEnded
 
 
 class _Line:
@@ -172,7 +172,7 @@ class CallScanner:
         self._misses = 0
         self._line = _Line()
         self._before = (False, "")  # whether text stands before the call in its line, and the last character of it
-        self._pending: list[str | Body] = []  # calls in a line of which it is not known whether a sentence goes on
+        self._pending: list[str | CallBody] = []  # calls in a line of which it is not known whether a sentence goes on
         self._is_quoted = False
         self._chain = (0, False)  # the end of the forms that follow each other in a line, and whether all are a mention
         self._is_prose = False  # nothing but words so far, behind a `<tool>`
@@ -185,7 +185,7 @@ class CallScanner:
         self._parts: list[str] = []  # of the call we are in
         self._size = 0
         self._fence = ""  # the marks that opened the fence we are in
-        self._held: list[str | Body] = []  # a fence that has held nothing but calls so far
+        self._held: list[str | CallBody] = []  # a fence that has held nothing but calls so far
 
     def feed(self, piece: str) -> list[Item]:
         for start in range(0, len(piece), _PIECE):
@@ -303,7 +303,7 @@ class CallScanner:
         self._chain = (0, False)
         self._step = self._outside
         if is_too_large:
-            self._out.append(Body(text, True))
+            self._out.append(CallBody(text, True))
             self._at = len(text)
         else:
             self._resolve_form()
@@ -361,7 +361,7 @@ class CallScanner:
         return end
 
     def _is_mention(self, is_inside: bool, solid: str, end: int) -> bool:
-        """Says whether a sentence goes on behind a call that began inside one: it only talks about calls."""
+        """Returns whether a sentence goes on behind a call that began inside one: it only talks about calls."""
         if not is_inside:
             return False
         if _GOES_ON.match(self._text, end):
@@ -383,7 +383,7 @@ class CallScanner:
         space = _SOME_SPACE.match(self._text, self._at)
         start = space.end() if space else self._at
         rest = self._text[start : start + len("<tool>")]
-        has_calls = any(isinstance(item, Body) for item in self._held)
+        has_calls = any(isinstance(item, CallBody) for item in self._held)
         if rest == "<tool>":
             self._held.append(self._text[self._at : start])
             self._begin(start + len(rest), self._fence)
@@ -402,10 +402,10 @@ class CallScanner:
     def _release(self, at: int, *, shown: bool) -> None:
         """Decides the fence: shows it as text, or drops it and keeps its calls."""
         for item in self._held:
-            if isinstance(item, Body) and (item.is_too_large or not shown):
+            if isinstance(item, CallBody) and (item.is_too_large or not shown):
                 self._out.append(item)
             elif shown:
-                self._say(f"<tool>{item.text}</tool>" if isinstance(item, Body) else item)
+                self._say(f"<tool>{item.text}</tool>" if isinstance(item, CallBody) else item)
         self._held, self._at = [], at
         self._step = self._in_fence if shown else self._outside
 
@@ -428,7 +428,7 @@ class CallScanner:
         self._at = until
 
     def _end(self, at: int) -> bool:
-        body = Body("".join(self._parts), self._size > LARGEST)
+        body = CallBody("".join(self._parts), self._size > LARGEST)
         self._parts, self._at = [], at
         if self._fence:
             self._held.append(body)
@@ -488,7 +488,7 @@ class CallScanner:
             self._take(len(self._text))
             self._release_pending(is_mention=False)
             self.unterminated = f"<tool>{''.join(self._parts)}"[:LONGEST_REST]
-            self._out += [item for item in self._held if isinstance(item, Body)]
+            self._out += [item for item in self._held if isinstance(item, CallBody)]
             self._held = []
         return False
 
