@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +27,8 @@ from forge.core.messages import Message, ToolCall
 from forge.durable.client import Runs
 from forge.durable.store import RunStore, StoreError, migrate
 from forge.durable.store.heartbeats import list_workers
-from forge.durable.store.rows import NewRun, Outcome, Question, Wait
-from forge.durable.store.tables import ALWAYS, VERSION, background, metadata, runs, versions
+from forge.durable.store.rows import NewRun, Outcome, Question
+from forge.durable.store.tables import VERSION, metadata, runs, versions
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.schedules.schedule import Schedule, Source
 from tests.durable.working import ended, rested, script, working
@@ -340,11 +340,14 @@ async def test_workers_and_clients_need_no_rights_to_make_tables(
             with pytest.raises(sa.exc.ProgrammingError, match="permission denied"), runs.store.engine.begin() as one:
                 one.exec_driver_sql("CREATE TABLE forge_no (id TEXT)")
     # tables of the version before, which the owner migrates later, are used as they are
-    with RunStore(roles["forge_owner"]) as store:
-        _set_version(store, VERSION - 1)
-    with Runs(roles["forge_client"]) as client, pytest.raises(StoreError, match=f"have version {VERSION - 1}"):
+    _add_a_version(monkeypatch)
+    monkeypatch.setattr(migrate, "OLDEST", VERSION + 1)  # as in a release that needs what it adds
+    with (
+        Runs(roles["forge_client"]) as client,
+        pytest.raises(StoreError, match=f"have version {VERSION}, and .* needs"),
+    ):
         client.submit("go", run_id="early")
-    monkeypatch.setattr(migrate, "OLDEST", VERSION - 1)  # as after the next version of the tables
+    monkeypatch.setattr(migrate, "OLDEST", VERSION)
     with Runs(roles["forge_client"]) as client:
         assert client.submit("go", run_id="early").status == "queued"
 
@@ -382,44 +385,60 @@ def test_nothing_of_a_newer_database_is_read_or_changed(database: str) -> None:
         assert [run.id for run in runs.list()] == ["waits"]
 
 
-def test_a_database_of_an_older_version_is_brought_up_to_date(database: str) -> None:
+def test_the_next_version_brings_the_tables_up_to_date(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with RunStore(database) as store:
         store.prepare()
         store.create(NewRun(id="kept"))
-        _make_older(store)
-        store.prepare()
-        store.begin("kept", 1, "w")
-        store.close_segment("kept", 1, Outcome(status="waiting", messages=(), spent={}, held="w"))
-        with store.engine.begin() as connection:
-            assert connection.execute(sa.select(background.c.run)).scalars().all() == ["kept"]
-            assert connection.execute(sa.select(versions.c.version)).scalar_one() == VERSION
-        assert store.always("kept") == set()
+    _add_a_version(monkeypatch)
+    for _ in range(2):  # again changes nothing
+        with RunStore(database) as store:
+            store.prepare()
+            assert store.get("kept").id == "kept"
+            assert _added(store) == (VERSION + 1, [])
 
 
-def test_whoever_answers_or_stops_a_run_brings_an_older_database_up_to_date(database: str) -> None:
+USES: dict[str, Callable[[RunStore], object]] = {
+    "answers": lambda store: store.answer("q", {"kind": "no"}, "me"),
+    "stops": lambda store: store.request_cancel("stops"),
+    "deletes": lambda store: store.delete("over"),
+    "reads events": lambda store: store.events("over"),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_whoever_changes_a_run_brings_the_tables_up_to_date(
+    database: str, monkeypatch: pytest.MonkeyPatch, use: str
+) -> None:
     with RunStore(database) as store:
         store.prepare()
-        for name in ("asks", "stops", "works"):
+        for name in ("asks", "stops", "over"):
             store.create(NewRun(id=name))
             store.begin(name, 1, "w")
         store.ask(Question(id="q", run="asks", call="c", tool="t", digest="d", request={}))
-        waits = (Wait(kind="background", detail={"worker": "gone"}),)
-        store.close_segment("works", 1, Outcome(status="waiting", messages=(), spent={}, waits=waits))
-        _make_older(store)
+        store.close_segment("over", 1, Outcome(status="finished", messages=(), spent={}))
+    _add_a_version(monkeypatch)
     with RunStore(database) as store:
-        assert [run.id for run in store.list(status="waiting")] == ["works"]  # looking changes nothing
-        assert store.answer("q", {"kind": "no"}, "me")
-        assert store.request_cancel("stops").cancelling
+        assert len(store.list()) == 3  # looking changes nothing
         with store.engine.begin() as connection:
-            assert connection.execute(sa.select(background)).all() == [("works", 1, "gone")], "it is to be told"
+            assert not sa.inspect(connection).has_table("forge_added_later")
+        USES[use](store)
+        assert _added(store) == (VERSION + 1, [])
 
 
-def _make_older(store: RunStore) -> None:
+def _add_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets this process be a Forge with one more version of the tables."""
+
+    def add(connection: sa.Connection) -> None:
+        connection.exec_driver_sql("CREATE TABLE forge_added_later (id TEXT PRIMARY KEY)")
+
+    monkeypatch.setattr(migrate, "MIGRATIONS", (*migrate.MIGRATIONS, add))
+    monkeypatch.setattr(migrate, "VERSION", VERSION + 1)
+
+
+def _added(store: RunStore) -> tuple[int, list[Any]]:
     with store.engine.begin() as connection:
-        background.drop(connection)
-        ALWAYS.drop(connection)
-        connection.exec_driver_sql("ALTER TABLE forge_questions DROP COLUMN always")
-        connection.execute(sa.update(versions).values(version=1))
+        version = connection.execute(sa.select(versions.c.version)).scalar_one()
+        return version, list(connection.exec_driver_sql("SELECT id FROM forge_added_later"))
 
 
 def test_a_file_that_cannot_be_written_is_read_and_says_so(sqlite: str) -> None:

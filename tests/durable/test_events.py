@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,7 @@ from forge.durable.store.events import (
     span_of_events,
     unpack,
 )
-from forge.durable.store.tables import events, versions
+from forge.durable.store.tables import events
 
 HOSTILE = "NUL \0, lone \ud800, \x01 first, 'quote\" \\ %s :name 🙂 \u202e"
 
@@ -149,11 +148,12 @@ def test_only_some_runs_and_segments_are_remembered() -> None:
     assert keys.known(("run-2999", 1), 9) is None
 
 
-def test_rows_of_an_older_version_are_read_with_the_others(store: RunStore) -> None:
+def test_events_of_several_runs_are_read_row_by_row(store: RunStore) -> None:
     for run in ("one", "two"):
         store.create(NewRun(id=run))
-    add_older(store, "one", [("a", {"event": "old", "n": 1}), (None, {"event": "old", "n": 2})])
-    add_older(store, "two", [("a", {"event": "old", "n": 3})])
+    store.add_events("one", [("a", {"event": "old", "n": 1})])
+    store.add_events("one", [(None, {"event": "old", "n": 2})])
+    store.add_events("two", [("a", {"event": "old", "n": 3})])
     store.add_events("one", [("a", {"n": "twice"}), ("b", {"n": 4}), (None, {"n": HOSTILE})])
     store.add_events("two", [("b", {"event": "new", "n": 5})])
     found = store.events("one")
@@ -191,27 +191,6 @@ def test_a_row_that_was_missing_is_read_whole(store: RunStore) -> None:
     assert [json.loads(one.text)["n"] for one in late] == ["b0", "b1", "b2"]
     assert {one.row for one in late} == {second}
     assert (first, third) == (1, newest_row(store))
-
-
-def test_events_of_an_older_database_are_read_and_added_to(store: RunStore) -> None:
-    store.create(NewRun(id="one"))
-    add_older(store, "one", [("a", {"n": 1})])
-    with store.engine.begin() as connection:
-        for column in ("size", "segment", "packed"):
-            connection.exec_driver_sql(f"ALTER TABLE forge_events DROP COLUMN {column}")
-        connection.execute(sa.update(versions).values(version=4))
-    with RunStore(store.url) as reader:
-        assert told(reader) == [1], "whoever looks brings it up to date"
-        reader.add_events("one", [("a", {"n": "twice"}), ("b", {"n": 2})])
-        assert told(reader) == [1, 2]
-
-
-def add_older(store: RunStore, run: str, new: Sequence[NewEvent]) -> None:
-    """Adds events as versions before 5 did: a row each."""
-    with store.engine.begin() as connection:
-        for key, event in new:
-            values = {"run": run, "key": key, "event": json.dumps(event, separators=(",", ":"))}
-            connection.execute(sa.insert(events).values(values))
 
 
 def lines(store: RunStore) -> list[tuple[str | None, str]]:

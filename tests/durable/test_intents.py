@@ -15,7 +15,8 @@ from forge.core.messages import Message, ToolCall
 from forge.core.tool import tool
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, Outcome, RunStore
-from forge.durable.store.tables import events, intents, versions
+from forge.durable.store.steps import NewStep
+from forge.durable.store.tables import intents
 from forge.models.scripted import Scripted
 from forge.permissions.answers import approve_all
 from tests.durable.test_killed import counted, run_of
@@ -112,24 +113,16 @@ def test_killed_at_each_point_a_call_is_unknown_only_once_it_began(
     assert counted(log)["pay a"] == (0 if death == "before-a" else 1)
 
 
-async def _after_older_steps(
-    database: str, place: Path, *, prepare: bool = True, **steps: Any
-) -> tuple[Any, list[str]]:
-    """Runs a segment that an older version had begun, with these recorded steps."""
+async def _after_steps(database: str, place: Path, **steps: Any) -> tuple[Any, list[str]]:
+    """Runs a segment that another worker had begun, with these recorded steps."""
     with RunStore(database) as store:
-        if prepare:
-            store.prepare()
+        store.prepare()
         starter = Starter(store)
         starter.start(store.create(_new()))
-        table = "operation_outputs" if store.database.is_sqlite else "dbos.operation_outputs"
-        columns = "workflow_uuid, function_id, function_name, output, serialization, retention_timestamp"
-        new = sa.text(f"INSERT INTO {table} ({columns}) VALUES ('r.1', :number, :name, :output, 'forge_json', 0)")
-        rows = [
-            {"number": number, "name": name, "output": json.dumps(output)}
-            for number, (name, output) in enumerate(steps.items(), start=1)
-        ]
-        store.database.write(lambda connection: connection.execute(new, rows))
-        store.begin("r", 1, "older worker")
+        store.begin("r", 1, "another worker", "first")
+        for number, (name, output) in enumerate(steps.items(), start=1):
+            step = NewStep("r", 1, "first", "r.1", number, name, json.dumps(output), 0, 0)
+            assert store.record_step(step) == "recorded"
         starter.close()
     agent = Agent(Scripted("done"), tools=[pay], approve=approve_all)
     async with working(database, agent, place) as worker:
@@ -145,44 +138,15 @@ TURN = {
 }
 
 
-async def test_an_intent_of_an_older_version_still_counts(database: str, tmp_path: Path) -> None:
-    run, heard = await _after_older_steps(database, tmp_path, model=TURN, intent={"attempt": "older"})
-    assert run.status == "finished"
-    assert "its state is unknown" in heard[0]
-
-
-async def test_a_segment_of_an_older_version_without_an_intent_goes_on(sqlite: str, tmp_path: Path) -> None:
-    run, heard = await _after_older_steps(sqlite, tmp_path, model=TURN)
+async def test_a_segment_with_recorded_steps_and_without_an_intent_goes_on(database: str, tmp_path: Path) -> None:
+    run, heard = await _after_steps(database, tmp_path, model=TURN)
     assert run.status == "finished"
     assert heard == ["paid a"]
 
 
-async def test_the_end_that_an_older_version_recorded_is_the_end(sqlite: str, tmp_path: Path) -> None:
-    said = {"role": "assistant", "text": "it was done before"}
-    end = {"status": "failed", "messages": [said], "spent": {"turns": 7}, "result": {"text": "", "reason": "error"}}
-    run, _ = await _after_older_steps(sqlite, tmp_path, model=TURN, end=end)
-    assert (run.status, run.spent) == ("failed", {"turns": 7})
-
-
-@pytest.mark.parametrize("version", [3, 4])
-async def test_a_worker_opens_a_database_of_an_older_version_and_ends_its_run(
-    database: str, tmp_path: Path, version: int
-) -> None:
-    def downgrade(connection: sa.Connection) -> None:
-        newer = [intents.c.detail] if version < 4 else []
-        for column in (*newer, events.c.size, events.c.segment, events.c.packed):
-            connection.exec_driver_sql(f"ALTER TABLE {column.table.name} DROP COLUMN {column.name}")
-        connection.execute(sa.update(versions).values(version=version))
-
-    with RunStore(database) as store:
-        store.prepare()
-        store.database.write(downgrade)
-    run, heard = await _after_older_steps(database, tmp_path, prepare=False, model=TURN)
-    assert (run.status, heard) == ("finished", ["paid a"])
-    with RunStore(database) as store:
-        # a worker of the version before may still be there
-        old = f"INSERT INTO {intents.name} (run, segment, call, attempt) VALUES ('r', 1, 'q', 'older')"
-        store.database.write(lambda connection: connection.exec_driver_sql(old))
-        query = sa.select(intents.c.call, intents.c.detail)
-        found = store.database.read(lambda connection: connection.execute(query).all())
-        assert ("q", None) in [tuple(row) for row in found]
+@pytest.mark.parametrize("output", [None, [], {"__error__": "OSError: no"}])
+async def test_a_record_without_a_result_ends_the_run_in_words(sqlite: str, tmp_path: Path, output: Any) -> None:
+    run, heard = await _after_steps(sqlite, tmp_path, model=TURN, **{"call pay": output})
+    assert run.status == "failed"
+    assert "the record of step 2 of the run, 'call pay', has no result" in run.result["error"]["message"]
+    assert "paid a" not in heard, "the call is not run: it may have been"

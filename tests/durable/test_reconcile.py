@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 
 import pytest
-import sqlalchemy as sa
 
 import forge.durable.engine.executor as reconciling
 from forge import Agent, Reconciled, Tool, ToolCall, ToolContext, ToolResult, tool
@@ -22,7 +21,6 @@ from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.heartbeats import has_ended, mark_process
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.tables import intents, versions
 from forge.network.egress import Egress
 from forge.openapi import openapi
 from forge.permissions.answers import Answer, approve_all
@@ -176,7 +174,7 @@ UNSURE = {
     "elsewhere": (Case(_not_done, mark=LATER), "may still be running it"),
     "no_mark": (Case(_not_done, mark=""), "may still be running it"),
     "this_process": (Case(_not_done, mark=THIS, options={"isolate": False}), "sent to ada"),
-    "older": (Case(_not_done, detail="none"), "may still be running it"),
+    "no_detail": (Case(_not_done, detail="none"), "may still be running it"),
     "other": (Case(_find, detail="other"), "in another way now"),
     "cannot": (Case(None, detail="none"), "may have taken effect"),
 }
@@ -272,27 +270,6 @@ def test_a_process_has_ended_only_if_that_is_certain() -> None:
     place, _, began = mark_process().rpartition("/")
     assert has_ended(f"{place}/{int(began) - 1}"), "the pid belongs to a later process"
     assert mark_process().split("/")[2] == str(os.getpid())
-
-
-def test_a_database_of_the_version_before_opens_and_its_intents_count(database: str) -> None:
-    with RunStore(database) as store:
-        store.prepare()
-        store.create(NewRun(id="r", version="0", prompt="go"))
-        store.begin_attempt("r", 1, "lost", "first")
-        store.record_intent("r", 1, "first", "t")
-
-        def downgrade(connection: sa.Connection) -> None:
-            connection.exec_driver_sql(f"ALTER TABLE {intents.name} DROP COLUMN {intents.c.detail.name}")
-            connection.execute(sa.update(versions).values(version=3))
-
-        store.database.write(downgrade)
-    with RunStore(database) as store:
-        store.prepare()
-        begun = store.begin_attempt("r", 1, "w", "second")
-        assert begun is not None
-        assert begun.intents == {"t": ("first", {})}
-        assert store.record_intent("r", 1, "second", "t") == "repeated"
-        assert store.record_intent("r", 1, "second", "u", {"noted": 1}) == "recorded"
 
 
 def test_an_intent_is_renewed_only_by_the_attempt_that_runs_the_segment(store: RunStore) -> None:

@@ -70,7 +70,7 @@ def test_a_step_whose_commit_was_not_confirmed_is_recorded_once(store: RunStore,
     assert store.record_step(step) == "recorded"
     assert store.record_step(step) == "recorded"
     assert store.record_step(step._replace(output='{"a":2}')) == "taken"
-    assert store.list_steps("r.1") == {1: StoredStep("model", '{"a":1}', None, "forge_json")}
+    assert store.list_steps("r.1") == {1: StoredStep("model", '{"a":1}', "forge_json")}
     assert store.record_step(step._replace(number=2, attempt="another")) == "lost"
 
 

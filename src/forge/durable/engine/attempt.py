@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.provider import Provider
 from forge.core.registry import ToolRegistry
-from forge.durable.engine.start_segments import JsonSerializer, RecordedError, workflow_id
+from forge.durable.engine.start_segments import JsonSerializer, workflow_id
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.rows import RunInfo
@@ -27,8 +27,6 @@ MOST_CHARACTERS = (
 )  # recorded by a segment's steps: its end stores all messages once more, in one transaction
 
 RETRY = 1.0  # seconds between two attempts to record a step, while the database is unreachable
-
-INTENT = "intent"  # a step of older versions: the attempt that was about to run the next calls
 
 Step = Callable[[], Awaitable[Mapping[str, Any]]]
 T = TypeVar("T")
@@ -72,34 +70,30 @@ class Attempt:
         record it.
         """
 
+        self.steps += 1
+        number = self.steps
         try:
-            while True:
-                self.steps += 1
-                number = self.steps
-                if (stored := self._recorded.get(number)) is not None:
-                    result = self._replay(number, name, stored)
-                    if result is None:
-                        continue  # an earlier attempt recorded only an error: the next step replaces it
-                else:
-                    result = await self._run_step(number, name, function)
-                self._tell_news()
-                return result
+            if (stored := self._recorded.get(number)) is not None:
+                result = self._replay(number, name, stored)
+            else:
+                result = await self._run_step(number, name, function)
+            self._tell_news()
+            return result
         except Exception as error:
             self.broken = error
             raise
 
-    def _replay(self, number: int, name: str, stored: StoredStep) -> Mapping[str, Any] | None:
-        """Returns the recorded result; None if an older version recorded an error."""
+    def _replay(self, number: int, name: str, stored: StoredStep) -> Mapping[str, Any]:
+        """Returns the recorded result."""
         if stored.name != name:
             words = f"step {number} of the run was recorded as {stored.name!r}, and is now {name!r}"
             raise ToolError(words, ErrorKind.VALIDATION, "The agent has changed since the run began.")
-        if stored.error is not None or stored.output is None:
-            return None
-        result = _SERIALIZER.decode(stored.output, stored.serialization)
-        if isinstance(result, RecordedError):
-            return None
-        self._characters += len(stored.output)
-        return result  # type: ignore[no-any-return]
+        result = _SERIALIZER.decode(stored.output or "null", stored.serialization)
+        if not isinstance(result, dict):
+            words = f"the record of step {number} of the run, {name!r}, has no result"
+            raise ToolError(words, ErrorKind.VALIDATION, "See who else writes to the database.")
+        self._characters += len(stored.output or "")
+        return result
 
     async def _run_step(self, number: int, name: str, function: Step) -> Mapping[str, Any]:
         if self._stopped:
@@ -153,14 +147,6 @@ class Attempt:
             raise self.broken
         return found == "recorded"
 
-    async def replay_intent(self) -> str:
-        """Returns the attempt of the next step, if an earlier Forge recorded it as an intent; else this attempt."""
-        stored = self._recorded.get(self.steps + 1)
-        if stored is None or stored.name != INTENT:
-            return self.token
-        recorded = await self.step(INTENT, _record_nothing)
-        return str(recorded.get("attempt", ""))
-
     async def work(self, loop: Coroutine[Any, Any, T]) -> T:
         """Runs the loop so that `stop` can end it. Raises `Stopped` then."""
         self._task = task = asyncio.get_running_loop().create_task(loop)
@@ -204,10 +190,6 @@ class Attempt:
 
 
 _SERIALIZER = JsonSerializer()
-
-
-async def _record_nothing() -> Mapping[str, Any]:
-    return {}
 
 
 class LostSegment(Exception):

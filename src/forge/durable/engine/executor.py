@@ -102,10 +102,9 @@ class RecordedExecutor(ToolExecutor):
         """Starts calls in order, so that every attempt numbers their steps alike. If one cannot be recorded, all
         stop.
         """
-        earlier = await self._replay_intent(calls)
 
         async def run(call: ToolCall) -> None:
-            done(call, await self._run_recorded(call, scope, earlier))
+            done(call, await self._run_recorded(call, scope))
 
         tasks = [asyncio.ensure_future(run(call)) for call in calls]
         try:
@@ -115,12 +114,6 @@ class RecordedExecutor(ToolExecutor):
                 task.cancel()
             await end_tasks(tasks)
             raise
-
-    async def _replay_intent(self, calls: Sequence[ToolCall]) -> bool:
-        """Returns True if an attempt of an older version was about to run these calls."""
-        if all(self._may_be_repeated(call) for call in calls):
-            return False
-        return await self.attempt.replay_intent() != self.attempt.token
 
     async def _record_intent(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         """A step: records that a call that must not be repeated is about to begin. It is inside the gate, so that a
@@ -154,7 +147,7 @@ class RecordedExecutor(ToolExecutor):
             return refused
         async with self._one_inner_call:
             try:
-                return await self._run_recorded(call, scope, await self._replay_intent([call]))
+                return await self._run_recorded(call, scope)
             except BaseException as error:
                 self._script_error = error
                 raise
@@ -173,8 +166,8 @@ class RecordedExecutor(ToolExecutor):
             raise self._script_error
         return result
 
-    async def _run_recorded(self, call: ToolCall, scope: Scope, was_begun: bool) -> ToolResult:
-        """Runs a call as a step. `was_begun`: an attempt of an older version was about to run it."""
+    async def _run_recorded(self, call: ToolCall, scope: Scope) -> ToolResult:
+        """Runs a call as a step."""
         if isinstance(self.registry.find(call.name), RunCode):
             return await self._run_script(call, scope)
         is_replayed = True
@@ -183,7 +176,7 @@ class RecordedExecutor(ToolExecutor):
             nonlocal is_replayed
             is_replayed = False
             self.attempt.context.counters.calls += 1
-            if (was_begun or call.id in self.attempt.intents) and not self._may_be_repeated(call):
+            if call.id in self.attempt.intents and not self._may_be_repeated(call):
                 settled = await self._settle(call, scope)
                 if settled is not None:
                     return await self._encode_result(settled, scope)

@@ -40,21 +40,19 @@ from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.recorder import RecordedProvider, Recorder
 from forge.durable.engine.scripts import restore_spilled
-from forge.durable.engine.start_segments import SEGMENT, JsonSerializer, workflow_id
+from forge.durable.engine.start_segments import SEGMENT, workflow_id
 from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.database import is_away
-from forge.durable.store.encoding import outcome_from_json, result_of, result_to_json
+from forge.durable.store.encoding import result_of, result_to_json
 from forge.durable.store.rows import BEFORE, MODEL, Ending, Outcome, RunInfo, Wait
-from forge.durable.store.steps import Begun, StoredStep
+from forge.durable.store.steps import Begun
 
 if TYPE_CHECKING:
     from forge.durable.engine.attempt import WorkerContext
 
 
 log = logging.getLogger("forge.durable")
-
-END = "end"  # a step of older versions: how the segment ended
 
 
 async def perform(context: WorkerContext, run_id: str, number: int) -> str:
@@ -71,14 +69,10 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
     current.set(attempt)
     task_delegate.set(delegate)
     try:
-        end = _find_end(steps)
-        if end is None:
-            with segment_span(attempt.run, context.worker) as tell:
-                outcome = await _run_segment(attempt)
-                tell(outcome)
-            context.counters.add_segment(attempt.run, outcome)
-        else:
-            outcome = outcome_from_json(end)
+        with segment_span(attempt.run, context.worker) as tell:
+            outcome = await _run_segment(attempt)
+            tell(outcome)
+        context.counters.add_segment(attempt.run, outcome)
         closed: RunInfo | None = await in_thread(lambda: store.close_attempt(run_id, number, outcome, token))
     except LostSegment:
         closed = None
@@ -90,13 +84,6 @@ async def perform(context: WorkerContext, run_id: str, number: int) -> str:
         return "lost"
     await follow_up(context, closed)
     return closed.status
-
-
-def _find_end(steps: Mapping[int, StoredStep]) -> Mapping[str, Any] | None:
-    """Returns how the segment ended, if an older version recorded this."""
-    ends = [step.output for step in steps.values() if step.name == END and step.output is not None]
-    found = JsonSerializer().deserialize(ends[-1]) if ends else None
-    return found if isinstance(found, Mapping) else None
 
 
 async def _run_segment(attempt: Attempt) -> Outcome:

@@ -1,19 +1,17 @@
-"""Encodes and decodes results, waits and outcomes as JSON for recorded steps."""
+"""Encodes and decodes results of calls and of runs, and waits, as JSON."""
 
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 from forge.agent.result import RunResult
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message, Usage, import_message, list_in, text_in
+from forge.core.messages import Message, Usage, list_in, text_in
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult, read_labels
-from forge.durable.store.rows import Ending, Outcome, RunInfo, Wait
-
-_ENDINGS = frozenset(get_args(Ending))
+from forge.durable.store.rows import RunInfo, Wait
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:
@@ -71,22 +69,6 @@ def failure_from_json(wire: Any) -> Failure:
         ErrorKind(text_in(wire, "kind", ErrorKind.SYSTEM)),
         text_in(wire, "suggestion", ""),
         _flag(wire, "passing"),
-    )
-
-
-def outcome_from_json(wire: Any) -> Outcome:
-    """Decodes an outcome that an older version recorded as a step. Raises ValueError."""
-    wire = _object(wire, "outcome")
-    status, result = text_in(wire, "status"), wire.get("result")
-    if status not in _ENDINGS:
-        raise ValueError(f"status: expected one of {', '.join(sorted(_ENDINGS))}, got {brief(status)}")
-    return Outcome(
-        status=status,  # type: ignore[arg-type]
-        messages=tuple(import_message(one) for one in list_in(wire, "messages")),
-        spent=_object(wire.get("spent", {}), "spent"),
-        waits=tuple(wait_from_json(one) for one in list_in(wire, "waits")),
-        result=None if result is None else _object(result, "result"),
-        held=text_in(wire, "held", ""),
     )
 
 

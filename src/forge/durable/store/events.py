@@ -121,7 +121,7 @@ def add_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents], re
 def insert_events(connection: sa.Connection, batch: Mapping[Segment, NewEvents]) -> dict[str, int]:
     """Inserts events of runs that exist, and returns the last row of each. Lock their numbering first."""
     rows = [
-        {"run": run, "segment": segment, "size": len(lines), "event": "", "packed": pack(lines)}
+        {"run": run, "segment": segment, "size": len(lines), "packed": pack(lines)}
         for (run, segment), new in batch.items()
         for lines in _rows_of(new)
     ]
@@ -153,7 +153,7 @@ def read_events(
     """
     after = max(-1, min(after, _LAST))
     c = events.c
-    wanted = sa.and_(c.number >= after // _PLACES, sa.or_(c.size.is_not(None), c.number > after))
+    wanted = c.number >= after // _PLACES
     extra = set(also)
     if extra:
         wanted = sa.or_(wanted, c.number.in_(extra))
@@ -192,10 +192,8 @@ def read_event(connection: sa.Connection, ids: Sequence[str], number: int) -> St
 
 def find_event(connection: sa.Connection, segment: Segment, key: str) -> dict[str, Any] | None:
     """Finds an event of a segment by its key."""
-    wanted, c = _shorten(key), events.c
-    text = connection.execute(sa.select(c.event).where(c.run == segment[0], c.key == wanted)).scalar()
-    if text is None:
-        text = next((one for stored, one in _lines_of(connection, segment) if stored == wanted), None)
+    wanted = _shorten(key)
+    text = next((one for stored, one in _lines_of(connection, segment) if stored == wanted), None)
     return None if text is None else dict(json.loads(text))
 
 
@@ -203,7 +201,7 @@ def newest_event(connection: sa.Connection) -> tuple[int, int]:
     """Returns the highest number, and that of its row; zeros where there are no events."""
     c = events.c
     row = connection.execute(sa.select(c.number, c.size).order_by(c.number.desc()).limit(1)).first()
-    return (0, 0) if row is None else (_number(row.number, row.size, (row.size or 1) - 1), row.number)
+    return (0, 0) if row is None else (_number(row.number, row.size - 1), row.number)
 
 
 def span_of_events(connection: sa.Connection, ids: Sequence[str]) -> tuple[int, int, int]:
@@ -213,12 +211,11 @@ def span_of_events(connection: sa.Connection, ids: Sequence[str]) -> tuple[int, 
     if not rows:
         return 0, 0, 0
     first, last = rows[0], rows[-1]
-    total = sum(row.size or 1 for row in rows)
-    return _number(first.number, first.size, 0), _number(last.number, last.size, (last.size or 1) - 1), total
+    return _number(first.number, 0), _number(last.number, last.size - 1), sum(row.size for row in rows)
 
 
 def _query(ids: Sequence[str] | None) -> sa.Select[Any]:
-    query = sa.select(events.c.number, events.c.run, events.c.event, events.c.size, events.c.packed)
+    query = sa.select(events.c.number, events.c.run, events.c.packed)
     return query if ids is None else query.where(events.c.run.in_(ids))
 
 
@@ -237,15 +234,12 @@ def _newest_events(rows: Iterable[sa.Row[Any]]) -> Iterator[StoredEvent]:
 
 
 def _read_row(row: sa.Row[Any]) -> Iterator[StoredEvent]:
-    if row.size is None:
-        yield StoredEvent(row.number, row.run, row.event, row.number)
-        return
     for place, (_, text) in enumerate(unpack(row.packed)):
-        yield StoredEvent(_number(row.number, row.size, place), row.run, text, row.number)
+        yield StoredEvent(_number(row.number, place), row.run, text, row.number)
 
 
-def _number(row: int, size: int | None, place: int) -> int:
-    return row if size is None else row * _PLACES + place
+def _number(row: int, place: int) -> int:
+    return row * _PLACES + place
 
 
 def _rows_of(new: NewEvents) -> Iterator[list[tuple[str | None, str]]]:
@@ -277,8 +271,6 @@ def _leave_out(wanted: NewEvents, old: set[str]) -> tuple[list[NewEvent], set[st
 
 
 def _read_keys(connection: sa.Connection, segment: Segment) -> Iterator[str]:
-    c = events.c
-    yield from connection.execute(sa.select(c.key).where(c.run == segment[0], c.key.is_not(None))).scalars()
     yield from (key for key, _ in _lines_of(connection, segment) if key is not None)
 
 

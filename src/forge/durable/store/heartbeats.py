@@ -54,7 +54,7 @@ workers = sa.Table(
     sa.Column("gone", sa.Double),  # when the worker left or was declared dead
     sa.Column("claimed", sa.Text, nullable=False),  # who declared it dead; itself, if it left
     sa.Column("handed", sa.Boolean, nullable=False),  # its runs are back in the queues
-    sa.Column("agents", Json, nullable=False, server_default="[]"),  # the names of agents whose runs it takes
+    sa.Column("agents", Json, nullable=False),  # the names of agents whose runs it takes
 )
 _is_here, _is_open = workers.c.gone.is_(None), workers.c.handed == sa.false()
 sa.Index("forge_workers_beat", workers.c.beat, sqlite_where=_is_here, postgresql_where=_is_here)
@@ -100,19 +100,13 @@ def prepare(database: Database) -> None:
         if connection.dialect.name != "sqlite":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
         metadata.create_all(connection)
-        if not _has_agents(connection):  # made by an older Forge
-            connection.exec_driver_sql(f"ALTER TABLE {workers.name} ADD COLUMN agents TEXT NOT NULL DEFAULT '[]'")
 
-    if not database.read(lambda connection: _is_there(connection) and _has_agents(connection)):
+    if not database.read(_is_there):
         make_if_allowed(database, make)
 
 
 def _is_there(connection: sa.Connection) -> bool:
     return sa.inspect(connection).has_table(workers.name)
-
-
-def _has_agents(connection: sa.Connection) -> bool:
-    return "agents" in {column["name"] for column in sa.inspect(connection).get_columns(workers.name)}
 
 
 def now(database: Database) -> sa.ColumnElement[float]:

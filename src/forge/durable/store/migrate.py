@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
 from forge.core.errors import ErrorKind
 from forge.durable.store.database import Database, is_forbidden, no_rights_error
-from forge.durable.store.find import insert_into
-from forge.durable.store.tables import (
-    ALWAYS,
-    RELEASED,
-    VERSION,
-    background,
-    events,
-    intents,
-    metadata,
-    questions,
-    runs,
-    versions,
-)
+from forge.durable.store.tables import RELEASED, VERSION, metadata, versions
 from forge.workspace.state.store import StoreError
 
 PART = "runs"
 _MIGRATING = 0x666F726765  # advisory lock for changing tables
 
 Migration = Callable[[sa.Connection], None]
-
 
 OLDEST = max(RELEASED, VERSION - 1)  # tables that this Forge reads and writes as they are
 NEWEST = VERSION + 1  # … since a version only adds, and uses what it added from the next version on
@@ -106,61 +92,11 @@ def _version(connection: sa.Connection) -> int:
     return connection.execute(sa.select(versions.c.version).where(versions.c.part == PART)).scalar() or 0
 
 
-def _first(connection: sa.Connection) -> None:
+def _create_tables(connection: sa.Connection) -> None:
     metadata.create_all(connection)
 
 
-def _second(connection: sa.Connection) -> None:
-    """Adds the table of background work and the column of "always" answers."""
-    background.create(connection, checkfirst=True)
-    _hold_what_is_waited_for(connection)
-    if not _has_column(connection, questions.c.always):
-        connection.exec_driver_sql(f"ALTER TABLE {questions.name} ADD COLUMN {questions.c.always.name} TEXT")
-        ALWAYS.create(connection)
-
-
-def _third(connection: sa.Connection) -> None:
-    """Adds the table of intents and the column of attempts. The steps named "intent" and "end" of begun segments stay,
-    and are read.
-    """
-    intents.create(connection, checkfirst=True)
-    if not _has_column(connection, runs.c.attempt):
-        column = f"{runs.c.attempt.name} TEXT NOT NULL DEFAULT ''"
-        connection.exec_driver_sql(f"ALTER TABLE {runs.name} ADD COLUMN {column}")
-
-
-def _fourth(connection: sa.Connection) -> None:
-    """Adds the column of what reconciling needs. Intents of older versions have nothing there."""
-    if not _has_column(connection, intents.c.detail):
-        connection.exec_driver_sql(f"ALTER TABLE {intents.name} ADD COLUMN {intents.c.detail.name} TEXT")
-
-
-def _fifth(connection: sa.Connection) -> None:
-    """Adds the columns of rows with several events. Older rows have one event each."""
-    for column in (events.c.size, events.c.segment, events.c.packed):
-        if not _has_column(connection, column):
-            kind = column.type.compile(connection.dialect)
-            connection.exec_driver_sql(f"ALTER TABLE {events.name} ADD COLUMN {column.name} {kind}")
-
-
-def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
-    return column.name in {one["name"] for one in sa.inspect(connection).get_columns(column.table.name)}
-
-
-def _hold_what_is_waited_for(connection: sa.Connection) -> None:
-    """Fills the table of background work from the waits of runs."""
-    waiting = connection.execute(sa.select(runs.c.id, runs.c.segment, runs.c.waits).where(runs.c.status == "waiting"))
-    rows = [
-        {"run": row.id, "segment": row.segment, "worker": str(wait["detail"].get("worker", ""))}
-        for row in waiting
-        for wait in row.waits
-        if wait["kind"] == "background"
-    ]
-    if rows:
-        connection.execute(insert_into(connection, background).on_conflict_do_nothing(), rows)
-
-
-MIGRATIONS: tuple[Migration, ...] = (_first, _second, _third, _fourth, _fifth)
+MIGRATIONS: tuple[Migration, ...] = (_create_tables,)  # the version of the tables is how many of these have run
 assert len(MIGRATIONS) == VERSION
 
 

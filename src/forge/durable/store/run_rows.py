@@ -51,6 +51,7 @@ def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
         "cancelling": False,
         "result": None,
         "look": moment,
+        "attempt": "",
     }
     new = connection.execute(
         insert_into(connection, runs).values(values).on_conflict_do_nothing().returning(*COLUMNS)

@@ -33,7 +33,6 @@ class StoredStep(NamedTuple):
 
     name: str
     output: str | None  # serialized
-    error: str | None  # … which an older version recorded instead
     serialization: str | None
 
 
@@ -53,7 +52,7 @@ class NewStep(NamedTuple):
 
 def list_steps(connection: sa.Connection, workflow: str) -> dict[int, StoredStep]:
     """Returns the recorded steps of a workflow by their numbers."""
-    columns = "function_id, function_name, output, error, serialization"
+    columns = "function_id, function_name, output, serialization"
     query = f"SELECT {columns} FROM {_table(connection)} WHERE workflow_uuid = :workflow"  # noqa: S608 - all of it is ours
     rows = connection.execute(sa.text(query), {"workflow": workflow})
     return {number: StoredStep(*row) for number, *row in rows}
@@ -116,7 +115,7 @@ attempt runs the segment.
 
 
 Detail = Mapping[str, Any] | None
-"""What a tool's `reconcile` needs; None: it has none, or an older version stored the intent."""
+"""What a tool's `reconcile` needs; None: it has none."""
 
 
 class NewIntent(NamedTuple):

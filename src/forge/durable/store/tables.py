@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from forge.core.plain_values import is_sendable, plain
 
-VERSION = 5  # of these tables
+VERSION = 1  # of these tables
 RELEASED = VERSION  # the version that the first release has: it works with tables of the version before and after it
 
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
@@ -93,7 +93,7 @@ runs = sa.Table(
     sa.Column("cancelling", sa.Boolean, nullable=False),
     sa.Column("result", Json),
     sa.Column("look", Seconds),  # when to check it: its wait ends, or its workflow may be missing
-    sa.Column("attempt", sa.Text, nullable=False, server_default=""),  # the attempt that runs it, or ran it last
+    sa.Column("attempt", sa.Text, nullable=False),  # the attempt that runs it, or ran it last
 )
 sa.Index("forge_runs_created", runs.c.created)
 sa.Index("forge_runs_status", runs.c.status, runs.c.created)
@@ -130,7 +130,7 @@ questions = sa.Table(
 )
 sa.Index("forge_questions_run", questions.c.run)
 _is_always = questions.c.always.is_not(None)
-ALWAYS = sa.Index("forge_questions_always", questions.c.run, sqlite_where=_is_always, postgresql_where=_is_always)
+sa.Index("forge_questions_always", questions.c.run, sqlite_where=_is_always, postgresql_where=_is_always)
 _is_open = questions.c.answered.is_(None)
 sa.Index("forge_questions_open", questions.c.asked, sqlite_where=_is_open, postgresql_where=_is_open)
 
@@ -139,16 +139,12 @@ events = sa.Table(
     metadata,
     sa.Column("number", Number, primary_key=True),
     sa.Column("run", Text, nullable=False),
-    sa.Column("key", Text),  # of a row of an older version
-    sa.Column("event", sa.Text, nullable=False),  # … and its only event
-    sa.Column("size", sa.Integer),  # how many events; NULL: it is of an older version
-    sa.Column("segment", sa.Integer),  # in which they happened
-    sa.Column("packed", sa.LargeBinary),
+    sa.Column("segment", sa.Integer, nullable=False),  # in which its events happened
+    sa.Column("size", sa.Integer, nullable=False),  # how many events
+    sa.Column("packed", sa.LargeBinary, nullable=False),
     sqlite_autoincrement=True,  # a number is never used again, even if the last ones were deleted
 )
 sa.Index("forge_events_run", events.c.run, events.c.number)
-_has_key = events.c.key.is_not(None)
-sa.Index("forge_events_key", events.c.run, events.c.key, unique=True, sqlite_where=_has_key, postgresql_where=_has_key)
 
 background = sa.Table(
     "forge_background",

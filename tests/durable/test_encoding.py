@@ -1,4 +1,4 @@
-"""Results and outcomes as JSON: what comes back is what was written, whatever it was."""
+"""Results and waits as JSON: what comes back is what was written, whatever it was."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 import math
 from collections import OrderedDict
 from types import MappingProxyType
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from forge.core.errors import ErrorKind
-from forge.core.messages import Message, ToolCall, Usage, export_message
 from forge.core.result import Attachment, Failure, ToolResult
-from forge.durable.store.encoding import object_of, outcome_from_json, result_from_json, result_to_json, wait_to_json
-from forge.durable.store.rows import Ending, Outcome, Wait
+from forge.durable.store.encoding import result_from_json, result_to_json, wait_from_json, wait_to_json
+from forge.durable.store.rows import Wait
 
 OFTEN = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -47,43 +46,7 @@ results = st.builds(
     failure=st.none() | failures,
     pending=st.booleans(),
 )
-counted = st.integers(0, 10**9)
-messages = st.builds(
-    Message,
-    st.sampled_from(["user", "assistant", "tool"]),
-    whole,
-    st.lists(st.builds(ToolCall, whole, objects | whole, whole, whole), max_size=2).map(tuple),
-    whole,
-    attachments,
-    st.sampled_from(["", "stop", "calls"]),
-    st.builds(Usage, counted, counted, counted),
-    objects,
-)
 waits = st.builds(Wait, kind=whole, call=whole, detail=objects)
-outcomes = st.builds(
-    Outcome,
-    status=st.sampled_from(get_args(Ending)),
-    messages=st.lists(messages, max_size=3).map(tuple),
-    spent=objects,
-    waits=st.lists(waits, max_size=2).map(tuple),
-    result=st.none() | objects,
-)
-
-
-def outcome_to_json(outcome: Outcome) -> dict[str, Any]:
-    """As older versions recorded it."""
-    wire: dict[str, Any] = {
-        "status": outcome.status,
-        "messages": [export_message(message) for message in outcome.messages],
-        "spent": object_of(outcome.spent),
-    }
-    if outcome.waits:
-        wire["waits"] = [wait_to_json(wait) for wait in outcome.waits]
-    if outcome.result is not None:
-        wire["result"] = object_of(outcome.result)
-    if outcome.held:
-        wire["held"] = outcome.held
-    return wire
 
 
 @OFTEN
@@ -93,9 +56,9 @@ def test_a_result_comes_back_as_it_was(result: ToolResult) -> None:
 
 
 @OFTEN
-@given(outcomes)
-def test_an_outcome_comes_back_as_it_was(outcome: Outcome) -> None:
-    assert outcome_from_json(travelled(outcome_to_json(outcome))) == outcome
+@given(waits)
+def test_a_wait_comes_back_as_it_was(wait: Wait) -> None:
+    assert wait_from_json(travelled(wait_to_json(wait))) == wait
 
 
 @OFTEN
@@ -109,15 +72,8 @@ def test_whatever_a_tool_returned_can_be_stored(text: str, content: dict[str, An
     once = result_from_json(travelled(result_to_json(result)))
     assert len(once.data) <= len(content)
     assert result_from_json(travelled(result_to_json(once))) == once, "and nothing changes the second time"
-    outcome = Outcome(
-        status="failed",
-        messages=(Message("assistant", text, (ToolCall(text, content, text),), extra=content),),
-        spent=content,
-        waits=(Wait(kind="time", call=text, detail=content),),
-        result=content,
-    )
-    again = outcome_from_json(travelled(outcome_to_json(outcome)))
-    assert outcome_from_json(travelled(outcome_to_json(again))) == again
+    wait = wait_from_json(travelled(wait_to_json(Wait(kind="time", call=text, detail=content))))
+    assert wait_from_json(travelled(wait_to_json(wait))) == wait
 
 
 def test_a_result_without_anything_special_is_small() -> None:
@@ -179,21 +135,10 @@ def test_what_is_no_result_is_refused_in_words(wire: Any) -> None:
         result_from_json(wire)
 
 
-@pytest.mark.parametrize(
-    "wire",
-    [
-        None,
-        {},
-        {"status": "odd"},
-        {"status": "finished", "messages": [{}]},
-        {"status": "finished", "spent": 1},
-        {"status": "finished", "waits": [{"kind": 1}]},
-        {"status": "finished", "result": "x"},
-    ],
-)
-def test_what_is_no_outcome_is_refused_in_words(wire: Any) -> None:
+@pytest.mark.parametrize("wire", [None, {}, {"kind": 1}, {"kind": "time", "call": 1}, {"kind": "time", "detail": []}])
+def test_what_is_no_wait_is_refused_in_words(wire: Any) -> None:
     with pytest.raises(ValueError, match=r"expected|missing"):
-        outcome_from_json(wire)
+        wait_from_json(wire)
 
 
 def travelled(wire: dict[str, Any]) -> Any:
