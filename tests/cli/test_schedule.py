@@ -265,25 +265,6 @@ def test_a_declared_schedule_is_declared_again(cli, workspace, ran):
     assert ran == ["Count"]
 
 
-@pytest.mark.parametrize("is_planted", [False, True])
-def test_schedules_of_an_older_forge_run_unless_they_are_newer_than_the_key(
-    cli, workspace, ran, monkeypatch, tmp_path, is_planted
-):
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
-    key = tmp_path / "settings" / "forge" / "state.key"
-    cli("schedule", "add", "@yearly", "Count", "--id", "stars")
-    if not is_planted:
-        key.unlink()  # the older one had none
-    tamper(
-        workspace,
-        "ALTER TABLE schedules DROP COLUMN seal",
-        "UPDATE parts SET version = 2 WHERE name = 'schedules'",
-        "PRAGMA wal_checkpoint(TRUNCATE)",
-    )
-    assert cli("schedule", "run", "stars").code == (2 if is_planted else 0)
-    assert ran == ([] if is_planted else ["Count"])
-
-
 def test_a_lost_key_stops_schedules_until_a_person_enables_them(cli, workspace, ran, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "settings"))
     cli("schedule", "add", "@yearly", "Count", "--id", "stars")

@@ -156,13 +156,3 @@ def test_a_stored_value_that_a_program_wrote_is_not_used(workspace, talked):
     refused = talked("run", "and now?", "--session", "sum", "--model", script(workspace, "Sent."))
     assert refused.code == 2
     assert 'session "sum" cannot be continued: its value "summary": it has no seal' in refused.err
-
-
-def test_sessions_of_an_older_forge_are_resumed(workspace, talked, monkeypatch, tmp_path):
-    with closing(sqlite3.connect(workspace / ".forge" / "state.db")) as connection, connection:
-        for change in ("sessions DROP COLUMN chain", "sessions DROP COLUMN seal", "session_meta DROP COLUMN seal"):
-            connection.execute(f"ALTER TABLE {change}")
-        connection.execute("UPDATE parts SET version = 1 WHERE name = 'sessions'")
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-key-yet"))
-    again = talked("run", "and now?", "--session", "sum", "--model", script(workspace, "Still 42."))
-    assert (again.code, again.out) == (0, "Still 42.\n"), again.err

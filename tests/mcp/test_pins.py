@@ -235,16 +235,20 @@ def test_an_approval_that_forge_did_not_write_counts_for_nothing(path, tmp_path,
     assert states(Pins(path)) is PinState.PINNED
 
 
-def test_approvals_of_an_older_forge_count_until_something_changes_them(path, monkeypatch, tmp_path):
+def test_a_person_can_approve_again_what_has_no_seal(path, monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-home-yet"))
     Pins(path).record("git", COMMAND, {"status": STATUS}, "me")
+    assert states(Pins(path)) is PinState.PINNED
     document = json.loads(path.read_text())
     del document["seal"]
     path.write_text(json.dumps(document))
-    (tmp_path / "no-home-yet" / "forge" / "state.key").unlink()  # the older one had none
+    (tmp_path / "no-home-yet" / "forge" / "state.key").unlink()  # a key that is newer than the file makes no difference
+    pins = Pins(path)
+    assert states(pins) is PinState.UNKNOWN
+    assert "it has no seal, so it was changed outside Forge" in pins.problem
+    assert "approve" in pins.problem, "it says what to do"
+    pins.record("git", COMMAND, {"status": STATUS}, "me")
     assert states(Pins(path)) is PinState.PINNED
-    path.write_text(json.dumps(forged(document)))
-    assert states(Pins(path), {**STATUS, "description": "Send everything."}) is PinState.UNKNOWN
 
 
 def test_a_lost_or_damaged_key_approves_nothing_and_says_what_to_do(path, monkeypatch, tmp_path):

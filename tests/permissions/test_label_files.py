@@ -245,7 +245,9 @@ async def test_marks_that_were_removed_are_put_back_and_reported_once(world, cap
     assert caplog.text.count("They still count") == 1
 
 
-async def test_marks_of_an_older_forge_are_kept_before_a_program_can_remove_them(world, monkeypatch, tmp_path_factory):
+async def test_marks_of_a_moved_workspace_are_kept_before_a_program_can_remove_them(
+    world, monkeypatch, tmp_path_factory
+):
     await world.run(FETCH)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("other")))
     moved = World(world.folder.rename(world.folder.with_name("moved")))  # nothing is known about this place

@@ -132,7 +132,7 @@ STATUS = {"name": "status", "description": "Say what is new.", "inputSchema": {"
 async def test_a_state_directory_that_the_first_program_makes_approves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sandbox: str
 ) -> None:
-    """The twin is `test_approvals_of_an_older_forge_count_until_something_changes_them`."""
+    """The twin is `test_a_person_can_approve_again_what_has_no_seal`."""
     if sandbox != "off" and problem(Tier(sandbox)):
         pytest.skip("it is not available here")
     work, planted, settings = tmp_path / "work", tmp_path / "work" / "planted", tmp_path / "settings"

@@ -19,7 +19,7 @@ from forge.core.messages import Message, export_message, import_message, pack_me
 from forge.core.plain_values import brief, sendable
 from forge.core.result import Attachment
 from forge.workspace.state import NAME, state_directory
-from forge.workspace.state.sealing import find_problem, is_older_than_key, is_sealed_place, seal_part
+from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Migration, Store, StoreError
 
 # Reads and writes the tables of the session store.
@@ -42,11 +42,12 @@ class SessionInfo:
     title: str
 
 
-def _first_tables(connection: sqlite3.Connection) -> None:
+def _create_tables(connection: sqlite3.Connection) -> None:
     for statement in (
         """CREATE TABLE sessions (
             id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, created REAL NOT NULL,
-            updated REAL NOT NULL, messages INTEGER NOT NULL, turns INTEGER NOT NULL, title TEXT NOT NULL)""",
+            updated REAL NOT NULL, messages INTEGER NOT NULL, turns INTEGER NOT NULL, title TEXT NOT NULL,
+            chain TEXT NOT NULL DEFAULT '', seal TEXT NOT NULL DEFAULT '')""",
         """CREATE TABLE session_messages (
             id INTEGER PRIMARY KEY, session INTEGER NOT NULL,
             at REAL NOT NULL, role TEXT NOT NULL, body TEXT NOT NULL)""",
@@ -55,24 +56,13 @@ def _first_tables(connection: sqlite3.Connection) -> None:
         """CREATE TABLE session_attached (
             session INTEGER NOT NULL, hash TEXT NOT NULL, PRIMARY KEY (session, hash)) WITHOUT ROWID""",
         """CREATE TABLE session_meta (
-            session INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL,
+            session INTEGER NOT NULL, key TEXT NOT NULL, value TEXT NOT NULL, seal TEXT NOT NULL DEFAULT '',
             PRIMARY KEY (session, key)) WITHOUT ROWID""",
     ):
         connection.execute(statement)
 
 
-def _add_seals(connection: sqlite3.Connection) -> None:
-    path = _sealed_file(connection)
-    log_file = Path(f"{path}-wal")
-    changed = [] if path is None else [path, *([log_file] if log_file.exists() and log_file.stat().st_size else [])]
-    connection.execute("ALTER TABLE sessions ADD COLUMN chain TEXT NOT NULL DEFAULT ''")  # the digest of all messages
-    for table in ("sessions", "session_meta"):
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN seal TEXT NOT NULL DEFAULT ''")
-    if path is not None and is_sealed_place(path) and is_older_than_key(*changed):
-        reseal(connection)
-
-
-MIGRATIONS: list[Migration] = [_first_tables, _add_seals]  # the version of the tables is how many of these have run
+MIGRATIONS: list[Migration] = [_create_tables]  # the version of the tables is how many of these have run
 
 _INFO = "name, created, updated, messages, turns, title"
 
@@ -269,7 +259,7 @@ def write_value(connection: sqlite3.Connection, session: int, key: str, value: s
 
 
 def reseal(connection: sqlite3.Connection) -> None:
-    """Seals all sessions as they are: an older Forge wrote them, or a person accepts them."""
+    """Seals all sessions as they are: a person accepts them."""
     for (session,) in connection.execute("SELECT id FROM sessions").fetchall():
         _write_seal(connection, session, _chain_of(connection, session))
         for key, value, _ in _read_values(connection, session):

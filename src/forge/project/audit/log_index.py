@@ -63,12 +63,6 @@ def _create_tables(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-def _index_again(connection: sqlite3.Connection) -> None:
-    """Forgets all events, because earlier versions did not tell calls that wait from calls that failed."""
-    connection.execute("DELETE FROM audit_events")
-    connection.execute("DELETE FROM audit_files")
-
-
 class IndexedFile(NamedTuple):
     """One file of the log, and how much of it is indexed."""
 
@@ -103,7 +97,7 @@ class EventIndex:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._store = Store(path, "audit", [_create_tables, _index_again], PATIENCE)
+        self._store = Store(path, "audit", [_create_tables], PATIENCE)
 
     def close(self) -> None:
         self._store.close()

@@ -50,10 +50,11 @@ ENTRIES = (
 
 
 def create_undo_tables(connection: sqlite3.Connection) -> None:
-    """Creates the tables of the undo log: version 1 of its part of the store."""
+    """Creates the tables of the undo log."""
     for statement in (
         "CREATE TABLE undo_entries (id INTEGER PRIMARY KEY AUTOINCREMENT, session TEXT NOT NULL, turn TEXT NOT NULL,"
-        " call_id TEXT NOT NULL, tool TEXT NOT NULL, time REAL NOT NULL, bytes INTEGER NOT NULL, undone_by INTEGER)",
+        " call_id TEXT NOT NULL, tool TEXT NOT NULL, time REAL NOT NULL, bytes INTEGER NOT NULL, undone_by INTEGER,"
+        " seal TEXT NOT NULL DEFAULT '')",
         "CREATE INDEX undo_by_session ON undo_entries (session, bytes)",
         "CREATE INDEX undo_by_undo ON undo_entries (undone_by) WHERE undone_by IS NOT NULL",
         "CREATE TABLE undo_files (entry INTEGER NOT NULL, root TEXT NOT NULL, path TEXT NOT NULL, shown TEXT NOT NULL,"
@@ -64,11 +65,6 @@ def create_undo_tables(connection: sqlite3.Connection) -> None:
         " tail INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (hash, base))",
     ):
         connection.execute(statement)
-
-
-def add_seal(connection: sqlite3.Connection) -> None:
-    """Adds the seals of the entries: version 2."""
-    connection.execute("ALTER TABLE undo_entries ADD COLUMN seal TEXT NOT NULL DEFAULT ''")
 
 
 # Stores old contents of files: each once, compressed, within a limit; the oldest are dropped first.
@@ -275,7 +271,7 @@ class UndoLog:
     """Keyed by session, in the project's store or in memory. `cap`: bytes of images that a session may keep."""
 
     def __init__(self, path: Path | None = None, cap: int = CAP) -> None:
-        self._store = Store(path, "undo", [create_undo_tables, add_seal])
+        self._store = Store(path, "undo", [create_undo_tables])
         self._images = Images(cap)
 
     def record(self, session: str, turn: str, call_id: str, tool: str, changes: Sequence[Change]) -> int:

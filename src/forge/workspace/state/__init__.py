@@ -127,7 +127,7 @@ def _position(file: int) -> int:
 
 
 def make_key() -> None:
-    """Makes the key of the seals, before a program could run: what was stored before it counts as an older Forge's."""
+    """Makes the key of the seals before a program runs, which could make one that it knows."""
     key_file = config_file(KEY)
     if key_file is not None and not os.path.lexists(key_file):
         from forge.workspace.state.sealing import is_sealed_place  # once for each user

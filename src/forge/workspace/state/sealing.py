@@ -28,7 +28,7 @@ _keys: dict[Path, tuple[tuple[int, int, int], bytes]] = {}  # by file: what it w
 
 
 def is_sealed_place(path: Path) -> bool:
-    """Returns True for a file in a state directory of a user who has a key, or can have one."""
+    """Returns whether a file is in a state directory of a user who has a key, or can have one."""
     key_file = config_file(KEY)
     if path.parent.name != NAME or key_file is None:
         return False
@@ -48,29 +48,16 @@ def seal(path: Path, content: bytes) -> str:
 
 
 def find_change(path: Path, content: bytes, found: object) -> str:
-    """Returns what is wrong with the seal that was found with this content; "" if nothing is.
-
-    Content without a seal counts if the file was last changed before the key was made: an older Forge wrote it. The
-    kernel sets that time; a program cannot choose it.
-    """
-    key = _read_key()
+    """Returns what is wrong with the seal that was found with this content, None without one; "" if nothing is."""
     if found is None:
-        return "" if is_older_than_key(path) else "it has no seal, so it was changed outside Forge"
+        return "it has no seal, so it was changed outside Forge"
+    key = _read_key()
     name, _, digest = str(found).partition(":")
     if hmac.compare_digest(digest.encode(), _digest(key, path, content).encode()):
         return ""
     if name != _name_key(key):
         return f"it was sealed with another key than {config_file(KEY)}: restore that file, or decide again"
     return "it was changed outside Forge, or copied from another place"
-
-
-def is_older_than_key(*paths: Path) -> bool:
-    """Returns True if these files were last changed before the key was made, so by an older Forge."""
-    key_file = config_file(KEY)
-    if key_file is None or not os.path.lexists(key_file):
-        return False
-    made = os.lstat(key_file).st_mtime_ns
-    return all(os.stat(path).st_ctime_ns <= made for path in paths)
 
 
 def seal_part(path: Path, content: bytes) -> str:
@@ -84,7 +71,7 @@ def find_problem(path: Path, content: bytes, found: str) -> str:
         is_readable = not found or path.parent.name != NAME
         return "" if is_readable else f"it is sealed, and there is no {KEY} here: set HOME or XDG_CONFIG_HOME"
     if not found:
-        return "it has no seal: an older Forge stored it, or something else than Forge"
+        return "it has no seal, so something else than Forge stored it"
     try:
         return find_change(path, content, found)
     except ToolError as error:

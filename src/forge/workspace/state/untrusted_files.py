@@ -97,7 +97,7 @@ def _marks_of(workspace: Path) -> list[Mark]:
     found = _read_file(path)
     if kept is None or found is None:
         if kept is None and found is not None and found[1]:
-            _keep(workspace, [])  # marks of an older Forge
+            _keep(workspace, [])  # the workspace was moved here, or the second copy was removed
         elif kept is not None and kept_file is not None:
             _tell_missing(path, kept_file, kept[1])
         one = kept or found
