@@ -111,7 +111,7 @@ def why_not_public(address: Address) -> str:
 
 
 def is_metadata(address: Address) -> bool:
-    """Returns True if the address is, or contains, one at which a cloud hands out credentials."""
+    """Returns whether the address is, or contains, one at which a cloud hands out credentials."""
     return address in METADATA or any(inner in METADATA for inner in find_embedded(address))
 
 

@@ -281,7 +281,7 @@ def _read_proxy(proxy: str) -> httpcore2.Proxy:
 
 
 def trusts_environment() -> bool:
-    """Returns True if proxies and certificates named by environment variables count."""
+    """Returns whether proxies and certificates named by environment variables count."""
     return os.environ.get("FORGE_TRUST_ENV") == "1"
 
 

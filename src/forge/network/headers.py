@@ -107,7 +107,7 @@ def key_header(name: str, method: str, ctx: ToolContext, given: Iterable[str] = 
 
 
 def reconcile_request(name: str, method: str, ctx: ToolContext, given: Iterable[str] = ()) -> Reconciled:
-    """Says whether a request of a lost worker may be sent again; the arguments are those of `key_header`."""
+    """Returns whether a request of a lost worker may be sent again; the arguments are those of `key_header`."""
     if method.upper() in SAFE:
         return Reconciled.not_done(f"a {method.upper()} request changes nothing", final=True)
     if key_header(name, method, ctx, given):

@@ -187,6 +187,6 @@ def _folders() -> Iterator[tuple[str, bool]]:
 
 
 def _is_inside_any(roots: list[tuple[str, ...]], *paths: str) -> bool:
-    """Returns True if one of the paths, as written or resolved, lies in one of the roots."""
+    """Returns whether one of the paths, as written or resolved, lies in one of the roots."""
     spellings = [Path(one).parts for path in paths for one in (os.path.normpath(path), os.path.realpath(path))]
     return any(parts[: len(root)] == root for parts in spellings for root in roots)

@@ -127,7 +127,7 @@ class Runs:
         return self.store.find(beginning)
 
     def is_attended(self, run: RunInfo) -> bool:
-        """Returns True if a living worker takes the run."""
+        """Returns whether a living worker takes the run."""
         return has_worker(self.store, run)
 
     def list(self, **wanted: Any) -> Infos:
@@ -187,7 +187,7 @@ class Runs:
         raise AssertionError("pauses never end")
 
     def needs_no_worker(self, run: RunInfo) -> bool:
-        """Returns True if the run is over, or waits only for answers of people."""
+        """Returns whether the run is over, or waits only for answers of people."""
         return needs_no_worker(self.store, run)
 
     def answer(self, run_id: str, answer: Answer | str, question: str | None = None, by: str = "") -> RunInfo:
@@ -461,7 +461,7 @@ SHORTEST, LONGEST = 0.05, 0.5  # seconds between two queries of a run
 
 
 def needs_no_worker(store: RunStore, run: RunInfo) -> bool:
-    """Returns True if the run is over, or waits only for answers of people."""
+    """Returns whether the run is over, or waits only for answers of people."""
     if run.status != "waiting":
         return run.is_over
     return all(_needs_person(store, wait) for wait in run.waits)

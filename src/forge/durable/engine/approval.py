@@ -108,7 +108,7 @@ def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:
 
 
 def _is_always_allowed(attempt: Attempt, request: PermissionRequest) -> bool:
-    """Returns True if a person allowed all of this with "always" earlier in the run, maybe on another worker."""
+    """Returns whether a person allowed all of this with "always" earlier in the run, maybe on another worker."""
     wanted = _covered_digests(request)
     if not wanted:
         return False

@@ -175,7 +175,7 @@ class Attempt:
         self._draining = True
 
     def pause(self) -> bool:
-        """Says whether the segment ends before the next turn. Recorded steps come first: they have happened."""
+        """Returns whether the segment ends before the next turn. Recorded steps come first: they have happened."""
         if self.steps < self._replays:
             return False
         if self._draining or self.steps >= MOST_STEPS or self._characters >= MOST_CHARACTERS:
@@ -215,7 +215,7 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
 
 
 def is_cancelled_itself() -> bool:
-    """Returns True if the current task is cancelled, not only a task it waits for."""
+    """Returns whether the current task is cancelled, not only a task it waits for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -172,7 +172,7 @@ async def resume_run(context: WorkerContext, run: RunInfo) -> None:
 
 
 def is_ready(store: RunStore, run: RunInfo) -> bool:
-    """Returns True if something that the run waits for has arrived."""
+    """Returns whether something that the run waits for has arrived."""
     return any(_has_arrived(store, wait) for wait in run.waits)
 
 

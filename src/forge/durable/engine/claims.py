@@ -206,5 +206,5 @@ def _tenants_query(is_sqlite: bool) -> str:
 
 
 def _is_contended(error: sa.exc.OperationalError) -> bool:
-    """Returns True if another worker claims from the same queue right now."""
+    """Returns whether another worker claims from the same queue right now."""
     return getattr(error.orig, "sqlstate", None) in ("55P03", "40001")

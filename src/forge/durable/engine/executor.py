@@ -403,7 +403,7 @@ thread cannot be stopped.
 
 
 def is_open(attempt: Attempt, ctx: ToolContext) -> bool:
-    """Returns True if an attempt of this process may still run the call."""
+    """Returns whether an attempt of this process may still run the call."""
     return (attempt.run.id, attempt.run.segment, ctx.call.id) in _open_calls
 
 

@@ -104,7 +104,7 @@ class Recorder:
         self._held -= characters
 
     def _join_to_last(self, wire: dict[str, Any]) -> bool:
-        """Joins a piece of text to the one before it; returns True if it did."""
+        """Joins a piece of text to the one before it; returns whether it did."""
         if wire["event"] not in _PIECE_TYPES or not self._rows:
             return False
         last = self._rows[-1][1]

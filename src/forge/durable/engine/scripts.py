@@ -75,5 +75,5 @@ def restore_spilled(attempt: Attempt, workspace: Path) -> None:
 
 
 def is_spilled(path: Path, workspace: Path) -> bool:
-    """Returns True for a regular path in the spill directory: a row or a tool could name another."""
+    """Returns whether a path is a regular file in the spill directory: a row or a tool could name another."""
     return path.parent == state_directory(workspace, "spill") and path.name != ".." and not path.is_symlink()

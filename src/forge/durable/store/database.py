@@ -354,7 +354,7 @@ def make_file(path: Path) -> None:
 
 @dataclass(slots=True)
 class ReadOnlyState:
-    """Tells if an unwritable file may be read as it is (then later writes of others are not seen), and if it is."""
+    """Whether an unwritable file may be read as it is (then later writes of others are not seen), and whether it is."""
 
     allowed: bool
     happens: bool = False
@@ -448,7 +448,7 @@ def find_row_problem(connection: sa.Connection, found: object, *content: object)
 
 
 def is_sealed_file(connection: sa.Connection) -> bool:
-    """Returns True if programs may reach the file, so that rows that decide something carry a seal."""
+    """Returns whether programs may reach the file, so that rows that decide something carry a seal."""
     file = file_of(connection)
     return file is not None and file.parent.name == NAME
 
@@ -480,7 +480,7 @@ _AGAIN = ("08", "57P0", "25P03", "53300", "40001", "40P01", "55P03")
 
 
 def is_passing(error: SQLAlchemyError) -> bool:
-    """Returns True if Postgres may succeed in a moment."""
+    """Returns whether Postgres may succeed in a moment."""
     if not isinstance(error, DBAPIError):
         return type(error).__name__ == "TimeoutError"  # of the pool: all connections are in use
     if error.connection_invalidated:
@@ -492,14 +492,14 @@ def is_passing(error: SQLAlchemyError) -> bool:
 
 
 def is_away(error: BaseException) -> bool:
-    """Returns True if the database is the cause, not a run."""
+    """Returns whether the database is the cause, not a run."""
     if isinstance(error, StoreError):
         return error.kind in (ErrorKind.SYSTEM, ErrorKind.CONFIG)
     return isinstance(error, OperationalError | InterfaceError | PoolTimeoutError)
 
 
 def is_forbidden(error: BaseException) -> bool:
-    """Returns True if the database's user lacks a right."""
+    """Returns whether the database's user lacks a right."""
     cause = error.__cause__ if isinstance(error, StoreError) else error
     return isinstance(cause, DBAPIError) and getattr(cause.orig, "sqlstate", None) == "42501"
 

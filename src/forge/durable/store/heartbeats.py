@@ -88,7 +88,7 @@ class WorkerInfo:
         return "draining" if self.draining else "working"
 
     def takes(self, version: str, queue: str, agent: str) -> bool:
-        """Returns True if it takes runs of this version and agent from this queue."""
+        """Returns whether it takes runs of this version and agent from this queue."""
         is_able = self.version == version and queue in self.queues and agent in self.agents
         return is_able and self.state == "working"
 
@@ -304,7 +304,7 @@ class Heartbeat:
         return self._database.read(lambda connection: connection.execute(query).all())
 
     def _write(self, change: sa.Update) -> bool:
-        """Returns True if it changed a row. Losing a heartbeat in a power failure is harmless."""
+        """Returns whether it changed a row. Losing a heartbeat in a power failure is harmless."""
         return self._database.write_once(lambda connection: connection.execute(change).rowcount > 0, lasting=False)
 
 
@@ -385,7 +385,7 @@ WARN_EVERY = 5.0  # seconds between two checks for workers while waiting for a r
 
 
 def has_worker(store: RunStore, run: RunInfo) -> bool:
-    """Returns True if a living worker takes the run."""
+    """Returns whether a living worker takes the run."""
     return any(one.takes(run.version, run.queue, run.agent) for one in list_workers(store.database))
 
 

@@ -278,7 +278,7 @@ def _wake(waits: Sequence[Wait]) -> float | None:
 
 
 def _has_arrived(connection: sa.Connection, waits: Sequence[Wait]) -> bool:
-    """Returns True if something it would wait for arrived while the segment was ending."""
+    """Returns whether something it would wait for arrived while the segment was ending."""
     asked = {str(wait.detail.get("question", "")) for wait in waits if wait.kind == "approval"}
     started = {str(wait.detail.get("run", "")) for wait in waits if wait.kind == "run"}
     update_run = sa.select(questions.c.id).where(questions.c.id.in_(asked), questions.c.answered.is_not(None))

@@ -209,5 +209,5 @@ def _is_call(new: NewIntent) -> tuple[sa.ColumnElement[bool], ...]:
 
 
 def is_lost(connection: sa.Connection, run_id: str, attempt: str) -> bool:
-    """Returns True if another attempt runs the run's segment, or ran it. Lock the run first."""
+    """Returns whether another attempt runs the run's segment, or ran it. Lock the run first."""
     return bool(connection.execute(sa.select(runs.c.attempt).where(runs.c.id == run_id)).scalar_one() != attempt)

@@ -256,7 +256,7 @@ class Pruning:
 
 
 def claim_pass(store: RunStore, every: float = EVERY) -> bool:
-    """Returns True for one worker in so many seconds."""
+    """Claims the pass that one worker makes in so many seconds. Returns whether this one makes it."""
 
     def claim(connection: sa.Connection) -> bool:
         minute = sa.cast(now(connection) / 60, sa.Integer)

@@ -289,7 +289,7 @@ def _list_own_processes() -> set[int]:
 
 
 def _holds_only(folder: str, ours: Collection[int]) -> bool:
-    """Returns True if there are no other processes in a cgroup and below it."""
+    """Returns whether there are no other processes in a cgroup and below it."""
     try:
         return all(_read_processes(path) <= set(ours) for path, _, _ in os.walk(folder))
     except (OSError, ValueError):
@@ -297,7 +297,7 @@ def _holds_only(folder: str, ours: Collection[int]) -> bool:
 
 
 def _is_usable(folder: str) -> bool:
-    """Returns True if other cgroups can be made in it, and processes moved between them."""
+    """Returns whether other cgroups can be made in it, and processes moved between them."""
     if not os.access(folder, os.W_OK | os.X_OK) or not os.access(os.path.join(folder, "cgroup.procs"), os.W_OK):
         return False
     return _read_words(folder, "cgroup.type") in (set(), {"domain"})  # the root has no type

@@ -236,7 +236,7 @@ class Keeper:
         os.write(self.alarm.writer, b"x")
 
     def _has_left_the_group(self) -> bool:
-        """Returns True if the program and its group are gone: the rest was never asked to end."""
+        """Returns whether the program and its group are gone: the rest was never asked to end."""
         if self.status is None:
             return False
         try:
@@ -246,7 +246,7 @@ class Keeper:
         return False
 
     def _reap(self) -> bool:
-        """Reaps children. Returns True when no child, and therefore no descendant, is left."""
+        """Reaps children. Returns whether no child, and therefore no descendant, is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)

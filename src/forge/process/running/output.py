@@ -214,7 +214,7 @@ class WholeOutput:
 
     @property
     def is_binary(self) -> bool:
-        """Says whether the output is no text, by its beginning."""
+        """Returns whether the output is no text, by its beginning."""
         for piece in self._read(0, min(self._stored, LOOKED_AT)):
             decoder = codecs.getincrementaldecoder("utf-8")()
             try:

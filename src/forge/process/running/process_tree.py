@@ -65,7 +65,7 @@ def describe_process(pid: int) -> str:
 
 
 def is_first_of_namespace(pid: int) -> bool:
-    """Returns True if a process is the first one of a namespace of processes, other than this one's."""
+    """Returns whether a process is the first one of a namespace of processes, other than this one's."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:
             numbers = next((line.split()[1:] for line in file if line.startswith(b"NSpid:")), [])

@@ -160,7 +160,7 @@ class SandboxedCommand:
         )
 
     def _is_program_hidden(self) -> bool:
-        """Returns True if the program exists, and the sandbox hides it."""
+        """Returns whether the program exists, and the sandbox hides it."""
         program, workspace = self._wanted[0], self._confinement.workspace
         is_there = "/" in program and os.path.exists(os.path.join(workspace, program))
         return is_there and bool(find_hidden([program], self._confinement, self._env, workspace))

@@ -128,7 +128,7 @@ def _shell(confinement: Confinement, *, names_signals: bool) -> list[str]:
 
 
 def limits_temporary_files() -> bool:
-    """Returns True if this bubblewrap can limit the size of temporary files (since version 0.8)."""
+    """Returns whether this bubblewrap can limit the size of temporary files (since version 0.8)."""
     try:
         return _has_size(find_bubblewrap())
     except ToolError:  # it was there a moment ago
@@ -160,7 +160,7 @@ def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, sai
 
 
 def is_signal_exit(exit_code: int, status: bytes) -> bool:
-    """Returns True if an exit code above 128 stands for a signal."""
+    """Returns whether an exit code above 128 stands for a signal."""
     return exit_code > _SIGNALS and bool(_ENDED.search(status)) and bool(_REPORT.sub(b"", status).strip())
 
 

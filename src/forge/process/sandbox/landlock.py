@@ -96,7 +96,7 @@ def explain_failed_start(argv: Sequence[str], exit_code: int, status: bytes, sai
 
 
 def limits_temporary_files() -> bool:
-    """Returns True if the size of temporary files can be limited here."""
+    """Returns whether the size of temporary files can be limited here."""
     return _can_mount()
 
 
@@ -132,13 +132,13 @@ def _python() -> list[str]:
 
 @cache
 def _can_mount() -> bool:
-    """Returns True if everything outside can be mounted read-only: by root, or with user namespaces."""
+    """Returns whether everything outside can be mounted read-only: by root, or with user namespaces."""
     return _works("mounts")
 
 
 @cache
 def _can_separate() -> bool:
-    """Returns True if programs can also have processes and shared memory of their own; not in many containers."""
+    """Returns whether programs can also have processes and shared memory of their own; not in many containers."""
     return _works("mounts", "processes")
 
 

@@ -199,7 +199,7 @@ def _write(within: int, name: str, content: bytes, mode: int) -> None:
 
 
 def _is_harmless(state: _FileState | None) -> bool:
-    """Returns True if the settings that `git init` made name no program, so that the new repository may stay."""
+    """Returns whether the settings that `git init` made name no program, so that the new repository may stay."""
     if state is None or state.content is None:
         return False
     return all(_HARMLESS.fullmatch(line) for line in state.content.splitlines())

@@ -98,7 +98,7 @@ def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> Scri
 
 
 def runs_typescript(version: tuple[int, int]) -> bool:
-    """Returns True for Node 22.18 and later of 22, 23.6 and all after it."""
+    """Returns whether it is Node 22.18 or later of 22, or 23.6 or any after it."""
     return version >= STRIPS_TYPES[1] or (version[0] == 22 and version >= STRIPS_TYPES[0])
 
 

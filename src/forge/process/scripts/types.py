@@ -58,7 +58,7 @@ def read_inputs(lines: Sequence[InputLine]) -> Inputs:
 
 
 def is_entry(text: str) -> bool:
-    """Returns True if the text begins like a parameter."""
+    """Returns whether the text begins like a parameter."""
     return _ENTRY.match(text) is not None
 
 

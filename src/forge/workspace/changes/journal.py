@@ -85,7 +85,7 @@ def identity(status: os.stat_result | None) -> Identity | None:
 
 
 def rename_if_free(directory: int, source: str, target: str) -> bool:
-    """Gives `source` the name `target`, which must be free. Returns True if `source` still exists as a second name."""
+    """Gives `source` the name `target`, which must be free. Returns whether `source` still exists as a second name."""
     try:
         os.link(source, target, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
         return True
@@ -224,7 +224,7 @@ def _new_note(folder: Path) -> tuple[Path, int]:
 
 
 def _is_locked(file: int) -> bool:
-    """Returns True if the note is locked now; otherwise a recovering process took it for an orphan and removes it."""
+    """Returns whether the note is locked now; otherwise a recovering process took it for an orphan and removes it."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

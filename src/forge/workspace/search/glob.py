@@ -54,11 +54,11 @@ class Glob:
         self._ways = [(self._head_names(one), ANYWHERE in one, len(one)) for one in alternatives]
 
     def __contains__(self, name: object) -> bool:
-        """Returns True if the pattern names this file or directory literally."""
+        """Returns whether the pattern names this file or directory literally."""
         return (name.lower() if self._fold and isinstance(name, str) else name) in self._literal_names
 
     def leads_below(self, directory: str) -> bool:
-        """Returns True if something below this directory may match."""
+        """Returns whether something below this directory may match."""
         names = directory.split("/")
         return any(
             (recursive or len(names) < depth) and all(fits(name) for fits, name in zip(head, names, strict=False))
@@ -190,7 +190,7 @@ def name_expression(segment: str) -> str:
 
 
 def is_literal(text: str) -> bool:
-    """Returns True if the text has no wildcards."""
+    """Returns whether the text has no wildcards."""
     return not _WILD.search(text) and "{" not in text
 
 

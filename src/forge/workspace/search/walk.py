@@ -212,7 +212,7 @@ class FileWalk:
         return name not in self.named
 
     def _is_unignored(self, frame: _Frame, name: str, is_directory: bool) -> bool:
-        """Returns True if an ignore file keeps the name with `!`, which shows hidden files."""
+        """Returns whether an ignore file keeps the name with `!`, which shows hidden files."""
         return frame.rules is not None and frame.rules.verdict(frame.prefix + name, name, is_directory) is False
 
 

@@ -172,7 +172,7 @@ _known: set[tuple[str, int]] = set()  # directories that this process found to b
 
 
 def is_own(directory: Path) -> bool:
-    """Returns True if the directory was made or trusted here. Marks one that holds only notes. Raises `OSError`."""
+    """Returns whether the directory was made or trusted here. Marks one that holds only notes. Raises `OSError`."""
     number = os.lstat(directory).st_ino
     if (str(directory), number) in _known:
         return True
@@ -191,7 +191,7 @@ def mark_own(directory: Path) -> None:
 
 
 def is_foreign(directory: Path) -> bool:
-    """Returns True for an existing directory that was not made here. Changes nothing, never raises."""
+    """Returns whether the directory exists and was not made here. Changes nothing, never raises."""
     try:
         number = os.lstat(directory).st_ino
         known = (str(directory), number) in _known or _is_marked(directory, number)
@@ -206,7 +206,7 @@ def _is_marked(directory: Path, number: int) -> bool:
 
 
 def _is_harmless(directory: Path) -> bool:
-    """Returns True if the directory holds only notes, and files of a process that is making it right now."""
+    """Returns whether the directory holds only notes, and files of a process that is making it right now."""
     return all(name in _HARMLESS or name.startswith(".forge-tmp-") for name in os.listdir(directory))
 
 

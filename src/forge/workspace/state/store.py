@@ -316,7 +316,7 @@ def _lock_directory(directory: Path, kind: int) -> Iterator[None]:
 
 
 def is_writable(workspace: Path) -> bool:
-    """Returns True if the state of a workspace can be written, or made."""
+    """Returns whether the state of a workspace can be written, or made."""
     folder = workspace / NAME
     return os.access(folder if folder.exists() else workspace, os.W_OK | os.X_OK)
 

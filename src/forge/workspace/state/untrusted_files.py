@@ -68,7 +68,7 @@ def mark_span(workspace: Path, first: int, origin: str) -> None:
 
 
 def has_marks(workspace: Path) -> bool:
-    """Says whether untrusted text was ever written here."""
+    """Returns whether untrusted text was ever written here."""
     return bool(_marks_of(workspace))
 
 

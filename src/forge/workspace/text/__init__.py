@@ -72,7 +72,7 @@ def encoding_of(content: bytes) -> tuple[str, bytes]:
 
 
 def is_binary(head: bytes) -> bool:
-    """Returns True if the first bytes of a file are not text: a NUL byte, or more than 30 % control bytes."""
+    """Returns whether the first bytes of a file are not text: a NUL byte, or more than 30 % control bytes."""
     head = head[:HEAD]
     if encoding_of(head)[0] != "utf-8":
         return False

@@ -237,7 +237,7 @@ class _PageReader(Generic[AnyStr]):
         return found
 
     def _is_inside(self, block: AnyStr, before: bool) -> bool:
-        """Returns True if text follows the last line ending."""
+        """Returns whether text follows the last line ending."""
         return not block.endswith((self.form.newline, self.form.back)) if block else before
 
 
