@@ -311,7 +311,7 @@ async def test_what_could_not_be_delivered_is_tried_again_some_times(
     assert await deliver_ended(home, deliver) == 0
     assert await deliver_ended(home, deliver) == 0
     assert tries == 1  # not at once
-    monkeypatch.setattr("forge.durable.worker.housekeeping.LEASE", -1.0)
+    monkeypatch.setattr("forge.durable.worker.housekeeping.DELIVERY_LEASE", -1.0)
     for _ in range(10):
         await deliver_ended(home, deliver)
     assert tries == 5

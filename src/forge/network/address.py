@@ -1,4 +1,4 @@
-"""Decides if an IP address is public, and explains why not."""
+"""Reads URLs, and decides if an IP address is public, and explains why not."""
 
 from __future__ import annotations
 

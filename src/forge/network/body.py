@@ -1,4 +1,4 @@
-"""Unpacks compressed bodies piece by piece, up to a limit."""
+"""Reads bodies of responses: unpacks them piece by piece, up to a limit, and decodes them in their real charset."""
 
 from __future__ import annotations
 

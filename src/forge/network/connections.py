@@ -1,4 +1,7 @@
-"""Shares idle connections: one pool per event loop and egress, so that no connection outlives its permission."""
+"""Opens and shares connections: one pool per event loop and egress, so that no connection outlives its permission.
+
+The first request loads this module, since it loads the HTTP client.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,6 @@ if TYPE_CHECKING:
 
 
 # Opens connections: resolves a name once, judges its addresses, and connects to one of them.
-#
-# Loaded by the first request, since it loads the HTTP client.
 
 
 HEAD_START = 0.25  # seconds before the next address is tried as well

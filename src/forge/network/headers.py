@@ -1,4 +1,4 @@
-"""Checks a request's headers, and selects those that a redirect to another server may keep."""
+"""Checks a request's headers, its idempotency key and its bounds; selects headers that a redirect may keep."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sa
 
@@ -20,7 +20,7 @@ from forge.core.executor import render_call
 from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
-from forge.durable.engine.attempt import ATTEMPTS
+from forge.durable.engine.attempt import ATTEMPTS, WorkerContext
 from forge.durable.engine.recorder import key_of
 from forge.durable.store import RunStore, run_rows
 from forge.durable.store.database import is_away
@@ -28,10 +28,6 @@ from forge.durable.store.find import find_run
 from forge.durable.store.heartbeats import workers
 from forge.durable.store.rows import RunInfo
 from forge.durable.store.tables import background
-
-if TYPE_CHECKING:
-    from forge.durable.engine.attempt import WorkerContext
-
 
 LOOK, RARELY = 0.5, 10.0  # seconds between queries of a busy run, which may be busy for days
 MOST = 100  # runs notified in one round
@@ -170,7 +166,7 @@ def _trace_of(error: Exception) -> Exception | None:
 
 
 def _accepts_messages(run: RunInfo) -> bool:
-    """Returns True between two segments without open calls: nothing may stand between a call and its result."""
+    """Returns whether it is between two segments without open calls: nothing may stand between call and result."""
     return run.status == "waiting" and all(wait.kind in ("background", "question") for wait in run.waits)
 
 

@@ -1,4 +1,4 @@
-"""Starts runs that other runs wait for: sub-agents, and calls of tools that run on another worker."""
+"""Starts runs that other runs wait for: sub-agents, and calls that run on another worker; resumes their parents."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
-from typing import TYPE_CHECKING
 
 from forge.agent.labels import LABELS, collect_labels, export_context
 from forge.agent.subagent import Order, make_report
@@ -16,7 +15,7 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, current
+from forge.durable.engine.attempt import Attempt, WorkerContext, current
 from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store import RunStore
@@ -24,11 +23,9 @@ from forge.durable.store.encoding import result_from_json, run_result
 from forge.durable.store.rows import NewRun, RunInfo, Wait
 from forge.permissions.labels.settings import current_provenance
 
-if TYPE_CHECKING:
-    from forge.durable.engine.attempt import WorkerContext
-
-
 ONLY = "only_call"  # in a run's scope: it runs its one open call, without a model
+
+log = logging.getLogger("forge.durable")
 
 
 async def delegate(ctx: ToolContext, order: Order) -> ToolResult:
@@ -132,9 +129,6 @@ async def _start_run(attempt: Attempt, new: NewRun) -> RunInfo:
 
 
 # Starts what a run's new state requires: its next segment, or its parent's.
-
-
-log = logging.getLogger("forge.durable")
 
 
 async def follow_up(context: WorkerContext, run: RunInfo) -> None:

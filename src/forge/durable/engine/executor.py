@@ -1,4 +1,4 @@
-"""Records calls: finished ones are not run again, and a call that may have happened is not repeated."""
+"""Records calls: finished ones are not run again, and one that may have happened is settled by its tool, or unknown."""
 
 from __future__ import annotations
 
@@ -355,7 +355,7 @@ async def ask_tool(attempt: Attempt, ctx: ToolContext) -> Reconciled:
 
 
 def _is_over(attempt: Attempt, ctx: ToolContext, detail: Mapping[str, Any]) -> bool:
-    """Returns True only if the earlier attempt can certainly not run the call any more."""
+    """Returns whether the earlier attempt can certainly not run the call any more."""
     mark = str(detail.get("process", ""))
     if ctx.spec.isolate or not mark:  # its own process may have survived the worker
         return False

@@ -1,4 +1,4 @@
-"""Stores the events of a run, for readers elsewhere."""
+"""Records what a run says: its events, for readers elsewhere, and its model's answers, for another attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps waiting scripts of `run_code` as rows: a script goes on after a crash or a week, and repeats no call."""
+"""Keeps as rows what calls leave behind: waiting scripts of `run_code`, which repeat no call; files of long results."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextvars import Context
 from dataclasses import replace
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 from dbos import DBOS
@@ -33,7 +33,7 @@ from forge.core.messages import Message, Usage, unanswered_calls
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, current
+from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, WorkerContext, current
 from forge.durable.engine.background import hold, note_run
 from forge.durable.engine.children import ONLY, delegate, follow_up
 from forge.durable.engine.engine import running_engine
@@ -47,10 +47,6 @@ from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
 from forge.durable.store.rows import BEFORE, MODEL, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.steps import Begun
-
-if TYPE_CHECKING:
-    from forge.durable.engine.attempt import WorkerContext
-
 
 log = logging.getLogger("forge.durable")
 

@@ -1,4 +1,4 @@
-"""Queues segments of runs: all that a submitting process needs."""
+"""Queues segments of runs: all that a submitting process needs of the engine, whose data is JSON, never a pickle."""
 
 from __future__ import annotations
 
@@ -122,8 +122,7 @@ def adapt_to(version: tuple[int, ...] = sqlite3.sqlite_version_info) -> None:
     setattr(_sys_db.SystemDatabase, "_now_ms_sql", now)  # noqa: B010
 
 
-# Serialises the engine's data as JSON: never a pickle, with which anyone who can write to the database could run
-# code.
+# The engine's data is JSON: with a pickle, anyone who can write to the database could run code.
 
 
 class RecordedError(Exception):

@@ -1,4 +1,4 @@
-"""Writes metrics in the text format of Prometheus."""
+"""Counts what a worker does, reads the load of its database, and writes both in the text format of Prometheus."""
 
 from __future__ import annotations
 

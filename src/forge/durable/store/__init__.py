@@ -14,7 +14,6 @@ import sqlalchemy as sa
 from forge.core.messages import Message
 from forge.durable.store import check_input, events, inbox, questions, run_rows, steps
 from forge.durable.store import find as _find
-from forge.durable.store import steps as intents
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.events import NewEvents, Segment
 from forge.durable.store.migrate import prepare, refuse_newer, update
@@ -175,21 +174,19 @@ class RunStore:
         begun = self.begin_attempt(run_id, segment, worker, attempt)
         return begun.run if begun is not None else None
 
-    def begin_attempt(self, run_id: str, segment: int, worker: str, attempt: str) -> intents.Begun | None:
+    def begin_attempt(self, run_id: str, segment: int, worker: str, attempt: str) -> steps.Begun | None:
         """Does the same; also returns the calls that earlier attempts at the segment were about to run."""
-        return self.database.write(
-            lambda connection: intents.begin_segment(connection, run_id, segment, worker, attempt)
-        )
+        return self.database.write(lambda connection: steps.begin_segment(connection, run_id, segment, worker, attempt))
 
     def record_intent(
-        self, run_id: str, segment: int, attempt: str, call: str, detail: intents.Detail = None, earlier: str = ""
-    ) -> intents.Intent:
+        self, run_id: str, segment: int, attempt: str, call: str, detail: steps.Detail = None, earlier: str = ""
+    ) -> steps.Intent:
         """Records that an attempt is about to run a call that must not be repeated. `earlier`: the attempt that was,
         without effect.
         """
-        new = intents.NewIntent(run_id, segment, attempt, call, detail, earlier)
+        new = steps.NewIntent(run_id, segment, attempt, call, detail, earlier)
         write = self.database.write if earlier else self.database.write_once
-        return write(lambda connection: intents.record_intent(connection, new))
+        return write(lambda connection: steps.record_intent(connection, new))
 
     def list_steps(self, workflow: str) -> Steps:
         """Returns the steps that earlier attempts at a segment recorded, by their numbers."""

@@ -1,4 +1,4 @@
-"""Records heartbeats of workers and finds dead ones."""
+"""Records heartbeats of workers, finds dead workers and ended processes, and runs that no living worker takes."""
 
 from __future__ import annotations
 
@@ -324,7 +324,7 @@ def mark_process() -> str:
 
 
 def has_ended(mark: str) -> bool:
-    """Returns True only if the marked process has certainly ended. One on another machine may still run."""
+    """Returns whether the marked process has certainly ended. One on another machine may still run."""
     place, _, rest = mark.rpartition("/")
     place, _, pid = place.rpartition("/")
     if not place or place != _find_namespace() or not pid.isdigit():

@@ -1,4 +1,4 @@
-"""Holds messages to a run in progress until its next segment. Every function works in the caller's transaction."""
+"""Holds messages to a run in progress until its next segment, and notifies workers of messages and queued runs."""
 
 from __future__ import annotations
 
@@ -77,8 +77,7 @@ def _of(run_id: str) -> tuple[sa.ColumnElement[bool], ...]:
     return messages.c.run == run_id, messages.c.place == INBOX
 
 
-# Notices that another process queued a run or sent a run a message, so that a worker does not wait for its next
-# poll.
+# Notices of queued runs and of messages, so that a worker does not wait for its next poll.
 
 
 QUEUED = "forge_queued"  # a channel of Postgres's LISTEN and NOTIFY; the payload is the name of the queue
@@ -183,6 +182,6 @@ class Notices:
 
 
 def _is_pooled(connection: psycopg.Connection) -> bool:
-    """Returns True behind a pooler such as PgBouncer, which answers with a process number of its own."""
+    """Returns whether this is a pooler such as PgBouncer, which answers with a process number of its own."""
     row = connection.execute("SELECT pg_backend_pid()").fetchone()
     return row is None or row[0] != connection.info.backend_pid

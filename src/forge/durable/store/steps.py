@@ -1,9 +1,8 @@
-"""Stores the recorded steps of segments, in DBOS's table of steps. Every function works inside the caller's
-transaction.
+"""Stores the steps and the intents of segments. Every function works inside the caller's transaction.
 
-DBOS itself needs ten statements for a step: it looks for an earlier record, checks who owns the workflow, inserts, and
-begins and ends two transactions. An attempt reads all earlier records once, when it begins. Then one statement records
-a step, if the attempt still runs the segment.
+Steps are in DBOS's table. DBOS itself needs ten statements for a step: it looks for an earlier record, checks who owns
+the workflow, inserts, and begins and ends two transactions. An attempt reads all earlier records once, when it begins.
+Then one statement records a step, if the attempt still runs the segment.
 """
 
 from __future__ import annotations
@@ -104,8 +103,7 @@ _INSERTS = {
 }  # by whether it is SQLite
 
 
-# Stores which attempt began a segment, and which calls it was about to run. Every function works inside the caller's
-# transaction.
+# Intents: which attempt began a segment, and which calls it was about to run.
 
 
 Intent = Literal["recorded", "repeated", "lost"]

@@ -1,4 +1,4 @@
-"""Does the work that any worker does for all: requeues dead workers' runs, starts due runs, restarts lost ones."""
+"""Does what any worker does for all: requeues dead workers' runs, starts due ones, prunes, delivers answers."""
 
 from __future__ import annotations
 
@@ -240,7 +240,7 @@ class Pruning:
             self._wait()
 
     def _prune_some(self, engine: Engine) -> bool:
-        """Prunes a few batches; returns True at the end of the pass."""
+        """Prunes a few batches; returns whether that is the end of the pass."""
         if self._batches is None:
             if self._before is not None:
                 self._before(engine.store)
@@ -275,17 +275,17 @@ def _is_quiet(engine: Engine) -> bool:
 # Delivers the answers of runs when they are over: by one worker, and again if it died.
 
 
-LEASE = 120.0  # seconds for one try
-TRIES = 5
+DELIVERY_LEASE = 120.0  # seconds for one try
+DELIVERY_TRIES = 5
 MOST_DELIVERIES = 20  # at once
 
 Deliver = Callable[[RunInfo, str, str], Awaitable[None]]
 """Sends a run's result to a channel and a target of it (or its default one). Raises `ToolError`."""
 
-metadata = sa.MetaData()
-table = sa.Table(
+delivery_metadata = sa.MetaData()
+_deliveries = sa.Table(
     "forge_deliveries",
-    metadata,
+    delivery_metadata,
     sa.Column("run", Text, primary_key=True),
     sa.Column("channel", Text, nullable=False),
     sa.Column("target", Text, nullable=False),
@@ -294,26 +294,25 @@ table = sa.Table(
 )
 
 
-def add(connection: sa.Connection, run: str, channel: str, target: str) -> None:
-    connection.execute(sa.insert(table).values(run=run, channel=channel, target=target, tried=None, tries=0))
+def add_delivery(connection: sa.Connection, run: str, channel: str, target: str) -> None:
+    connection.execute(sa.insert(_deliveries).values(run=run, channel=channel, target=target, tried=None, tries=0))
 
 
 async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
-    """Delivers results that were not sent yet; returns the number sent here. Retries a failure later, up to `TRIES`
-    times.
+    """Delivers results that were not sent yet; returns the number sent here. Retries a failure later, some times.
 
     Each arrives once, unless a worker dies between sending and recording it: then twice rather than never.
     """
     database, sent = context.store.database, 0
-    if not await in_thread(lambda: database.read(_has_any)):  # mostly: one statement, and no transaction
+    if not await in_thread(lambda: database.read(_has_deliveries)):  # mostly: one statement, and no transaction
         return 0
-    for run, channel, target, tries in await in_thread(lambda: database.write(_claim)):
+    for run, channel, target, tries in await in_thread(lambda: database.write(_claim_deliveries)):
         try:
             await deliver(run, channel, target)
         except ToolError as error:
             words = "the answer of run %s was not delivered to %s: %s"
             log.error(words, run.id, channel, error.message, extra=log_fields(run))
-            if tries < TRIES:
+            if tries < DELIVERY_TRIES:
                 continue
         else:
             sent += 1
@@ -321,26 +320,28 @@ async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
     return sent
 
 
-def _has_any(connection: sa.Connection) -> bool:
-    return connection.execute(sa.select(table.c.run).limit(1)).first() is not None
+def _has_deliveries(connection: sa.Connection) -> bool:
+    return connection.execute(sa.select(_deliveries.c.run).limit(1)).first() is not None
 
 
-def _claim(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
+def _claim_deliveries(connection: sa.Connection) -> list[tuple[RunInfo, str, str, int]]:
     moment = now(connection)
-    free = sa.or_(table.c.tried.is_(None), table.c.tried < moment - LEASE)
+    free = sa.or_(_deliveries.c.tried.is_(None), _deliveries.c.tried < moment - DELIVERY_LEASE)
     query = (
-        sa.select(table)
-        .join(runs, runs.c.id == table.c.run)
+        sa.select(_deliveries)
+        .join(runs, runs.c.id == _deliveries.c.run)
         .where(runs.c.status.in_(OVER), free)
         .limit(MOST_DELIVERIES)
-        .with_for_update(of=table, skip_locked=True)
+        .with_for_update(of=_deliveries, skip_locked=True)
     )
     rows = connection.execute(query).all()
     if rows:
-        mine = table.c.run.in_([row.run for row in rows])
-        connection.execute(sa.update(table).where(mine).values(tried=moment, tries=table.c.tries + 1))
+        mine = _deliveries.c.run.in_([row.run for row in rows])
+        connection.execute(sa.update(_deliveries).where(mine).values(tried=moment, tries=_deliveries.c.tries + 1))
     return [(find_run(connection, row.run), row.channel, row.target, row.tries + 1) for row in rows]
 
 
 def _remover(database: Database, run: str) -> Callable[[], Any]:
-    return lambda: database.write(lambda connection: connection.execute(sa.delete(table).where(table.c.run == run)))
+    return lambda: database.write(
+        lambda connection: connection.execute(sa.delete(_deliveries).where(_deliveries.c.run == run))
+    )

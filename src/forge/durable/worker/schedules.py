@@ -23,7 +23,7 @@ from forge.durable.store.find import now as database_now
 from forge.durable.store.migrate import make_if_allowed
 from forge.durable.store.rows import MODEL, OPEN, SCHEDULED, NewRun, RunInfo
 from forge.durable.store.tables import Text, runs
-from forge.durable.worker import housekeeping as deliveries
+from forge.durable.worker.housekeeping import add_delivery, delivery_metadata
 from forge.models.command import COMMAND
 from forge.schedules.cron import Cron
 from forge.schedules.occurrences import Due, Progress, Refusal, claim_due, find_due, is_spent
@@ -139,8 +139,7 @@ def _new_run(context: WorkerContext, schedules: Schedules, due: Due) -> NewRun:
     )
 
 
-# Stores the progress of schedules in the workers' database: each due time is given to one process, in one
-# transaction.
+# The progress of schedules in the workers' database: each due time is given to one process, in one transaction.
 
 
 LEASE = 60.0  # seconds of silence after which a process loses its claims
@@ -179,7 +178,7 @@ def prepare(database: Database) -> None:
         if connection.dialect.name != "sqlite":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MAKING)))
         metadata.create_all(connection)
-        deliveries.metadata.create_all(connection)
+        delivery_metadata.create_all(connection)
 
     if not database.read(lambda connection: sa.inspect(connection).has_table(_holders.name)):
         make_if_allowed(database, make)
@@ -205,7 +204,7 @@ class StoredOccurrences:
         if refusal is not None:
             return refusal
         if due.schedule.channel:
-            deliveries.add(connection, new.id, due.schedule.channel, due.schedule.channel_target)
+            add_delivery(connection, new.id, due.schedule.channel, due.schedule.channel_target)
         return run_rows.make_run(connection, new)
 
 

@@ -1,6 +1,4 @@
-"""Holds the state of sessions (files read and changed, to-dos) and the current call, so that tools can record what they
-do.
-"""
+"""Holds what sessions read, changed and plan to do, and the current call, so that tools can record what they do."""
 
 from __future__ import annotations
 
@@ -44,9 +42,6 @@ class SessionState:
     """
 
     def __init__(self, workspace: Path | None = None) -> None:
-        """`workspace`: where the state is stored, made when it is first needed. Without one, or if it cannot be
-        written, the state stays in memory.
-        """
         self._workspace = workspace
 
     @cached_property
@@ -63,7 +58,6 @@ class SessionState:
 
     @cached_property
     def seen(self) -> FileLedger:
-
         return FileLedger(self.path)
 
     @cached_property
@@ -74,7 +68,6 @@ class SessionState:
 
     @cached_property
     def todos(self) -> Todos:
-
         return Todos(self.path)
 
     def forget(self, session_id: str = "") -> None:

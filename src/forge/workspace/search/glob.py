@@ -1,4 +1,4 @@
-"""Compiles glob patterns over whole paths to regular expressions whose cost never explodes.
+"""Compiles glob patterns to regular expressions whose cost never explodes, and finds names similar to a missing one.
 
 A `*` matches as little as possible and never backtracks: the text between two stars has a fixed length, so the first
 match is as good as any other. The names between two `**` work likewise.

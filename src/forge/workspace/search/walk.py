@@ -1,4 +1,4 @@
-"""Walks the files below a location: follows no link, never leaves the root, and counts ignored files."""
+"""Walks or lists the files below a location: follows no link, never leaves the root, and counts ignored files."""
 
 from __future__ import annotations
 

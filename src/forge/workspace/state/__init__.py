@@ -207,7 +207,7 @@ def _is_marked(directory: Path, number: int) -> bool:
 
 def _is_harmless(directory: Path) -> bool:
     """Returns whether the directory holds only notes, and files of a process that is making it right now."""
-    return all(name in _HARMLESS or name.startswith(".forge-tmp-") for name in os.listdir(directory))
+    return all(name in _HARMLESS or name.startswith(STRAY) for name in os.listdir(directory))
 
 
 def _read_mark(directory: Path) -> str:
@@ -251,7 +251,7 @@ def replace_file(path: Path, content: str | bytes, mode: int = 0o600, *, lasting
 
     Without `lasting`, a power failure may lose the new content.
     """
-    beside = path.with_name(f".forge-tmp-{os.urandom(8).hex()}")
+    beside = path.with_name(f"{STRAY}{os.urandom(8).hex()}")
     file = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         with os.fdopen(file, "wb") as stream:

@@ -16,7 +16,6 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import chain, count
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -321,7 +320,7 @@ def is_writable(workspace: Path) -> bool:
     return os.access(folder if folder.exists() else workspace, os.W_OK | os.X_OK)
 
 
-@contextmanager
+@contextlib.contextmanager
 def copy_state_file(workspace: Path, name: str) -> Iterator[Path | None]:
     """Yields a temporary copy that may be changed; None if there is no usable file."""
     file = workspace / NAME / name

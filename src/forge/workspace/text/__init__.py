@@ -1,4 +1,4 @@
-"""Decodes text files so that encoding them again gives the same bytes, line endings included."""
+"""Decodes text files so that encoding them again gives the same bytes, and finds the lines that two texts share."""
 
 from __future__ import annotations
 
