@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from forge.models.names import DEFAULTS, OWN_PROTOCOLS, SERVERS
-from forge.project.config.declaration import KEYS, Configuration, config_schema, keys_said_by, known_variables
+from forge.project.config.declaration import KEYS, Configuration, config_schema, keys_of_layer, known_variables
 from forge.project.config.reader import on_one_line
 from forge.project.config.section import Section
 from scripts.reference.markdown import table, type_of
@@ -100,8 +100,8 @@ def _layers() -> Iterator[str]:
         " the organisation stay, and the stricter sandbox and egress apply."
     )
     yield table(("variable", "key"), [(f"`{name}`", f"`{place}`") for name, place in known_variables().items()])
-    fixed = " ".join(f"`{key}`" for key in sorted(keys_said_by("organisation")))
-    project = " ".join(f"`{key}`" for key in KEYS if key not in keys_said_by("user"))
+    fixed = " ".join(f"`{key}`" for key in sorted(keys_of_layer("organisation")))
+    project = " ".join(f"`{key}`" for key in KEYS if key not in keys_of_layer("user"))
     yield f"The organisation's file may have {fixed}. The user's file may have every key except {project}."
 
 
