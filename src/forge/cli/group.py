@@ -1,4 +1,4 @@
-"""Groups of commands: their help shows whole sentences; a lazy one imports a command's module when it is used."""
+"""Groups of commands: help with whole sentences, commands imported when they are used, and what was probably meant."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from importlib import import_module
 from typing import Any
 
 import click
-
-from forge.core.arguments.explain import near
 
 LONGEST_SUMMARY = 1_000  # characters: more than any command's first sentence has
 
@@ -101,6 +99,8 @@ def suggest(group: str, word: str, known: Iterable[str], path: str) -> str:
 
 def suggest_commands(word: str, known: Iterable[str]) -> list[str]:
     """Returns commands of similar spelling, or of the same meaning; at most two."""
+    from forge.core.arguments.explain import near
+
     names = list(known)
     spelled = near(word, names, 1)
     meant = [one for line in ALIKE if word.lower() in line.split() for one in line.split() if one in names]
@@ -110,6 +110,7 @@ def suggest_commands(word: str, known: Iterable[str]) -> list[str]:
 def explain_option(error: click.NoSuchOption) -> click.UsageError:
     """Return the error for an unknown option: with the argument or the closest option that was meant, if any."""
     from forge.cli.options import Options
+    from forge.core.arguments.explain import near
 
     name, ctx = error.option_name, error.ctx
     if ctx is None:

@@ -1,4 +1,4 @@
-"""Polls the store once for all pages: the newest events, and changed rows."""
+"""Polls the store once for all pages: the newest events, and the rows that changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Templates of new projects: their files pass every check."""
+"""Templates of new projects, whose files pass every check, and writing new files: all of them or none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`forge mcp add`, `install` and `remove`: the servers of a project."""
+"""`forge mcp add`, `install`, `remove` and `import`: the servers of a project."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes tool calls for the command line: assembles the project, logs events, prints results."""
+"""Makes tool calls for the command line: reads `name=value`, assembles the project, logs events, prints results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`forge run` without a prompt: a conversation until the person leaves."""
+"""`forge run` without a prompt: a conversation until the person leaves, with its commands and their completion."""
 
 from __future__ import annotations
 

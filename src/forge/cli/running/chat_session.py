@@ -1,4 +1,4 @@
-"""A conversation of one person with one agent: prompts, output, questions, interrupts."""
+"""A conversation of one person with one agent: prompts, output, questions, interrupts, lines typed meanwhile."""
 
 from __future__ import annotations
 

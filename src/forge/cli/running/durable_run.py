@@ -1,4 +1,4 @@
-"""`forge run --durable` and `forge runs resume`: stores a run, works on it and shows it."""
+"""Durable runs at the terminal: stores a run, works on it and shows it, or follows another process's work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Opens the stored runs of a project for commands."""
+"""Opens the stored runs of a project for commands, and renders them for people and programs."""
 
 from __future__ import annotations
 

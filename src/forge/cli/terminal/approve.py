@@ -1,4 +1,4 @@
-"""Asks the person at the terminal: yes, always, no with or without a reason, or other arguments. One key answers."""
+"""Asks the person at the terminal: renders the question, and reads yes, always, no, a reason or other arguments."""
 
 from __future__ import annotations
 

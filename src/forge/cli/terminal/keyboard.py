@@ -1,4 +1,4 @@
-"""Reads messages that a person types: with history and several lines at a terminal, line by line from a pipe."""
+"""Reads what a person types, with history at a terminal, and the standard streams past Python's buffers."""
 
 from __future__ import annotations
 

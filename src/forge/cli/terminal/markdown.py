@@ -1,4 +1,4 @@
-"""Renders Markdown line by line as it arrives: headings, lists, quotes, code, tables, and the text inside them.
+"""Renders the Markdown of a model while it arrives: headings, lists, quotes, code, tables, emphasis and links.
 
 No text is lost or moved, however the stream is cut into pieces. Text from a model must have no control characters.
 """

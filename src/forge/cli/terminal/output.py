@@ -1,4 +1,4 @@
-"""Writes the model's words to the standard output and notes to the standard error."""
+"""Writes the model's words to the standard output and notes to the standard error; or every event as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lays out tables for the width of a terminal. Only the last column, free text, is shortened."""
+"""Lays out tables for the width of a terminal, by the columns that it gives to characters."""
 
 from __future__ import annotations
 

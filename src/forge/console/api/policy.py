@@ -1,4 +1,4 @@
-"""The policy page: the rules and their origins, refusals, and a narrower rule with one click."""
+"""The policy page: the rules and their origins, refusals, and a new rule: what it changes, and its line in the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runs page: lists, shows, starts, stops, answers and undoes runs."""
+"""The runs page: lists, shows, starts, stops, answers, undoes, repeats and exports runs."""
 
 from __future__ import annotations
 

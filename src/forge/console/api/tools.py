@@ -1,4 +1,4 @@
-"""The tools page: facts and costs, previews of calls, and the call itself."""
+"""The tools page: facts and costs, previews of calls, the call itself, and its text for other programs."""
 
 from __future__ import annotations
 

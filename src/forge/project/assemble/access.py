@@ -1,4 +1,4 @@
-"""Finds the directory in which tools work, within the cap that only the environment can lift."""
+"""What a project's tools may reach: the workspace within the cap of the environment, the policy, the egress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chooses the model of a project."""
+"""The model of a project, the limits of its agents, its types of sub-agents, and the tool `task`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finds a project's skills and the active ones among them."""
+"""A project's skills, the active ones among them, and its memory."""
 
 from __future__ import annotations
 

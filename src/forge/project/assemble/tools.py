@@ -1,4 +1,4 @@
-"""Builds the built-in tools that need a project's servers, documents, channels, schedules or memory."""
+"""Every tool of a project: built-in ones that need its parts, and those that it names as MODULE:ATTRIBUTE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the log of events for `forge audit` and the console: filtered, followed, counted, or by pages of a session.
+"""Reads the log of events for `forge audit` and the console: filtered, followed, counted by tool and by day.
 
 The NDJSON files are the record. Queries for few of many events find them with an index, which is made when it is
 missing; the events themselves are read from the record. Only the counts of `--summary` come from the index.

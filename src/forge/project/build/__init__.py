@@ -1,1 +1,1 @@
-"""Builds a project for production: `stages.py` lists the stages, one file each."""
+"""Builds a project for production: `stages.py` lists the stages."""

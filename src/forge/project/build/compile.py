@@ -1,4 +1,4 @@
-"""Stage 3: removes development tools from a production build, and refuses settings that are too open."""
+"""Stages 3 and 5: removes development tools, compiles what a run enforces, and collects the files it needs."""
 
 from __future__ import annotations
 

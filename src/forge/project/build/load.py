@@ -1,4 +1,4 @@
-"""Stage 1: reads forge.yaml, and finds the variables that the project needs."""
+"""Stage 1: reads forge.yaml, and finds the variables that the project needs. No value is read."""
 
 from __future__ import annotations
 

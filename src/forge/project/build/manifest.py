@@ -1,4 +1,4 @@
-"""Stage 6: writes the agent, the files it needs, and the list of all files with their hashes."""
+"""Stage 6: writes the agent, its files and Dockerfile, and the list of all files with their hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes a build beside its target and moves it there in one step, so that the target is always complete."""
+"""Writes a build beside its target and moves it there in one step; checks that a directory is what a build wrote."""
 
 from __future__ import annotations
 

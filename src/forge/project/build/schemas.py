@@ -1,4 +1,4 @@
-"""Stage 4: writes a JSON Schema of every tool's arguments."""
+"""Stage 4: writes tools down: a JSON Schema of each one's arguments, and its entry in the agent's list."""
 
 from __future__ import annotations
 

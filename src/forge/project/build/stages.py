@@ -1,4 +1,4 @@
-"""Builds a project for production in stages; the first stage with a problem stops the build.
+"""Builds a project in stages; the first with a problem stops the build. Stage 7 reads the output as a run would.
 
 Only the last stage writes to the disk, and then everything at once.
 """

@@ -1,4 +1,4 @@
-"""Declares `forge.yaml` as a whole: a key for each of its sections, and the checks across keys."""
+"""Declares `forge.yaml` as a whole: a key for each section, the checks across keys, and its JSON Schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Merges the documents of several layers. Each document is checked before."""
+"""Merges the documents of several layers, each checked before: of two settings, what both allow."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from forge.project.config.access import MODES
 from forge.project.config.declaration import Configuration, variables_set
 from forge.project.config.kinds import MappingOf
 from forge.project.config.reader import FROM_VARIABLE
@@ -230,13 +231,12 @@ def _limit_program(
 # Computes the sandbox or the egress that two settings both allow.
 
 
-SANDBOXES = ("off", "auto", "landlock", "required", "bubblewrap")  # by what is promised at least
-MODES = ("open", "allowlist", "deny-all")
+_BY_STRICTNESS = ("off", "auto", "landlock", "required", "bubblewrap")  # sandboxes, by what is promised at least
 
 
 def stricter_sandbox(one: Any, other: Any) -> str:
     names = ["off" if said is False else str(said) for said in (one, other)]
-    return max(names, key=lambda name: SANDBOXES.index(name) if name in SANDBOXES else -1)
+    return max(names, key=lambda name: _BY_STRICTNESS.index(name) if name in _BY_STRICTNESS else -1)
 
 
 def stricter_egress(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Reads one document: every refusal names the file, the key path, the line and a fix."""
+"""Reads one document: every refusal names the file, the key path, the line, a fix and an example."""
 
 from __future__ import annotations
 

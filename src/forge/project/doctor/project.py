@@ -1,4 +1,4 @@
-"""Examines a project: its configuration, rules, secrets and egress."""
+"""Examines a project: its configuration, rules, secrets, egress and tools. No server is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examines channels, memory and schedules."""
+"""Examines channels, memory, schedules and durable runs."""
 
 from __future__ import annotations
 

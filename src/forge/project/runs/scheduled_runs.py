@@ -1,4 +1,4 @@
-"""Runs scheduled tasks of a project: an agent of its own, with no one to ask."""
+"""Runs scheduled tasks of a project with no one to ask, lists their runs, and claims each scheduled time once."""
 
 from __future__ import annotations
 

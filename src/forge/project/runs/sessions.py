@@ -1,4 +1,4 @@
-"""Stores the conversation of a session in the workspace, and continues it."""
+"""Stores the conversation of a session in the workspace, continues it, and gives it a title."""
 
 from __future__ import annotations
 

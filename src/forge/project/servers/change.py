@@ -1,4 +1,4 @@
-"""Writes planned servers into forge.yaml and its lock, and removes servers from them."""
+"""Adds servers to forge.yaml and its lock, and removes them. Comments and the layout of the rest stay."""
 
 from __future__ import annotations
 

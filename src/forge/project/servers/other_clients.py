@@ -1,4 +1,4 @@
-"""Finds and reads the configurations of other MCP clients."""
+"""Finds and reads the servers of other MCP clients, and converts them to entries of forge.yaml, without secrets."""
 
 from __future__ import annotations
 

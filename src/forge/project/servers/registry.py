@@ -1,4 +1,4 @@
-"""Reads documents of MCP servers from a file, a URL or a registry, and searches a registry."""
+"""Reads documents of MCP servers (server.json) from a file, a URL or a registry, and plans the servers."""
 
 from __future__ import annotations
 
