@@ -1,4 +1,4 @@
-"""What a project's tools may reach: the workspace within the cap of the environment, the policy, the egress."""
+"""Finds the workspace of a project's tools, within the cap of the environment, and builds the policy and the egress."""
 
 from __future__ import annotations
 
