@@ -19,7 +19,7 @@ from forge.project.doctor.services import examine_work
 from forge.project.project import Project, RunOptions
 from forge.project.runs.scheduled_runs import make_runner
 from forge.schedules.schedule import Status
-from tests.channels.test_channels import slack_reply
+from tests.channels.test_channel import slack_reply
 from tests.cli.scripts import call, script
 from tests.network.serving import serving
 from tests.process.planting import found, mark, until

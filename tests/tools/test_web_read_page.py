@@ -16,7 +16,7 @@ from forge.tools.web.read_page import Page, PageReader, _Spare
 
 KILLED = """
 import asyncio, os, signal
-from tests.tools.test_web_spare import read, waiting
+from tests.tools.test_web_read_page import read, waiting
 async def main():
     await read("x")
     print(waiting().program.pid, flush=True)
