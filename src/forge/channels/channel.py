@@ -1,4 +1,7 @@
-"""Defines a channel, which delivers text and files to a person, and `Channels`, which finds channels by name."""
+"""Defines a channel, which delivers text and files to a person, and `Channels`, which finds channels by name.
+
+The channels that need no service are here: the terminal, and a file that a person reads.
+"""
 
 from __future__ import annotations
 
@@ -139,7 +142,6 @@ def _remove_control(text: str) -> str:
 
 
 # Delivers to a file that a person reads: appends entries, and saves attachments beside the file.
-
 
 _UNSAFE = re.compile(r"[^\w.-]+")
 

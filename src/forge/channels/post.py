@@ -1,4 +1,7 @@
-"""Sends a channel's requests to its configured service only, retries rate limits, and never shows the URL."""
+"""Sends a channel's requests, forms included, to its configured service only, and never shows the URL.
+
+A request that a rate limit refuses is sent again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A case: a prompt, the files that it begins with, and what is expected of its run."""
+"""Cases: a prompt, the files that it begins with, and what is expected of its run.
+
+They are read from Forge's own format or from a dataset of pydantic-evals, with the evaluators that Forge knows.
+"""
 
 from __future__ import annotations
 
@@ -127,7 +130,6 @@ class EvalRun:
 
 
 # Reads a file of cases: Forge's own format, or a dataset of pydantic-evals; YAML or JSON.
-
 
 LARGEST = 4 * 1024 * 1024  # bytes
 BOUNDS = Bounds(levels=50, aliases=100, values=200_000)
@@ -354,7 +356,6 @@ def _raise_unknown(key: str, known: tuple[str, ...], place: str) -> NoReturn:
 
 
 # The evaluators of pydantic-evals that Forge knows: reads them, and applies them to a run.
-
 
 EVALUATORS = {  # the arguments of each; the first may be given without its name
     "Equals": ("value",),

@@ -1,4 +1,4 @@
-"""Compares a run with what its case expects."""
+"""Compares a run with what its case expects; a model judges an answer where the case asks for it."""
 
 from __future__ import annotations
 
@@ -128,7 +128,6 @@ def _check_limits(limits: Mapping[str, float], result: RunResult, seconds: float
 
 
 # Asks a model whether an answer is right.
-
 
 PATIENCE = 180.0  # seconds
 LONGEST_JUDGED = 50_000  # characters of an answer that are judged

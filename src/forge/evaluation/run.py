@@ -1,4 +1,7 @@
-"""Runs cases: each run has an agent and a workspace of its own, and a few run at the same time."""
+"""Runs cases: each run has an agent and a workspace of its own, and a few run at the same time.
+
+The answers of a model can be recorded to a file, and replayed without a network.
+"""
 
 from __future__ import annotations
 
@@ -239,7 +242,6 @@ def fill_workspace(case: EvalCase, folder: Path) -> Path:
 
 
 # Records the answers of a model to a file, and replays them without a network.
-
 
 LARGEST = 256 * 1024 * 1024  # bytes
 WORKSPACE = "<forge-eval-workspace>"  # in the file, for the directory of a run: each has its own

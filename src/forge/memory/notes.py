@@ -1,4 +1,7 @@
-"""Reads, lists and extends the notes: Markdown files in one directory, which people may edit."""
+"""Reads, lists and extends the notes: Markdown files in one directory, which people may edit.
+
+Entries written after untrusted or private text carry a mark. Where the system can, it reports which notes changed.
+"""
 
 from __future__ import annotations
 

@@ -211,7 +211,6 @@ def _index_path(notes: Notes) -> Any:
 
 # Scores the pieces for a query by keywords and by age; `vectors` adds the similarity of embeddings.
 
-
 HALF_LIFE = 7.0  # days in which a dated note loses half of its weight
 MOST_WORDS = 32  # of a query
 LONGEST_WORD = 64

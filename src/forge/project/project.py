@@ -20,7 +20,7 @@ from forge.core.executor import Step
 from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
-from forge.memory.embedders import MiniLM, is_installed
+from forge.memory.embedders import MiniLM, is_minilm_installed
 from forge.models.names import provider_for
 from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
@@ -283,7 +283,7 @@ def rank_tools_by_meaning(registry: ToolRegistry, configuration: Configuration) 
     A server that `memory.embedder` names is not used: no one agreed to send it the tools.
     """
     search = registry.get("tool_search")
-    if isinstance(search, ToolSearch) and configuration.agent.tool_search == "meaning" and is_installed():
+    if isinstance(search, ToolSearch) and configuration.agent.tool_search == "meaning" and is_minilm_installed():
         search.rank_by_meaning(embed_locally)
 
 

@@ -1,4 +1,4 @@
-"""Schedules and their runs as plain data, with checks of ids, tasks and names."""
+"""Schedules and their runs as plain data, and the checks of a requested definition."""
 
 from __future__ import annotations
 
@@ -190,7 +190,6 @@ def format_moment(moment: float | None, zone: tzinfo) -> str | None:
 
 
 # Checks requested schedule definitions and merges them with the stored ones.
-
 
 _KEYS = {"id": str, "cron": str, "task": str, "timezone": str, "enabled": bool, "one_shot": bool, "command": bool}
 _KEYS |= {"skill": str, "channel": str, "channel_target": str}

@@ -1,4 +1,4 @@
-"""Reads and writes the tables of the schedules."""
+"""Reads and writes the tables of the schedules; claims, skips and gives up runs within one transaction."""
 
 from __future__ import annotations
 
@@ -243,7 +243,6 @@ def _run(found: tuple[Any, ...]) -> Run:
 
 
 # Claims, skips and gives up runs of due schedules. The caller holds one transaction around each call.
-
 
 LEASE = 60.0  # seconds without a heartbeat after which a run is lost
 SMALL_STEP = 300.0  # seconds: a clock set back by less is as good as right

@@ -309,7 +309,6 @@ def _config_error(where: str, problem: str, advice: str) -> ToolError:
 
 # Undoes disguises of a text: quotes, escapes, odd spaces and look-alike letters.
 
-
 _LOOK_ALIKES = {  # letters of other alphabets, and signs, by the ASCII character that they look like
     "a": "\u0430\u0251\u03b1",
     "b": "\u042c\u0185",

@@ -1,4 +1,7 @@
-"""A skill: instructions in a file, its requirements, and the tools and limits it brings."""
+"""A skill: instructions in a file, its requirements, and the tools and limits it brings.
+
+The file begins with YAML, which is checked key by key; `## Tool:` sections describe tools. A template makes a new one.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +133,6 @@ def _file_error(location: Location, problem: str, advice: str) -> ToolError:
 
 
 # Reads the YAML at the beginning of a skill's file, with bounds, and checks it key by key.
-
 
 PUBLISHED = ("name", "description", "license", "compatibility", "allowed-tools", "metadata", "version", "tags")
 OWN = ("requires", "egress_domains", "denied_tools", "guardrails", "timeout_hint", "groups", "tools")
@@ -319,7 +321,6 @@ def _config_error(where: str, problem: str, advice: str) -> ToolError:
 
 
 # Reads the `## Tool:` sections of a skill: each tool's description, parameters and script.
-
 
 MOST_TOOLS = 64  # tools of one skill
 LONGEST_TOOL_DESCRIPTION = 2_000  # characters
@@ -517,7 +518,6 @@ def _format_row(row: Mapping[str, str]) -> str:
 
 
 # The files of a new skill. They pass every check unchanged.
-
 
 _SKILL = """\
 ---

@@ -1,4 +1,7 @@
-"""Runs tools on a bench: everything is allowed, every call is recorded, and only its directory is touched."""
+"""Runs tools on a bench: everything is allowed, every call is recorded, and only its directory is touched.
+
+Turns of a scripted model and tapes, which replay the results of tools, are here, too.
+"""
 
 from __future__ import annotations
 
@@ -287,7 +290,6 @@ def fails(
 
 
 # Tapes: a file beside the test stores the results of tools, and replays them.
-
 
 VARIABLE = "FORGE_TAPE"
 

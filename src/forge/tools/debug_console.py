@@ -1,4 +1,4 @@
-"""Inspects the live run: its history, pending approvals and stored session state."""
+"""Inspects the live run: records its events, and shows them, pending approvals and stored session state by topic."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ class DebugConsole(
 
 
 # Renders each topic of `debug_console`.
-
 
 LONGEST_LINE = 300  # characters of an entry that the model reads
 
@@ -319,7 +318,6 @@ TOPICS: Mapping[str, Callable[[TopicRequest], ToolResult]] = {
 
 
 # Records a run's events: the latest of each kind, within bounds.
-
 
 MOST_RECORDED = 500  # entries of each kind
 LONGEST = 4_000  # characters of one text

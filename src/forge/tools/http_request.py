@@ -1,4 +1,4 @@
-"""Talks to HTTP servers."""
+"""Talks to HTTP servers. A redirect to another server is followed only if the gate allows it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,6 @@ def _spread_json(body: str, content_type: str) -> str:
 
 
 # Sends requests for a call: follows a redirect to another server only if the gate allows it.
-
 
 _AS_GET = (301, 302, 303)
 _REDIRECTED = "after a redirect, "  # the call did not name this server

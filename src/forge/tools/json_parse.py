@@ -1,4 +1,4 @@
-"""Reads JSON, picks a part of it, and writes it for people to read."""
+"""Reads JSON, picks a part of it by a path such as `a[0].b`, and writes it for people to read."""
 
 from __future__ import annotations
 
@@ -201,7 +201,6 @@ def _depth_error(depth: int) -> ToolError:
 
 
 # The path language of `json_parse`: `a.b`, `a[0]`, `a.0`, `a["x.y"]`, `a[*].b`.
-
 
 MAX_LENGTH = 1_000  # characters of a path
 

@@ -1,4 +1,4 @@
-"""Calculates, exactly for integers."""
+"""Calculates, exactly for integers: reads an expression by operator precedence, without evaluating code."""
 
 from __future__ import annotations
 
@@ -39,7 +39,6 @@ def format_number(value: Number) -> str:
 
 
 # Reads an arithmetic expression and computes it on the way, by operator precedence, without `eval`.
-
 
 MAX_LENGTH = 10_000  # characters of an expression
 MAX_DEPTH = 100  # parentheses, signs and powers inside each other
@@ -249,7 +248,6 @@ def _render_operands(operands: tuple[Number, ...]) -> str:
 
 
 # Arithmetic on exact integers and floats that refuses before it becomes slow or meaningless.
-
 
 Number = int | float
 

@@ -1,4 +1,4 @@
-"""Finds tools by their purpose, so that a thousand tools cost a model nothing until it searches."""
+"""Finds tools by their purpose, by words and by meaning, so that a thousand tools cost nothing until a search."""
 
 from __future__ import annotations
 
@@ -124,7 +124,6 @@ def _shorten(description: str) -> str:
 
 # Indexes the words of all tools. A change of the registry costs only the tools that were added, changed or removed.
 
-
 MOST = 50  # tools that a search ranks
 
 _FREQUENCY, _LENGTH = 1.2, 0.75  # BM25's k1 and b
@@ -245,7 +244,6 @@ def _reason(error: Exception) -> str:
 
 # Takes the words of a tool, and of a query: names are split, endings dropped, words of every question left out.
 
-
 _NAME_WEIGHT, _TEXT_WEIGHT = 3.0, 0.5  # of a word in the name and in a parameter's text; 1 in the description
 _LONGEST_TEXT, _MOST_CHOICES, _DEEPEST = 500, 50, 2
 _LONGEST_SUMMARY = 1_500  # characters: about as much as small embedders read
@@ -322,7 +320,6 @@ def _parameter_texts(schema: Any, depth: int = 0) -> Iterator[str]:
 
 
 # Ranks the tools that a search by words found by their meaning, with the vectors of an embedder.
-
 
 Vector = Sequence[float]
 Embed = Callable[[Sequence[str]], Sequence[Vector]]

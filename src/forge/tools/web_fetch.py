@@ -1,4 +1,4 @@
-"""Reads pages of the web."""
+"""Reads pages of the web: a part at a time, from a short-lived cache, with a limit of requests per host."""
 
 from __future__ import annotations
 
@@ -156,7 +156,6 @@ def _redirect_result(answer: Response) -> ToolResult:
 
 # Shows a part of a fetched page: never more than reaches the model uncut, so that its marks arrive, too.
 
-
 MOST_BYTES = 48_000  # a little less than what the pipeline lets through
 MOST_LINES = 1_900
 
@@ -238,7 +237,6 @@ def _file_result(content: Content, data: dict[str, Any]) -> ToolResult:
 
 
 # Caches recently fetched pages, and limits the requests per host.
-
 
 MOST = 200  # pages
 LARGEST = 64 * 1024 * 1024  # characters and bytes of all of them together

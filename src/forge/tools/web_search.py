@@ -1,4 +1,4 @@
-"""Searches the web."""
+"""Searches the web with one of several services: their requests, answers and refusals are below."""
 
 from __future__ import annotations
 
@@ -165,7 +165,6 @@ def _one_line(text: str) -> str:
 
 
 # Defines the search services: their requests, answers and refusals.
-
 
 MODEL = "sonar"  # of Perplexity
 _VARIABLES = "TAVILY_API_KEY, PERPLEXITY_API_KEY and SEARXNG_URL"

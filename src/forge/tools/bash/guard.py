@@ -1,4 +1,7 @@
-"""Judges a command line: refuses destructive lines, and finds lines that may run because they only read."""
+"""Judges a command line: refuses destructive lines, and finds lines that may run because they only read.
+
+It also finds the paths that the policy withholds, which are hidden from such a line.
+"""
 
 from __future__ import annotations
 
@@ -138,7 +141,6 @@ def _reads_named_files(line: str, scope: Scope, found: list[str]) -> bool:
 
 
 # Finds the paths that the policy withholds at this moment, to hide them from a read-only line.
-
 
 MOST_ENTRIES = 20_000  # entries of the workspace and the roots, in search of a name that is withheld at any depth
 MOST_ENTRIES_IN_SEARCH = 50_000  # entries, in search of FIFOs: about 50 ms

@@ -1,4 +1,7 @@
-"""Finds options with which an allowed program starts others, loads code, or chooses its own files."""
+"""Finds arguments with which an allowed program starts others, loads code, or chooses its own files.
+
+These are options, options and subcommands of Git, and programs in arguments: patterns and scripts.
+"""
 
 from __future__ import annotations
 
@@ -130,7 +133,6 @@ def _abbreviates(name: str, long: str) -> bool:
 
 # Finds Git options and subcommands that start other programs.
 
-
 _VALUED = frozenset({"-C", "--work-tree", "--namespace", "--super-prefix", "--attr-source"})
 _BEFORE = ("-c", "--config-env", "--exec-path=", "--git-dir", "--bare")
 _REFUSED = frozenset(
@@ -204,7 +206,6 @@ def _is_git_option(word: str, name: str) -> bool:
 
 
 # Finds programs inside arguments: patterns and scripts, and scripts that could start or reach something.
-
 
 GREPS = frozenset({"grep", "egrep", "fgrep", "rg", "ripgrep"})
 

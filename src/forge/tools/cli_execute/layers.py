@@ -1,4 +1,7 @@
-"""The layers of `cli_execute` that judge a command before it runs, in the order in which they are documented."""
+"""The layers of `cli_execute` that judge a command before it runs, in the order in which they are documented.
+
+One of them keeps the paths in the arguments inside the workspace and the declared roots.
+"""
 
 from __future__ import annotations
 

@@ -111,7 +111,6 @@ def _line_at(text: str, offset: int) -> int:
 
 # Measures how similar lines are, and finds the lines that are most like one line.
 
-
 MOST_MEASURED = 500  # lines: more than these are chosen from by the pieces that they share
 PIECES = 10  # of a line that are looked for in the others
 PIECE = 3  # characters

@@ -297,7 +297,6 @@ def _blank_ends(lines: Sequence[str]) -> tuple[int, int]:
 
 # Indents a replacement whose writer used another indentation than the file.
 
-
 Reindent = Callable[[str], str]
 """A line of the replacement, as it belongs into the file."""
 
@@ -393,7 +392,6 @@ def _count_columns(indent: str) -> int:
 
 
 # Normalises a text to \n line endings, and maps offsets back to the original text.
-
 
 FEW = 100  # places that are looked up by counting; for more a list of all endings is made
 _ENDING = re.compile(r"\r\n|\n|\r")

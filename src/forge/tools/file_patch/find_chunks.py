@@ -1,4 +1,4 @@
-"""Applies the chunks of a patch to a text; untouched lines stay unchanged."""
+"""Finds the place of each chunk of a patch in a file, and applies it; an ambiguous chunk is refused."""
 
 from __future__ import annotations
 
@@ -69,7 +69,6 @@ def _line_ending(line: str) -> str:
 
 
 # Finds the position of each chunk of a patch in the lines of a file; an ambiguous chunk is refused.
-
 
 Normalise = Callable[[str], str]
 """Normalises a line: lines with the same result count as equal."""

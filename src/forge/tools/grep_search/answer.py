@@ -123,7 +123,6 @@ def _count_text(number: int, noun: str) -> str:
 
 # Reads the found lines again, through the only function that cannot leave the workspace.
 
-
 SMALL = 8 * 1024 * 1024  # bytes of a file that is read as a whole
 AROUND = 256 * 1024  # bytes read on either side of a line of a larger one
 BEFORE, BEHIND = 150, 350  # characters of a long line that are shown around the match

@@ -220,7 +220,6 @@ def count_denied(request: GrepRequest, stop: Callable[[], bool]) -> int:
 
 # Filters the files that ripgrep finds: by globs, the person's rules, and ignore files above.
 
-
 Globs = str | list[str]
 
 
@@ -353,7 +352,6 @@ class RulesAbove:
 
 
 # Reads ripgrep's output for grep_search as it comes, and limits the time.
-
 
 MOST_FILES = 200_000  # with matches; then the search ends
 END = 1 << 62  # the column of a match at the end of its line

@@ -403,7 +403,6 @@ class _Reader:
 
 # Names the syntax that the analysis of a script understands, and takes the parts of calls and functions.
 
-
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 Comprehension = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 _UNDERSTOOD = (

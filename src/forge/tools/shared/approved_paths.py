@@ -1,4 +1,7 @@
-"""Resolves a path at the moment of use, and judges it again if a link may have changed since the approval."""
+"""Resolves the paths of file tools at the moment of use, and finds the files that a rule hides from a search.
+
+A path is judged again if a link may have changed since the approval.
+"""
 
 from __future__ import annotations
 

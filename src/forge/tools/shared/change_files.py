@@ -1,4 +1,7 @@
-"""Changes files for a tool: previews the plan for the approval, then applies it under locks, all or nothing."""
+"""Changes files for a tool: previews the plan for the approval, then applies it under locks, all or nothing.
+
+After a crash it finds out by the files' digests whether a change took effect.
+"""
 
 from __future__ import annotations
 

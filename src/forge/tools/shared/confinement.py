@@ -1,4 +1,4 @@
-"""Defines what a program that a tool starts may reach in a sandbox."""
+"""Defines what a program that a tool starts may reach in a sandbox, and explains failures that the sandbox caused."""
 
 from __future__ import annotations
 
@@ -60,7 +60,6 @@ def _is_hidden_settings(real: str, paths: PathValidator) -> bool:
 
 
 # Explains failures that the sandbox caused, since the failed program cannot know it.
-
 
 _MISSING = re.compile(
     r"no such file|not found|cannot (?:open|find|access)|can't (?:open|find|cd)|could not (?:open|find)|ENOENT"

@@ -1,4 +1,4 @@
-"""Optional entries that models send as null instead of leaving them out: `NotRequired[Annotated[str, OrNull("…")]]`."""
+"""Allows for what models write: null for an entry that they leave out, and plain characters for typographic ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ class OrNull:
 
 
 # Typographic quotes, dashes and spaces, and the plain characters that models write in their place.
-
 
 PUNCTUATION = str.maketrans(
     {

@@ -1,4 +1,4 @@
-"""Finds a project's tests and their framework."""
+"""Finds a project's tests and their framework, and builds the command line that runs them."""
 
 from __future__ import annotations
 
@@ -259,7 +259,6 @@ def _read_text(scope: Scope, location: Location) -> str:
 
 
 # Builds the command line of each framework, and reads its reports.
-
 
 _ENVIRONMENTS = (".venv", "venv", "env")
 

@@ -1,4 +1,4 @@
-"""Defines the report of a test run, for every framework, within bounds."""
+"""Reads the reports of test frameworks into one form: pytest, unittest, jest, Node, Go and cargo, within bounds."""
 
 from __future__ import annotations
 
@@ -82,7 +82,6 @@ def read_number(text: str | None) -> int:
 
 
 # Reads the JUnit report of pytest.
-
 
 _PYTEST_PLACE = re.compile(r"^(\S[^\n:]*):(\d+): ", re.MULTILINE)  # `tests/test_a.py:7: in test_a`
 _SAID = re.compile(r"^E {3}(.*)$", re.MULTILINE)
@@ -182,7 +181,6 @@ def _seconds(text: str) -> float | None:
 
 # Reads the output of Python's unittest.
 
-
 _RAN = re.compile(r"^Ran (\d+) tests? in ([\d.]+)s$", re.MULTILINE)
 _ENDED = re.compile(r"^(?:OK|FAILED|NO TESTS RAN)(?: \(([^)\n]*)\))?$", re.MULTILINE)
 _UNITTEST_BLOCK = re.compile(r"^={70}\n(FAIL|ERROR|UNEXPECTED SUCCESS): ", re.MULTILINE)
@@ -254,7 +252,6 @@ def _unittest_message(text: str) -> str:
 
 
 # Reads the JSON report of jest, which vitest writes, too.
-
 
 _COUNT = re.compile(r'"num(Passed|Failed|Pending|Todo)Tests": ?(\d+)')
 _NONE = ("No tests found", "No test files found")
@@ -328,7 +325,6 @@ def _read_head(text: str) -> Report | None:
 
 
 # Reads the TAP report of Node's own test runner.
-
 
 MAX_COMMENTS = 30  # lines that are kept until it is known whether they explain a failure
 
@@ -440,7 +436,6 @@ def _decode_escapes(text: str) -> str:
 
 # Reads the JSON events of go test.
 
-
 MAX_OUTPUT = 20_000  # characters kept of what one test writes
 
 _GO_PLACE = re.compile(r"^[ \t]*(\S+\.go):(\d+)(?::\d+)?: ", re.MULTILINE)
@@ -517,7 +512,6 @@ def _find_go_location(text: str) -> tuple[str, int]:
 
 
 # Reads the output of cargo test, which has no machine-readable form in stable Rust.
-
 
 MAX_BLOCK = 20_000  # characters of what one test wrote
 

@@ -1,4 +1,4 @@
-"""Makes a server's answer readable: converts pages, indents JSON, keeps text."""
+"""Makes a server's answer readable and safe to show: converts pages, marks strangers' text, stores downloads."""
 
 from __future__ import annotations
 
@@ -114,7 +114,6 @@ def _fold_line(line: str) -> str:
 
 # Marks text from the web as data: between two lines that it cannot imitate, without invisible characters.
 
-
 _KEY = os.urandom(16)  # of this process: who writes a page cannot know it
 
 _UNSEEN = re.compile(
@@ -163,7 +162,6 @@ def _name(text: str) -> str:
 
 
 # Names and stores downloads that are not text.
-
 
 FOLDER = ".forge/files"
 

@@ -1,4 +1,4 @@
-"""Reads a page in a separate program, with limits on time and memory."""
+"""Reads a page in a separate program, with limits on time and memory; one started program waits for the next page."""
 
 from __future__ import annotations
 
@@ -114,7 +114,6 @@ def _unreadable_error(why: str) -> ToolError:
 
 
 # Keeps one started program ready for the next page, for a short while.
-
 
 IDLE = 30.0  # seconds that it waits
 
