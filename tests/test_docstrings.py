@@ -158,7 +158,7 @@ def objects(folder: Path) -> dict[str, object]:
         "<ToolContext of add in alice>": forge.ToolContext(forge.ToolCall("add"), add, scope=scope),
         "<OpenAI openai:m>": forge.OpenAI("m", base_url="http://127.0.0.1/v1", api_key=SECRET),
         "Anthropic('m')": forge.Anthropic("m", api_key=SECRET),
-        "<Webhook notify>": forge.webhook("notify", f"https://example.com/{SECRET}", "Tell the team."),
+        "<WebhookTool notify>": forge.webhook("notify", f"https://example.com/{SECRET}", "Tell the team."),
     }
 
 

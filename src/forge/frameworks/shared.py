@@ -228,9 +228,9 @@ def validation_error(error: ValidationError) -> ToolError:
     return ToolError(clean("; ".join(lines)), ErrorKind.VALIDATION, "Send arguments that match the schema.")
 
 
-def framework_error(words: str) -> ToolError:
+def framework_error(message: str) -> ToolError:
     """Returns an error with the other framework's message."""
-    return ToolError(clean(words) or "it failed without a message")
+    return ToolError(clean(message) or "it failed without a message")
 
 
 def safe_name(name: str) -> str:

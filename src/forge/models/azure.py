@@ -29,8 +29,8 @@ def azure(deployment: str, *, responses: bool = False, environment: Mapping[str,
     endpoint, key = read(ENDPOINT).rstrip("/"), read(KEY)
     if urlsplit(endpoint).scheme not in ("http", "https"):
         problem = "is not a URL" if endpoint else "is not set"
-        words = f"choosing the model '{label}:{deployment[:100]}': {ENDPOINT} {problem}"
-        raise ProviderError(words, ErrorKind.CONFIG, f"Set {ENDPOINT}, such as https://NAME.openai.azure.com.")
+        message = f"choosing the model '{label}:{deployment[:100]}': {ENDPOINT} {problem}"
+        raise ProviderError(message, ErrorKind.CONFIG, f"Set {ENDPOINT}, such as https://NAME.openai.azure.com.")
     version = next(filter(None, map(read, _VERSIONS)), "")
     settings: dict[str, Any] = {"strict": False, "label": label, "key_variable": KEY}
     if not key:

@@ -58,8 +58,8 @@ class Bedrock(HttpModel):
         self.model, self.label, self.thinking = model, "bedrock", thinking
         self.region = region or find_region()
         if not self.region:
-            words = f"asking bedrock:{model}: no AWS region is set"
-            raise ProviderError(words, ErrorKind.CONFIG, "Set AWS_REGION, such as AWS_REGION=us-east-1.")
+            message = f"asking bedrock:{model}: no AWS region is set"
+            raise ProviderError(message, ErrorKind.CONFIG, "Set AWS_REGION, such as AWS_REGION=us-east-1.")
         named = base_url or os.environ.get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "").strip()
         self.base_url = (named or f"https://bedrock-runtime.{self.region}.amazonaws.com").rstrip("/")
         self._token = os.environ.get(TOKEN, "").strip()
@@ -251,8 +251,8 @@ def _check_images(request: ModelRequest, model: BedrockModel) -> None:
     """Refuses an image in a prompt of a model that sees none. An image in a result becomes a note."""
     prompts = [message for message in request.messages if message.role == "user"]
     if not model.sees_images and any(media_type_of(one) in _IMAGES for m in prompts for one in m.attachments):
-        words = f"asking bedrock:{model.id}: the model cannot see images"
-        raise ProviderError(words, ErrorKind.VALIDATION, "Leave out the image, or choose a model that sees images.")
+        message = f"asking bedrock:{model.id}: the model cannot see images"
+        raise ProviderError(message, ErrorKind.VALIDATION, "Leave out the image, or choose a model that sees images.")
 
 
 def _complete_turn(turn: Block) -> Block:
@@ -287,8 +287,8 @@ def _reasoning_fields(options: Mapping[str, Any], thinking: Any, model: BedrockM
         return {"reasoningConfig": {"type": "enabled", "maxReasoningEffort": wish}}
     if "openai." in model.id and isinstance(wish, str):
         return {"reasoning_effort": wish}
-    words = f"asking bedrock:{model.id}: it does not think as requested ({str(wish)[:40]})"
-    raise ProviderError(words, ErrorKind.VALIDATION, "Leave out `thinking`, or choose a model that thinks.")
+    message = f"asking bedrock:{model.id}: it does not think as requested ({str(wish)[:40]})"
+    raise ProviderError(message, ErrorKind.VALIDATION, "Leave out `thinking`, or choose a model that thinks.")
 
 
 def _settings(options: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,8 +308,8 @@ def _is_forced(options: Mapping[str, Any]) -> bool:
 def _tools(request: ModelRequest, options: Mapping[str, Any], model: BedrockModel, used: set[str]) -> dict[str, Any]:
     tools = [_tool(one) for one in request.definitions("anthropic")] + [*options.get("tools", ())]
     if tools and not model.calls_tools:
-        words = f"asking bedrock:{model.id}: the model cannot call tools"
-        raise ProviderError(words, ErrorKind.VALIDATION, f"Use text:bedrock:{model.id}, or choose another model.")
+        message = f"asking bedrock:{model.id}: the model cannot call tools"
+        raise ProviderError(message, ErrorKind.VALIDATION, f"Use text:bedrock:{model.id}, or choose another model.")
     choice = options.get("tool_choice")
     if not tools or choice == "none":  # a history with calls needs definitions, though none is to be called
         known = {one["toolSpec"]["name"] for one in tools if "toolSpec" in one}
@@ -406,8 +406,8 @@ class ConverseReader(StreamedAnswer):
         if not self._reason:
             raise self._error({"message": "the response ended before it was complete"})
         if self._reason in _GARBLED:
-            words = f"{self._action}: the model's answer cannot be used ({self._reason})"
-            raise BrokeOff(words, ErrorKind.SYSTEM, "Try again, or choose another model with --model.", passing=True)
+            message = f"{self._action}: the model's answer cannot be used ({self._reason})"
+            raise BrokeOff(message, ErrorKind.SYSTEM, "Try again, or choose another model with --model.", passing=True)
         finish = _FINISH.get(self._reason)
         blocks = [self._blocks[index] for index in sorted(self._blocks)]
         calls: list[ToolCall] = []

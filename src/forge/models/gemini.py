@@ -65,8 +65,8 @@ class Gemini(HttpModel):
         self._headers = {**({"x-goog-api-key": key} if key else {}), **(headers or {})}
         self._sign = sign
         if self.base_url == BASE_URL and not self._headers and sign is None:
-            words = f"asking {label}:{model}: there is no API key"
-            raise ProviderError(words, ErrorKind.CONFIG, f"Set {KEYS[0]}, or choose another model with --model.")
+            message = f"asking {label}:{model}: there is no API key"
+            raise ProviderError(message, ErrorKind.CONFIG, f"Set {KEYS[0]}, or choose another model with --model.")
         path = model if "/" in model else f"models/{model}"
         self._url = f"{self.base_url}/{quote(path, safe='/')}:streamGenerateContent?alt=sse"
         self._abilities = GeminiModel(model)
@@ -175,8 +175,8 @@ def thinking_config(options: Mapping[str, Any], thinking: Thinking | None, model
             return {}
         raise _cannot(model, "it does not think", "Leave out `thinking`, or choose a model that thinks.")
     if is_off and model.always_thinks:
-        way = "Ask for little: thinking='low'" + ("." if model.has_levels else ", or a budget of 128 tokens.")
-        raise _cannot(model, "its thinking cannot be switched off", way)
+        hint = "Ask for little: thinking='low'" + ("." if model.has_levels else ", or a budget of 128 tokens.")
+        raise _cannot(model, "its thinking cannot be switched off", hint)
     if isinstance(wish, str) and not is_off and wish not in _LEVELS:
         raise _cannot(model, f"{wish[:40]!r} is no level of thinking", f"Use one of {', '.join(_LEVELS)}, or a number.")
     if isinstance(wish, str) and model.has_levels:
@@ -341,8 +341,8 @@ class GeminiReader(StreamedAnswer):
             raise self._error({"message": "the response ended before it was complete"})
         if self._reason in _GARBLED or (self._reason == "OTHER" and not self._text and not self._calls):
             said = sendable(self._said or self._reason)[:300]
-            words = f"{self._action}: the model's answer cannot be used: {said}"
-            raise BrokeOff(words, ErrorKind.SYSTEM, "Try again, or choose another model with --model.", passing=True)
+            message = f"{self._action}: the model's answer cannot be used: {said}"
+            raise BrokeOff(message, ErrorKind.SYSTEM, "Try again, or choose another model with --model.", passing=True)
         finish = self._finish()
         calls, entries = tuple(self._calls), self._entries
         extra: dict[str, Any] = {}

@@ -336,8 +336,8 @@ def _title(titles: list[_LocatedTurn]) -> str:
 
 
 def _script_error(path: Path, where: str, error: _Wrong | Unreadable) -> ProviderError:
-    words = f"reading the script {str(path)[:200]!r}{where}: {error.problem}"
-    return ProviderError(words, ErrorKind.CONFIG, error.advice)
+    message = f"reading the script {str(path)[:200]!r}{where}: {error.problem}"
+    return ProviderError(message, ErrorKind.CONFIG, error.advice)
 
 
 def _from_json(text: str) -> Iterator[_LocatedTurn]:

@@ -53,8 +53,8 @@ class VertexAnthropic(Anthropic):
 def _base_url(model: str, environment: Mapping[str, str]) -> str:
     project = find_project(environment)
     if not project:
-        words = f"choosing the model 'vertex:{model[:100]}': no Google Cloud project is set"
-        raise ProviderError(words, ErrorKind.CONFIG, f"Set {PROJECT} to the project's id.")
+        message = f"choosing the model 'vertex:{model[:100]}': no Google Cloud project is set"
+        raise ProviderError(message, ErrorKind.CONFIG, f"Set {PROJECT} to the project's id.")
     location = next((found for name in _LOCATIONS if (found := environment.get(name, "").strip())), "global")
     server = environment.get("VERTEX_BASE_URL", "").strip().rstrip("/") or _server(location)
     return f"{server}/v1/projects/{quote(project)}/locations/{quote(location)}"

@@ -318,8 +318,8 @@ async def find_effect(
     if is_there and wanted is _NO_OBJECT:
         return Reconciled.unknown(f"the answer of {path} cannot be compared with what was sent")
     if is_there and not now.data["truncated"] and _holds(now.data["body"], wanted):
-        words = f"It took effect; the answer was lost. {path} answers now:\n{now.for_llm}"
-        return Reconciled.done(ToolResult(for_llm=words, data=now.data), f"{path} shows what was sent")
+        message = f"It took effect; the answer was lost. {path} answers now:\n{now.for_llm}"
+        return Reconciled.done(ToolResult(for_llm=message, data=now.data), f"{path} shows what was sent")
     if method == "PUT":
         return Reconciled.not_done(f"{path} does not show what was sent")
     return Reconciled.unknown(f"{path} does not show what was sent")

@@ -355,8 +355,8 @@ class _Listing:
             size = len(to_json(item))
             if self._size + size > MOST_LISTED:
                 most = MOST_LISTED // MIB
-                words = "%s: one of its %s, of %s bytes, was left out: the maximum is %d MiB"
-                log.warning(words, self.name, self.what, f"{size:,}", most)
+                message = "%s: one of its %s, of %s bytes, was left out: the maximum is %d MiB"
+                log.warning(message, self.name, self.what, f"{size:,}", most)
                 continue
             self._size += size
             self.items.append(item)

@@ -196,8 +196,8 @@ def result_of(answer: Mapping[str, Any], during: str) -> ToolResult:
 
 
 def _make_failure(text: str, during: str, data: Mapping[str, Any], attachments: tuple[Attachment, ...]) -> ToolResult:
-    words = clean(text, LONGEST_ERROR) or "the server reported a failure without a message"
-    failed = ToolResult.failed(ToolError(words, ErrorKind.USER), during=during)
+    message = clean(text, LONGEST_ERROR) or "the server reported a failure without a message"
+    failed = ToolResult.failed(ToolError(message, ErrorKind.USER), during=during)
     return ToolResult(for_llm=failed.for_llm, failure=failed.failure, data=data, attachments=attachments)
 
 

@@ -67,8 +67,8 @@ class Wire:
 
     def describe_end(self, how: str) -> str:
         """Describes how the server ended, with its last output."""
-        words = one_line(self.last_output[-WORDS:], WORDS)
-        return f"{how}; its last output: {words[-500:]}" if words else how
+        output = one_line(self.last_output[-WORDS:], WORDS)
+        return f"{how}; its last output: {output[-500:]}" if output else how
 
 
 def call_listener(notify: Callable[..., object], *arguments: Any) -> None:

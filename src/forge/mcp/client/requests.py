@@ -154,17 +154,17 @@ class TaskFollower:
     async def _raise_failure(self, task: str) -> None:
         error = self._state.get("error")
         if isinstance(error, dict):
-            code, words = error.get("code"), one_line(error.get("message"), LINE)
-            raise MCPError(code if isinstance(code, int) else types.INTERNAL_ERROR, words or "the task failed")
+            code, message = error.get("code"), one_line(error.get("message"), LINE)
+            raise MCPError(code if isinstance(code, int) else types.INTERNAL_ERROR, message or "the task failed")
         if not self._is_modern:
             await self._send("tasks/result", taskId=task)  # it raises the error of the call
         raise self._error(one_line(self._state.get("statusMessage"), LINE) or "reported that the task failed")
 
     def _report(self) -> None:
-        words = one_line(self._state.get("statusMessage"), LINE)
-        if words and words != self._shown:
-            self._shown = words
-            call_listener(self._session.wire.listener.progress, self._key, float("nan"), None, words)
+        message = one_line(self._state.get("statusMessage"), LINE)
+        if message and message != self._shown:
+            self._shown = message
+            call_listener(self._session.wire.listener.progress, self._key, float("nan"), None, message)
 
     def _pause(self) -> float:
         said = self._state.get("pollIntervalMs", self._state.get("pollInterval"))

@@ -54,8 +54,8 @@ async def open_session(
     `probe` asks for revision 2026-07-28 first.
     """
     wire = Wire(name, listener)
-    way = over_http(target, wire) if target.url else over_stdio(target, wire)
-    async with way as (incoming, outgoing):
+    transport = over_http(target, wire) if target.url else over_stdio(target, wire)
+    async with transport as (incoming, outgoing):
         session = ServerSession(wire, ServerDispatcher(RateLimitedMessages(incoming, wire), outgoing))
         async with session.client:
             await session.shake_hands(timeout, probe=min(timeout / 2, probe_patience(target)) if probe else 0.0)

@@ -154,8 +154,10 @@ class Authorizer:
         return httpx2.Response(answer.status_code, json=body, request=request)
 
     def _explain(self, error: Exception) -> ToolError:
-        words = one_line(str(error), 500) if isinstance(error, OAuthFlowError) else "its answer is not what OAuth says"
-        masked = Secrets(self.login.secrets).mask_all(words)
+        message = (
+            one_line(str(error), 500) if isinstance(error, OAuthFlowError) else "its answer is not what OAuth says"
+        )
+        masked = Secrets(self.login.secrets).mask_all(message)
         return ToolError(
             f"logging in at {read_url(self.login.url).origin} failed: {masked}",
             ErrorKind.CONFIG,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from forge.core.client import CallClient, current_client
 from forge.core.extras import check_extra
 from forge.mcp.server.auth_settings import ResourceAuth
-from forge.mcp.server.first_answer import own_streams
+from forge.mcp.server.first_answer import answer_first, own_streams
 from forge.permissions.answers import Answer, Approver, nobody
 from forge.permissions.questions import request_text
 from forge.permissions.request import PermissionRequest
@@ -64,7 +64,6 @@ async def serve_stdio(
     answer. `offered`: see `Offered`.
     """
     check_extra("mcp", ATTEMPT)
-    from forge.mcp.server.first_answer import answer_first
 
     name, version = offered.get("name", "forge"), offered.get("version", "")
     resources, prompts = offers(executor, offered)

@@ -48,7 +48,7 @@ class TokenRefusal(NamedTuple):
     """The answer to a refused request; `challenge` is its header WWW-Authenticate."""
 
     status: int
-    words: str
+    message: str
     challenge: str = ""
 
 
@@ -104,8 +104,8 @@ class ResourceGuard:
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, dict):
-            words = "The body is too long." if body is None else "The body is not a JSON object."
-            return TokenRefusal(413 if body is None else 400, words), receive
+            message = "The body is too long." if body is None else "The body is not a JSON object."
+            return TokenRefusal(413 if body is None else 400, message), receive
         granted = frozenset(user.scopes)
         missing = self._missing_for(message, granted)
         if missing is not None:
@@ -125,12 +125,12 @@ class ResourceGuard:
         """Names all scopes that a new token needs: those of this one, and the missing ones."""
         scopes = granted.scopes if isinstance(granted, TokenGrant) else granted
         needed = (*(one for one in self.settings.all_scopes if one in scopes or one in missing),)
-        words = f"The token lacks the scope {' '.join(missing)}." if missing else "No scope allows this tool."
-        return TokenRefusal(403, words, self._challenge("insufficient_scope", words, needed))
+        message = f"The token lacks the scope {' '.join(missing)}." if missing else "No scope allows this tool."
+        return TokenRefusal(403, message, self._challenge("insufficient_scope", message, needed))
 
-    def _challenge(self, error: str = "", words: str = "", scopes: tuple[str, ...] = ()) -> str:
+    def _challenge(self, error: str = "", message: str = "", scopes: tuple[str, ...] = ()) -> str:
         scopes = scopes or self.settings.required_scopes
-        parts = {"error": error, "error_description": words.replace('"', "'"), "scope": " ".join(scopes)}
+        parts = {"error": error, "error_description": message.replace('"', "'"), "scope": " ".join(scopes)}
         parts["resource_metadata"] = self.settings.metadata_url
         return "Bearer " + ", ".join(f'{key}="{value}"' for key, value in parts.items() if value)
 

@@ -57,8 +57,8 @@ class ResourceAuth:
         for scope, allowed in self.scopes.items():
             for one in allowed:
                 if one != "*" and one not in _PERMISSIONS and not one.startswith("tool:"):
-                    words = f"ResourceAuth: the scope {scope} cannot allow {one!r:.60}"
-                    raise DefinitionError(f"{words}; write {', '.join(sorted(_PERMISSIONS))}, tool:GLOB or *")
+                    message = f"ResourceAuth: the scope {scope} cannot allow {one!r:.60}"
+                    raise DefinitionError(f"{message}; write {', '.join(sorted(_PERMISSIONS))}, tool:GLOB or *")
         if bool(self.client_id) != bool(self.client_secret):
             raise DefinitionError("ResourceAuth: introspection needs both a client_id and a client_secret")
 

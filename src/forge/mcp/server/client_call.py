@@ -246,8 +246,8 @@ class ClientCall:
         answer = self.convert(outcome)
         for call, late in self._take_late() if "content" in answer else ():
             if not self.calls.tasks.complete(call.id, late):
-                words = f"[The background work of {call.name}, call {call.id}, is over.]\n{late.for_llm}"
-                answer["content"] += protocol_json.result(replace(late, for_llm=words), call.id)["content"]
+                message = f"[The background work of {call.name}, call {call.id}, is over.]\n{late.for_llm}"
+                answer["content"] += protocol_json.result(replace(late, for_llm=message), call.id)["content"]
         return answer
 
     def _take_late(self) -> Iterable[tuple[ToolCall, ToolResult]]:

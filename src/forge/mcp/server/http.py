@@ -171,8 +171,8 @@ def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
         return None
 
 
-async def _refuse(send: Send, status: int, words: str, challenge: str) -> None:
-    body = words.encode()
+async def _refuse(send: Send, status: int, message: str, challenge: str) -> None:
+    body = message.encode()
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     headers += [(b"www-authenticate", challenge.encode())] if challenge else []
     await send({"type": "http.response.start", "status": status, "headers": [*headers, (b"connection", b"close")]})

@@ -100,8 +100,10 @@ async def _profile_keys(
         return keys
     for unknown in ("credential_process", "role_arn"):
         if unknown in settings:
-            words = f"{ACTION}: the profile {name[:60]!r} uses {unknown}, which Forge cannot follow"
-            raise ProviderError(words, ErrorKind.CONFIG, 'Run: eval "$(aws configure export-credentials --format env)"')
+            message = f"{ACTION}: the profile {name[:60]!r} uses {unknown}, which Forge cannot follow"
+            raise ProviderError(
+                message, ErrorKind.CONFIG, 'Run: eval "$(aws configure export-credentials --format env)"'
+            )
     return None
 
 
@@ -180,8 +182,10 @@ async def _container_keys(environment: Mapping[str, str]) -> AwsKeys | None:
     if not url:
         return None
     if not _is_allowed(url):
-        words = f"{ACTION}: AWS_CONTAINER_CREDENTIALS_FULL_URI names a server that may not be asked without encryption"
-        raise ProviderError(words, ErrorKind.CONFIG, "Use https, or an address of this machine.")
+        message = (
+            f"{ACTION}: AWS_CONTAINER_CREDENTIALS_FULL_URI names a server that may not be asked without encryption"
+        )
+        raise ProviderError(message, ErrorKind.CONFIG, "Use https, or an address of this machine.")
     token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "").strip()
     if file := environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "").strip():
         token = (await asyncio.to_thread(bounded_text, Path(file))).strip()
@@ -266,8 +270,8 @@ class AwsProfiles:
         section = "default" if name == "default" else f"profile {name}"
         if section not in self._config and name not in self._keys and (self._is_named or name != "default"):
             known = sorted({one.removeprefix("profile ") for one in (*self._config, *self._keys)})
-            way = f"The profiles are {', '.join(known[:20])}." if known else ADVICE
-            raise ProviderError(f"choosing AWS credentials: there is no profile {name[:60]!r}", ErrorKind.CONFIG, way)
+            hint = f"The profiles are {', '.join(known[:20])}." if known else ADVICE
+            raise ProviderError(f"choosing AWS credentials: there is no profile {name[:60]!r}", ErrorKind.CONFIG, hint)
         return {**self._config.get(section, {}), **self._keys.get(name, {})}
 
     def session(self, name: str) -> dict[str, str]:

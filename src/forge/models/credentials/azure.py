@@ -80,8 +80,8 @@ async def _ask_with_certificate(url: str, client: str, file: str) -> Token:
         pem = _read(file)
         key, thumbprint = read_private_key(pem), read_certificate(pem)
     except ValueError as error:
-        way = "Convert it: openssl pkcs12 -in FILE -nodes -out FILE.pem. Keys with a password are not supported."
-        raise ProviderError(f"{_ACTION}: {file[:200]}, of {CERTIFICATE}: {error}", ErrorKind.CONFIG, way) from None
+        hint = "Convert it: openssl pkcs12 -in FILE -nodes -out FILE.pem. Keys with a password are not supported."
+        raise ProviderError(f"{_ACTION}: {file[:200]}, of {CERTIFICATE}: {error}", ErrorKind.CONFIG, hint) from None
     now = int(time.time())
     claims = {"aud": url, "iss": client, "sub": client, "jti": str(uuid4()), "iat": now, "nbf": now, "exp": now + 600}
     assertion = await asyncio.to_thread(sign_jwt_with_certificate, claims, key, thumbprint)
@@ -112,6 +112,6 @@ async def _ask_identity(environment: Mapping[str, str]) -> Token:
     try:
         found = await fetch_json(url, action=_ACTION, headers=headers, seconds=10.0 if is_app else 3.0)
     except ProviderError:
-        words = f"{_ACTION}: there are no credentials, and this machine has no managed identity"
-        raise ProviderError(words, ErrorKind.CONFIG, ADVICE) from None
+        message = f"{_ACTION}: there are no credentials, and this machine has no managed identity"
+        raise ProviderError(message, ErrorKind.CONFIG, ADVICE) from None
     return read_token(found, _ACTION, "Give the machine an identity that may use the resource.")

@@ -115,8 +115,8 @@ async def _ask_metadata(host: str) -> Token:
     try:
         found = await fetch_json(f"http://{host}{_METADATA}", action=_ACTION, headers=headers, seconds=3.0)
     except ProviderError:
-        words = f"{_ACTION}: there are no credentials, and this machine has no metadata server"
-        raise ProviderError(words, ErrorKind.CONFIG, ADVICE) from None
+        message = f"{_ACTION}: there are no credentials, and this machine has no metadata server"
+        raise ProviderError(message, ErrorKind.CONFIG, ADVICE) from None
     return read_token(found, _ACTION, "Give the machine a service account with access to Vertex AI.")
 
 
@@ -249,8 +249,8 @@ async def _run_program(source: Mapping[str, Any], document: Mapping[str, Any], e
         token = said.get("saml_response" if said.get("token_type") == f"{_TYPES}saml2" else "id_token")
         if isinstance(token, str) and token:
             return token
-    words = "the program of `credential_source.executable` returned no token"
-    raise _error(words, "Run the program in a terminal, and read what it says.")
+    message = "the program of `credential_source.executable` returned no token"
+    raise _error(message, "Run the program in a terminal, and read what it says.")
 
 
 def _text(document: Mapping[str, Any], name: str) -> str:

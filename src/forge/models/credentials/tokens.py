@@ -57,8 +57,8 @@ def refused_error(found: Fetched, action: str, advice: str) -> ProviderError:
     if described := found.get("error_description"):
         said = clean_message(described, str)
     passing = found.status >= 500 or found.status == 429
-    words = f"{action}: HTTP {found.status}: {said}"
-    return ProviderError(words, ErrorKind.CONFIG, advice, passing=passing, status=found.status)
+    message = f"{action}: HTTP {found.status}: {said}"
+    return ProviderError(message, ErrorKind.CONFIG, advice, passing=passing, status=found.status)
 
 
 # --- Signs a JSON Web Token with an RSA key (RS256, PS256), for service accounts: the standard library has no RSA.

@@ -98,5 +98,5 @@ def _list_names(document: Any) -> Iterator[str]:
 
 
 def _error(action: str, url: str, problem: str) -> ProviderError:
-    words = f"{action} at {host_of(url)}: {problem}"
-    return ProviderError(words, ErrorKind.SYSTEM, "Check the network, then try again.", passing=True)
+    message = f"{action} at {host_of(url)}: {problem}"
+    return ProviderError(message, ErrorKind.SYSTEM, "Check the network, then try again.", passing=True)

@@ -149,11 +149,11 @@ def check_abilities(label: str, model: str, request: ModelRequest) -> None:
     if "images" in cannot and _has_images(request):
         raise _error(label, model, "it cannot see images", "Leave out the image, or choose a model that sees images.")
     if "tools" in cannot and request.tools:
-        way = f"Use text:{label}:{model}, which writes calls in its text, or choose another model."
-        raise _error(label, model, "it cannot call tools", way)
+        hint = f"Use text:{label}:{model}, which writes calls in its text, or choose another model."
+        raise _error(label, model, "it cannot call tools", hint)
     if "reasoning" in cannot and _asks_for_reasoning(request.options):
-        way = "Leave out `reasoning_effort` and `thinking`, or choose a model that reasons."
-        raise _error(label, model, "it does not reason", way)
+        hint = "Leave out `reasoning_effort` and `thinking`, or choose a model that reasons."
+        raise _error(label, model, "it does not reason", hint)
 
 
 def _has_images(request: ModelRequest) -> bool:
