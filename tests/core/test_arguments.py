@@ -1,4 +1,4 @@
-"""What a model sent: mended where nothing is lost, explained where something is wrong."""
+"""What a model sent: repaired where nothing is lost, explained where something is wrong."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_a_lossless_repair_is_made_and_said(annotation, sent, received, as_text)
         value = got.pop()
         assert value == received
         assert type(value) is type(received) or sent == 3.0
-        assert sent == 3.0 or any("x" in note for note in result.data["mended"])
+        assert sent == 3.0 or any("x" in note for note in result.data["repaired"])
     assert arguments == {"x": sent}, "what was sent was changed"
 
 
@@ -221,7 +221,7 @@ def test_null_means_the_default(annotation, default):
 def test_null_stays_null_where_it_is_a_value():
     got: list[Any] = []
     for made in twins(int | None, got, default=7):
-        assert "mended" not in call(made, {"x": None}).data
+        assert "repaired" not in call(made, {"x": None}).data
     assert got == [None, None]
 
 
@@ -230,8 +230,8 @@ def test_a_key_in_the_wrong_case_is_mended():
     for made in twins(int, got):
         result = call(made, {"X": "5"})
         assert result.success, result.for_llm
-        assert "X → x" in result.data["mended"]
-        assert len(result.data["mended"]) == 2
+        assert "X → x" in result.data["repaired"]
+        assert len(result.data["repaired"]) == 2
     assert got == [5, 5]
     for made in twins(int, got, strict=True):
         refusal(made, {"X": 5})
@@ -247,14 +247,13 @@ def test_a_key_in_the_wrong_case_never_overwrites_the_right_one():
 def test_right_arguments_are_not_called_repaired():
     got: list[Any] = []
     for made in twins(int, got):
-        assert not {"repaired", "mended"} & call(made, {"x": 5}).data.keys()
+        assert "repaired" not in call(made, {"x": 5}).data
 
 
-def test_repairs_are_told_under_their_new_name_and_the_old_one():
+def test_the_data_of_a_result_names_the_repairs():
     got: list[Any] = []
     for made in twins(int, got):
-        data = call(made, {"x": "5"}).data
-        assert data["repaired"] == data["mended"] == ['x: "5" → 5']
+        assert call(made, {"x": "5"}).data["repaired"] == ['x: "5" → 5']
 
 
 def test_null_is_named_once_in_an_error():
@@ -270,7 +269,7 @@ def test_mending_is_said_even_when_the_tool_fails_afterwards():
 
     result = call(made, {"x": "5"})
     assert "broken" in result.for_llm
-    assert len(result.data["mended"]) == 1
+    assert len(result.data["repaired"]) == 1
 
 
 @tool(aliases=["read"], argument_aliases={"file_path": "path", "filename": "path"})

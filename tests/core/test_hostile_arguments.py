@@ -185,7 +185,7 @@ def test_a_thousand_repairs_are_made_and_briefly_said(made):
     with at_most(12):
         result = call(made, {"numbers": ["1"] * MANY})
     assert result.success
-    assert len(json.dumps(result.data["mended"])) < 10_000
+    assert len(json.dumps(result.data["repaired"])) < 10_000
 
 
 def test_an_error_stays_under_2_kb_however_long_the_examples_are():

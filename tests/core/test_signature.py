@@ -179,7 +179,7 @@ def test_the_schema_of_a_type_is_right_and_its_value_arrives(annotation, expecte
     for arguments in ({"x": sent}, json.dumps({"x": sent})):
         result = call(made, arguments)
         assert result.success, result.for_llm
-        assert "mended" not in result.data
+        assert "repaired" not in result.data
         assert got.pop() == received
 
 

@@ -710,21 +710,6 @@ async def test_async_hooks_are_awaited():
     assert (await runs.execute(ToolCall("hooked"), Scope(channel="team"))).for_llm == "team"
 
 
-async def test_the_old_name_of_preview_call_still_works():
-    with pytest.warns(DeprecationWarning, match="class Old: `foresee` is called `preview_call` now"):
-
-        class Old(Tool):
-            """Old."""
-
-            async def run(self) -> str:
-                return "done"
-
-            async def foresee(self, arguments: Any, ctx: Any) -> str:
-                return "what it would do"
-
-    assert await Old().preview_call({}, None) == "what it would do"  # type: ignore[arg-type]
-
-
 async def test_without_a_conversation_there_is_no_context_to_set():
     class Waits(Tool):
         """Say where it is."""

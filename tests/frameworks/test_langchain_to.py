@@ -150,9 +150,9 @@ async def test_arguments_are_checked_by_us_and_not_coerced_by_langchain():
     assert refused.status == "error"
     assert "expected integer" in refused.content
     assert "Example: add" in refused.content
-    mended = await add.ainvoke(asked("add", {"A": "2"}))
-    assert mended.content == "3"
-    assert mended.artifact.data["mended"]
+    repaired = await add.ainvoke(asked("add", {"A": "2"}))
+    assert repaired.content == "3"
+    assert repaired.artifact.data["repaired"]
 
 
 async def test_a_failure_can_be_stored_with_the_history():

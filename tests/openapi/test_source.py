@@ -83,7 +83,7 @@ async def test_arguments_are_checked_before_anybody_is_asked():
         assert (kind_of(wrong), kind_of(missing)) == ("validation_error", "validation_error")
         assert "name" in missing.for_llm
         assert api.asked == []
-        assert (await api.call("pets__listPets", limit="2")).data["mended"]
+        assert (await api.call("pets__listPets", limit="2")).data["repaired"]
         assert server.paths == ["/pets?limit=2"]
 
 

@@ -43,7 +43,7 @@ async def index(ctx: ToolContext) -> object:
 def test_a_call_goes_through_the_real_steps():
     made = bench(add)
     assert made.text("add", a=1, b=2) == "3"
-    assert made.call("add", a="1").data["mended"]
+    assert made.call("add", a="1").data["repaired"]
     assert "unknown argument" in made.failure("add", c=1).message
     assert_called(made, "add", b=2)
     assert made.calls.last.result is not None

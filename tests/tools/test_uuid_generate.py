@@ -43,7 +43,7 @@ def test_an_unknown_version_is_answered_with_the_known_ones(refusal, version):
 def test_a_count_written_as_text_is_mended(shared_bench):
     result = shared_bench.call("uuid_generate", count="3")
     assert len(result.data["uuids"]) == 3
-    assert result.data["mended"]
+    assert result.data["repaired"]
 
 
 def test_version_7_begins_with_the_time():

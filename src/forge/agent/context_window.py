@@ -114,7 +114,7 @@ __all__ = ["insert_summary", "is_summary", "needs_summary", "split", "summarise"
 
 
 def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally: Tally | None = None) -> bool:
-    """Says whether less than `reserve` tokens of the window are left. A window of 0 is unknown, and never full.
+    """Returns whether less than `reserve` tokens of the window are left. A window of 0 is unknown, and never full.
 
     With a `tally` the answer costs only what is new since it was last asked, and uses what the provider has counted.
     """

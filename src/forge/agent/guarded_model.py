@@ -98,7 +98,7 @@ def withhold_denied(guard: Guard, session: str, conversation: Conversation) -> N
 
 
 def is_denied(guard: Guard, session: str, text: str) -> bool:
-    """Says whether an answer must not be shown."""
+    """Returns whether an answer must not be shown."""
     rules = guard.rules(session)
     if rules is None or not rules.responses:
         return False

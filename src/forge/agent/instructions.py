@@ -24,7 +24,7 @@ Instructions = str | Callable[[], Text] | Callable[[RunContext[DepsT]], Text]
 
 
 def takes_context(instructions: object) -> bool:
-    """Says whether instructions are a function that needs the context of the run."""
+    """Returns whether instructions are a function that needs the context of the run."""
     if not callable(instructions):
         return False
     try:
@@ -44,7 +44,7 @@ def call_instructions(instructions: Any, scope: Scope) -> Any:
 
 
 def is_evaluated_per_run(instructions: object) -> bool:
-    """Says whether instructions are a function that is called for each run: of the context, or async."""
+    """Returns whether instructions are a function that is called for each run: of the context, or async."""
     return takes_context(instructions) or inspect.iscoroutinefunction(instructions)
 
 

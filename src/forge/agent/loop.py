@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,7 +40,6 @@ async def run_loop(
     scope: Scope | None = None,
     limits: Limits | None = None,
     settings: LoopSettings | None = None,
-    **old: Any,
 ) -> RunResult:
     """Runs until an answer, without an `Agent`. A history that ends in open calls resumes with those calls.
 
@@ -54,7 +52,6 @@ async def run_loop(
         scope: the session and directories of the calls.
         limits: the limits of the run.
         settings: further settings.
-        old: fields of `LoopSettings` as keywords; deprecated.
 
     Example:
         >>> history = [Message("user", "Hi")]
@@ -63,10 +60,6 @@ async def run_loop(
     """
     conversation = history if isinstance(history, Conversation) else Conversation(history)
     settings = settings if settings is not None else LoopSettings()
-    if old:
-        words = f"run_loop({', '.join(old)}=…): write run_loop(…, settings=LoopSettings({', '.join(old)}=…))"
-        warnings.warn(words, DeprecationWarning, stacklevel=2)
-        settings = replace(settings, **old)
     run = Run(
         provider=provider,
         executor=executor,
@@ -320,7 +313,7 @@ def _find_refusals(run: Run, calls: Sequence[ToolCall], *, resumed: bool) -> dic
 
 
 def may_run_again(spec: ToolSpec) -> bool:
-    """Says whether an interrupted call of the tool can be repeated without harm."""
+    """Returns whether an interrupted call of the tool can be repeated without harm."""
     return spec.idempotent or not spec.permissions - {Permission.READ}
 
 

@@ -257,7 +257,7 @@ def _build_union(kinds: tuple[Any, ...], data: Any) -> Any:
 
 
 def _contradicts(fields: Mapping[str, _Field], data: Mapping[str, Any]) -> bool:
-    """Says whether a tag in the data, such as `kind: Literal["cat"]`, belongs to another type."""
+    """Returns whether a tag in the data, such as `kind: Literal["cat"]`, belongs to another type."""
     return any(
         get_origin(field.kind) is typing.Literal and key in data and data[key] not in get_args(field.kind)
         for key, field in fields.items()
@@ -290,7 +290,7 @@ class _Field(typing.NamedTuple):
 
 
 def _is_typed_dict(wanted: Any) -> bool:
-    """Says whether the type is a typed dictionary, of `typing` or of `typing_extensions`."""
+    """Returns whether the type is a typed dictionary, of `typing` or of `typing_extensions`."""
     return isinstance(wanted, type) and issubclass(wanted, dict) and hasattr(wanted, "__total__")
 
 

@@ -226,7 +226,7 @@ class Kind(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Says whether all values are known before: such a value cannot carry anything of what was read."""
+        """Returns whether all values are known before: such a value cannot carry anything of what was read."""
 
     def check(self, value: Any) -> Any:
         """Returns the value. Raises `Unfit`."""
@@ -354,7 +354,7 @@ class Shape:
 
     @property
     def is_closed(self) -> bool:
-        """Says whether no value can carry words of what was read."""
+        """Returns whether no value can carry words of what was read."""
         return all(kind.is_closed for kind in self.fields.values())
 
     def read(self, text: str) -> Any:

@@ -88,7 +88,7 @@ class CallClient(Protocol):
         """True if an answer "always" can be offered, because no other client shares the session."""
 
     def can(self, capability: Capability) -> bool:
-        """Says whether the client declared a capability and can be reached now."""
+        """Returns whether the client declared a capability and can be reached now."""
 
     def require(self, capability: Capability) -> None:
         """Raises `MissingCapability` if the client cannot do it."""

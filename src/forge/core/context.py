@@ -135,7 +135,7 @@ class Scope(_HeldDirectories):
 
     @property
     def names_session(self) -> bool:
-        """Says whether the caller named this session."""
+        """Returns whether the caller named this session."""
         return self.session_id not in ("", LOCAL)
 
     def in_turn(self, message_id: str) -> Scope:

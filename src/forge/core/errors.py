@@ -120,12 +120,12 @@ class DuplicateToolError(DefinitionError):
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Says whether the error came from outside: a person pressed Ctrl-C, or the coroutine is being closed."""
+    """Returns whether the error came from outside: a person pressed Ctrl-C, or the coroutine is being closed."""
     return isinstance(error, KeyboardInterrupt | GeneratorExit) and not _raised_by_code(error)
 
 
 def _raised_by_code(error: BaseException) -> bool:
-    """Says whether a `raise` statement is the origin; a signal interrupts any running instruction."""
+    """Returns whether a `raise` statement is the origin; a signal interrupts any running instruction."""
     import dis  # only when it happens
     import signal
 

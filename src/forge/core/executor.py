@@ -381,7 +381,7 @@ def _make_innermost(tool: Tool) -> Next:
 
 
 def _comes_from_outside(error: BaseException) -> bool:
-    """Says whether the error came from outside: a cancelled task, Ctrl-C, or a closed coroutine.
+    """Returns whether the error came from outside: a cancelled task, Ctrl-C, or a closed coroutine.
 
     An exception that a tool or a step raises is a failed call, `SystemExit` and its like included.
     """
@@ -405,7 +405,7 @@ def _log(ctx: ToolContext, level: int, words: str, *values: object) -> None:
 
 
 def _note_repairs(result: ToolResult, arguments: Repaired) -> ToolResult:
-    return result.with_data(repaired=arguments.repaired, mended=arguments.repaired)  # `mended`: its name until 1.1
+    return result.with_data(repaired=arguments.repaired)
 
 
 def _result_of_cancel(ctx: ToolContext, error: BaseException) -> ToolResult:

@@ -219,7 +219,7 @@ class ToolRegistry(Mapping[str, Tool]):
             self._count_change()
 
     def is_deferred(self, spec: ToolSpec) -> bool:
-        """Says whether a model sees the tool only after `tool_search` found it."""
+        """Returns whether a model sees the tool only after `tool_search` found it."""
         if self._sent is not None:
             return spec.name not in self._sent
         return spec.hidden or spec.name in self._deferred

@@ -69,11 +69,11 @@ class Pattern:
 
     @property
     def tells_where(self) -> bool:
-        """Says whether `spans` can locate matches."""
+        """Returns whether `spans` can locate matches."""
         return _make_finder(self.source) is not None
 
     def is_in(self, text: str, clock: Clock) -> bool:
-        """Says whether the pattern is found in a text without lone surrogates. Raises `TooLong`."""
+        """Returns whether the pattern is found in a text without lone surrogates. Raises `TooLong`."""
         clock.check()
         if len(text) <= PIECE:
             return self._anywhere(text)
@@ -139,7 +139,7 @@ def _count_repeats(source: str) -> int:
 
 
 def _is_verbose(source: str) -> bool:
-    """Says whether the pattern is verbose: a comment at its end must not swallow the text behind it."""
+    """Returns whether the pattern is verbose: a comment at its end must not swallow the text behind it."""
     return re.match(r"\(\?[a-zA-Z]*x", source) is not None
 
 

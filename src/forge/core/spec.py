@@ -275,7 +275,7 @@ class ToolSpec:
 
     @property
     def requires_confirmation(self) -> bool:
-        """Says whether a person is asked unless a rule allows it: from the permissions, or `confirm`."""
+        """Returns whether a person is asked unless a rule allows it: from the permissions, or `confirm`."""
         return self.confirm or bool(self.permissions - {Permission.READ})
 
     @property
@@ -293,7 +293,7 @@ class ToolSpec:
         return made
 
     def is_like(self, other: ToolSpec) -> bool:
-        """Says whether the other spec is equal; computes fields only where that is needed."""
+        """Returns whether the other spec is equal; computes fields only where that is needed."""
         if self is other:
             return True
         names = [field.name for field in dataclasses.fields(self) if field.name not in LATE]

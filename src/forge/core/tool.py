@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
@@ -97,10 +96,6 @@ class Tool:
     def __init_subclass__(cls, **options: Unpack[ToolOptions]) -> None:
         super().__init_subclass__()
         own = vars(cls)
-        if "foresee" in own and "preview_call" not in own:
-            words = f"class {cls.__name__}: `foresee` is called `preview_call` now; rename the method"
-            warnings.warn(words, DeprecationWarning, stacklevel=2)
-            cls.preview_call = own["foresee"]  # type: ignore[method-assign]
         if "invoke" in own:
             cls.invoke = wrap_invoke(cls.__name__, own["invoke"])  # type: ignore[method-assign]
         stated = class_options(cls, Tool)
@@ -257,7 +252,7 @@ class Tool:
 
     @property
     def reconciles(self) -> bool:
-        """Says whether the tool can find out if a call of a lost worker took effect."""
+        """Returns whether the tool can find out if a call of a lost worker took effect."""
         return self.spec.reconcile is not None or type(self).reconcile is not Tool.reconcile
 
     def note_intent(self, arguments: Mapping[str, Any], ctx: ToolContext) -> Mapping[str, Any]:
@@ -268,7 +263,7 @@ class Tool:
         return {}
 
     async def reconcile(self, key: str, arguments: Mapping[str, Any], ctx: ToolContext) -> Reconciled:
-        """Says whether a call of a lost worker took effect. It must change nothing.
+        """Returns whether a call of a lost worker took effect. It must change nothing.
 
         `key` is the call's `ctx.key`. By default the spec's function answers.
         """
@@ -596,7 +591,7 @@ def _own_first(method: FunctionTool[Any, Any], options: ToolOptions, name: str) 
 
 
 def are_alike(one: Tool, other: Tool) -> bool:
-    """Says whether two tools are the same, or made alike: one class, made with the same settings, and one spec."""
+    """Returns whether two tools are the same, or made alike: one class, made with the same settings, and one spec."""
     if one is other:
         return True
     if type(one) is not type(other):

@@ -90,7 +90,7 @@ class Grant(CallGate):
 
 
 def rule_allows(ctx: ToolContext, permission: Permission) -> bool:
-    """Says whether a rule allows the permission to this call; a person's approval of the call does not count."""
+    """Returns whether a rule allows the permission to this call; a person's approval of the call does not count."""
     return gate_of(ctx).rule_allows(ctx, permission)
 
 
@@ -125,7 +125,7 @@ class PolicyGate:
         return self._policy
 
     def concerns(self, spec: ToolSpec) -> bool:
-        """Says whether calls of this tool must pass: it declares an effect or confirmation, or a rule may name it.
+        """Returns whether calls of this tool must pass: it declares an effect or confirmation, or a rule may name it.
 
         Optional permissions count, since they are asked for while the tool runs, through this gate.
         """
@@ -238,7 +238,7 @@ class PolicyGate:
         return judge_call(self._policy, ctx, wanted, current_provenance.get())
 
     def _is_granted(self, ctx: ToolContext, grant: Grant, need: PermissionNeed) -> bool:
-        """Says whether a person already approved it."""
+        """Returns whether a person already approved it."""
         if need.grant_key in grant.approved:
             return True
         if ctx.tool.needs_person or need.ruling.traces:

@@ -78,7 +78,7 @@ class Rules:
         return strictest(ruling for ruling in rulings if ruling) or _default_ruling(permission)
 
     def concerns(self, spec: ToolSpec) -> bool:
-        """Says whether the policy can ever refuse or ask about this tool."""
+        """Returns whether the policy can ever refuse or ask about this tool."""
         for permission in spec.permissions | spec.optional_permissions or {None}:
             mine = self._rules_about(spec, permission)
             unmatched = mine._decide(None, permission) or _default_ruling(permission)
@@ -87,7 +87,7 @@ class Rules:
         return False
 
     def may_deny(self, spec: ToolSpec, permission: Permission) -> bool:
-        """Says whether there is any target on which it denies this tool the permission."""
+        """Returns whether there is any target on which it denies this tool the permission."""
         mine = self._rules_about(spec, permission)
         if any(rule.decision is Decision.DENY for rule in mine.all_rules()):
             return True

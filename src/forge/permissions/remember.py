@@ -162,7 +162,7 @@ def _first_words(words: list[str]) -> int:
 
 
 def _starts_or_writes(word: str) -> bool:
-    """Says whether an option starts programs or writes files; long ones may be shortened, as in --outp=x."""
+    """Returns whether an option starts programs or writes files; long ones may be shortened, as in --outp=x."""
     if not word.startswith("--"):
         return bool(_SHORT.match(word))
     name = word[2:].partition("=")[0]

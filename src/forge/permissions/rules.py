@@ -68,7 +68,7 @@ class Rule:
     where: str = ""  # a file and line, or its number in a list
 
     def concerns(self, spec: ToolSpec, permission: Permission | None) -> bool:
-        """Says whether the rule can match this tool's requests, for any target and any caller."""
+        """Returns whether the rule can match this tool's requests, for any target and any caller."""
         if self.permission is not None and self.permission is not permission:
             return False
         if not self.tool:
@@ -78,21 +78,21 @@ class Rule:
         return any(self._names(name) for name in (spec.name, *spec.aliases))
 
     def is_for(self, scope: Scope) -> bool:
-        """Says whether the rule is about this caller."""
+        """Returns whether the rule is about this caller."""
         if not (self.agent or self.user or self.channel):
             return True
         who = ((self.agent, scope.agent), (self.user, scope.user), (self.channel, scope.channel))
         return all(not wanted or fnmatchcase(actual, wanted) for wanted, actual in who)
 
     def holds(self, labels: CallLabels | None) -> bool:
-        """Says whether its conditions about labels hold. Where nothing is known of labels, none does."""
+        """Returns whether its conditions about labels hold. Where nothing is known of labels, none does."""
         return not self.conditions or (labels is not None and all(map(labels.meets, self.conditions)))
 
     def matches(self, form: TargetForm) -> bool:
         return not self.target or form.matches(self.target, generous=self.decision is not Decision.ALLOW)
 
     def surely_matches(self, form: TargetForm) -> bool:
-        """Says whether the rule matches for more reasons than that the target could not be read."""
+        """Returns whether the rule matches for more reasons than that the target could not be read."""
         return not self.target or form.surely_matches(self.target)
 
     def _names(self, name: str) -> bool:
@@ -215,7 +215,7 @@ def _check_examples(rule: Rule, source: Mapping[str, Any]) -> None:
 
 
 def _fits(rule: Rule, example: str) -> Iterator[bool]:
-    """Says whether an example fits: examples are targets; for a rule that has only a tool, names of tools."""
+    """Returns whether an example fits: examples are targets; for a rule that has only a tool, names of tools."""
     if not rule.target and rule.tool:
         yield rule._names(example)
         return

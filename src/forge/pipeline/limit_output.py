@@ -100,7 +100,7 @@ async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[i
 
 
 def _is_light(result: ToolResult) -> bool:
-    """Says whether the result is too small to break any limit."""
+    """Returns whether the result is too small to break any limit."""
     failure = result.failure
     if failure is not None and len(failure.message) + len(failure.suggestion) > MAX_FAILURE:
         return False
@@ -112,7 +112,7 @@ def _is_light(result: ToolResult) -> bool:
 
 
 def _is_within(result: ToolResult, max_lines: int, max_bytes: int, max_line: int) -> bool:
-    """Says whether the text is short enough to look at on the spot, and needs no change. False: it may need one."""
+    """Returns whether the text is short enough to look at on the spot, and needs no change. False: it may need one."""
     text = result.for_llm
     if len(text) > max_bytes or result.whole is not None or not is_sendable(text) or _may_have_payload(text):
         return False
@@ -215,7 +215,7 @@ def _clip_line(line: str, most: int) -> str:
 
 
 def _is_note(line: str) -> bool:
-    """Says whether a last line is the tool's own note about the shown part, such as where to continue."""
+    """Returns whether a last line is the tool's own note about the shown part, such as where to continue."""
     return len(line) <= MAX_NOTE and line.startswith("[") and line.endswith("]")
 
 
@@ -320,7 +320,7 @@ def _store_attachment(ctx: ToolContext, attachment: Attachment) -> Attachment:
 
 
 def _may_have_payload(text: str) -> bool:
-    """Says whether a text may have Base64 in it. To look for it takes a hundred times as long."""
+    """Returns whether a text may have Base64 in it. To look for it takes a hundred times as long."""
     return (
         ";base64," in text
         or _INSIDE_PAYLOAD.search(text) is not None

@@ -69,7 +69,7 @@ def _touches_files(spec: ToolSpec) -> bool:
 
 
 def _writes_untrusted(spec: ToolSpec) -> bool:
-    """Says whether others decide what the tool writes, such as a program that is an MCP server."""
+    """Returns whether others decide what the tool writes, such as a program that is an MCP server."""
     return spec.trust == UNTRUSTED and bool(spec.permissions & {Permission.WRITE, Permission.EXECUTE})
 
 

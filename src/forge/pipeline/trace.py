@@ -48,7 +48,7 @@ async def _run_in_span(ctx: ToolContext, run: Chain) -> ToolResult:
 
 
 def _has_span(ctx: ToolContext) -> bool:
-    """Says whether the result's call has a span already: a refusal further in, or successful background work."""
+    """Returns whether the result's call has a span already: a refusal further in, or successful background work."""
     if ctx.outcome is None:
         return False
     refused = _refused.get()

@@ -55,7 +55,7 @@ def call_style(
 
 
 def takes(hint: Any, wanted: type) -> bool:
-    """Says whether a parameter of this annotation takes objects of the type: `T`, `T[…]`, or one of them or None."""
+    """Returns whether a parameter of this annotation takes objects of the type: `T`, `T[…]`, or one of them or None."""
     if hint is wanted or get_origin(hint) is wanted:
         return True
     return get_origin(hint) in (Union, UnionType) and any(takes(part, wanted) for part in get_args(hint))
@@ -174,7 +174,7 @@ def check_tool_deps(name: str, declared: Any, deps: Any, *, is_isolated: bool) -
 
 
 def is_of_type(deps: Any, declared: Any) -> bool:
-    """Says whether `deps` is of a type. Where Python cannot check the type, any value but None is accepted."""
+    """Returns whether `deps` is of a type. Where Python cannot check the type, any value but None is accepted."""
     if declared is Any or declared is object:
         return True
     if declared is None:

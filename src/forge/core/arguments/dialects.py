@@ -223,7 +223,7 @@ def _strict(schema: Any) -> Any:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Says whether the schema lists its properties; without any, strict would allow none."""
+    """Returns whether the schema lists its properties; without any, strict would allow none."""
     return "properties" in schema
 
 
@@ -338,7 +338,7 @@ def localise_references(schema: JsonSchema) -> JsonSchema:
 
 
 def _has_names(schema: JsonSchema) -> bool:
-    """Says whether some reference leads to an `$id`, or some part has its own. Then no reference may be dynamic."""
+    """Returns whether some reference leads to an `$id`, or some part has its own. Then no reference may be dynamic."""
     found = False
     waiting: list[tuple[Any, bool]] = [(schema, True)]
     while waiting:

@@ -119,7 +119,7 @@ def read(text: str) -> dict[str, Any]:
 
 
 def is_readable(text: str) -> bool:
-    """Says whether the text is a JSON object, without the numbers that JSON does not have."""
+    """Returns whether the text is a JSON object, without the numbers that JSON does not have."""
     try:
         read(text)
     except ToolError:
@@ -359,7 +359,7 @@ def _is_close(key: str, name: str, widely: bool) -> bool:
 
 
 def _shares_words(key: str, name: str) -> bool:
-    """Says whether all the words of one name are in the other: `file` and `file_path`, `path` and `fullPath`."""
+    """Returns whether all the words of one name are in the other: `file` and `file_path`, `path` and `fullPath`."""
     first, second = _words(key), _words(name)
     fewer = min(first, second, key=len)
     return first & second == fewer and sum(map(len, fewer)) >= SHORTEST_CLOSE
@@ -397,7 +397,7 @@ def _fold(name: str) -> str:
 
 
 def _one_edit_away(first: str, second: str) -> bool:
-    """Says whether one letter was added, removed or changed, or two were swapped. Digits never differ."""
+    """Returns whether one letter was added, removed or changed, or two were swapped. Digits never differ."""
     short, long = sorted((fold_name(first), fold_name(second)), key=len)
     if len(long) - len(short) > 1 or len(long) > LONGEST:
         return False

@@ -47,7 +47,7 @@ class References:
         return list(found.values())
 
     def exceeds(self, most: int) -> bool:
-        """Says whether some value would be checked more than `most` times. A schema that contains itself counts once.
+        """Returns whether some value would be checked more than `most` times. A schema inside itself counts once.
 
         A few lines can ask for billions of checks; a validator makes them all, and nothing else runs meanwhile.
         """
@@ -163,7 +163,7 @@ class Outline:
 
 
 def is_flat(schema: JsonSchema) -> bool:
-    """Says whether the root's own `properties` and `required` are complete."""
+    """Returns whether the root's own `properties` and `required` are complete."""
     return not any(key in schema for key in _COMPOSED)
 
 

@@ -194,7 +194,7 @@ class _Reading:
 
 
 def _only_reads(spec: ToolSpec) -> bool:
-    """Says whether a call that was cut may be completed: it changes nothing."""
+    """Returns whether a call that was cut may be completed: it changes nothing."""
     return not spec.confirm and not (spec.permissions | spec.optional_permissions) - {Permission.READ}
 
 
@@ -337,7 +337,7 @@ def scan(text: str, start: int = 0) -> Scanned | None:
 
 
 def is_written(text: str) -> bool:
-    """Says whether the text can only be meant as a list or an object."""
+    """Returns whether the text can only be meant as a list or an object."""
     return text.lstrip()[:1] in ("[", "{")
 
 

@@ -67,7 +67,7 @@ def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[st
 
 
 def is_hopeless(problems: list[Problem]) -> bool:
-    """Says whether some problem is beyond repair: then the call fails, and no repair is needed."""
+    """Returns whether some problem is beyond repair: then the call fails, and no repair is needed."""
     if len(problems) > MOST_REPAIRED:
         return True
     unknown, missing = 0, False
@@ -133,11 +133,11 @@ class Repairing:
         self._spellings = _find_spellings(self.names.known, spec.argument_aliases)
 
     def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
-        """Says whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
+        """Returns whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
         return self.is_renamed(sent) or (bool(self.allowed) and not is_hopeless(problems))
 
     def is_renamed(self, sent: Mapping[str, Any]) -> bool:
-        """Says whether the arguments may be under another key: an alias, or a wrapper."""
+        """Returns whether the arguments may be under another key: an alias, or a wrapper."""
         return not self._renamed.isdisjoint(sent)
 
     def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
@@ -235,7 +235,7 @@ class Repairing:
         return [one for one in problems if one not in dropped] if dropped else problems
 
     def _fits(self, data: dict[str, Any], path: Path, value: Any) -> bool:
-        """Says whether the value at the path would be right."""
+        """Returns whether the value at the path would be right."""
         holder: Any = data
         try:
             for part in path[:-1]:
@@ -580,7 +580,7 @@ def _is_wrapper(key: str, value: Any) -> bool:
 
 
 def are_all_known(inner: Mapping[str, Any], known: Collection[str], spec: ToolSpec) -> bool:
-    """Says whether every key is a parameter of the tool, in whatever spelling."""
+    """Returns whether every key is a parameter of the tool, in whatever spelling."""
     spellings = _fold_names((*known, *spec.argument_aliases))
     return all(fold_name(key) in spellings for key in inner)
 

@@ -144,7 +144,7 @@ class _Keys:
         return any(self._aliases.get(name, name) not in data for name in close)  # one that was sent is not meant
 
     def _is_wrapped(self, key: str, value: Any) -> bool:
-        """Says whether the value holds the tool's own parameters, one level too deep."""
+        """Returns whether the value holds the tool's own parameters, one level too deep."""
         if key not in WRAPPERS:
             return False
         if value == {}:

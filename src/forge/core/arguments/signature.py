@@ -240,7 +240,7 @@ def names_taken(function: Callable[..., Any]) -> frozenset[str] | None:
 
 
 def _needs_no_text(parameter: inspect.Parameter) -> bool:
-    """Says whether a parameter needs no text in the docstring: `Annotated[...]`, or the context."""
+    """Returns whether a parameter needs no text in the docstring: `Annotated[...]`, or the context."""
     written = parameter.annotation if isinstance(parameter.annotation, str) else repr(parameter.annotation)
     return "Annotated[" in written or "ToolContext" in written
 
@@ -283,7 +283,7 @@ MOST_PROBLEMS = 10  # listed in one error
 
 
 def is_model(schema: object) -> bool:
-    """Says whether it is the class of a pydantic model; pydantic itself is not imported for that."""
+    """Returns whether it is the class of a pydantic model; pydantic itself is not imported for that."""
     return isinstance(schema, type) and hasattr(schema, "model_json_schema") and hasattr(schema, "model_validate_json")
 
 
@@ -466,7 +466,7 @@ def _core_schema(adapter: Any) -> Any:
 
 
 def _is_silent(schema: Any) -> bool:
-    """Says whether it is a class without a rule for other keys. One without settings takes its container's."""
+    """Returns whether it is a class without a rule for other keys. One without settings takes its container's."""
     if schema.get("type") not in _CLASSES or _EXTRA in schema.get("config", {_EXTRA: ""}):
         return False
     return bool(schema.get("extra_behavior", "ignore") == "ignore")  # of a TypedDict, whose `extra_items` allow them
@@ -497,7 +497,7 @@ def _close_schema(schema: Any) -> Any:
 
 
 def _shows_every_name(schema: Any) -> bool:
-    """Says whether the JSON Schema has every name that the class takes: not where a field has several."""
+    """Returns whether the JSON Schema has every name that the class takes: not where a field has several."""
     if schema["config"].get("validate_by_name") or schema["config"].get("populate_by_name"):
         return False
     inner = schema

@@ -105,7 +105,7 @@ class BackgroundWork:
         return found
 
     def is_open(self, session_id: str) -> bool:
-        """Says whether work is open, or completed and not taken yet."""
+        """Returns whether work is open, or completed and not taken yet."""
         return bool(self._open.get(session_id)) or session_id in self._completed
 
     async def next_completed(self, session_id: str) -> bool:
@@ -172,7 +172,7 @@ class BackgroundWork:
             self._close(ctx.scope.session_id, number)
 
     def _is_expected_here(self, completions: dict[int, asyncio.AbstractEventLoop]) -> bool:
-        """Says whether this loop expects a completion; another loop's completions never arrive here."""
+        """Returns whether this loop expects a completion; another loop's completions never arrive here."""
         here = asyncio.get_running_loop()
         return any(loop is here for loop in completions.values())
 

@@ -130,7 +130,7 @@ class Deadline(Generic[T]):
         return waited
 
     def _is_cancelled(self, task: asyncio.Task[Any]) -> bool:
-        """Says whether other code cancelled the task, and no code inside took it back."""
+        """Returns whether other code cancelled the task, and no code inside took it back."""
         return self.arrived > 0 and task.cancelling() - self.ours >= self.arrived
 
     def _rearm(self, at: float | None, *, ending: bool) -> None:
@@ -171,7 +171,7 @@ class Deadline(Generic[T]):
 if sys.version_info < (3, 13):  # from 3.13 on a group takes its own cancellation back
 
     def _comes_from_a_group(coroutine: Any) -> bool:
-        """Says whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
+        """Returns whether the coroutine waits for a task group that cancelled it because one of its tasks failed."""
         leaving = getattr(asyncio.TaskGroup, "_aexit", asyncio.TaskGroup.__aexit__).__code__
         while coroutine is not None:
             frame = getattr(coroutine, "cr_frame", None)

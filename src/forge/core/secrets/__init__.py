@@ -281,7 +281,7 @@ def _find_open_lookalike(text: str) -> int:
 
 
 def _hides(name: str, item: Any) -> bool:
-    """Says whether the name of an entry marks its value as secret."""
+    """Returns whether the name of an entry marks its value as secret."""
     if type(item) is dict or item is True:
         return False
     from forge.core.secrets.find_secrets import kind_of
@@ -295,7 +295,7 @@ def _hides(name: str, item: Any) -> bool:
 
 
 def _follows(flag: str, item: Any, logs_in: bool) -> bool:
-    """Says whether the flag before an argument makes it a secret: `--password hunter2`, `-u user:password`."""
+    """Returns whether the flag before an argument makes it a secret: `--password hunter2`, `-u user:password`."""
     from forge.core.secrets.find_secrets import is_login, takes_secret
 
     kind = "password" if flag == "-p" and logs_in else takes_secret(flag)

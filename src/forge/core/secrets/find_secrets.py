@@ -155,7 +155,7 @@ def is_secret_on_next_line(value: str, kind: str) -> bool:
 
 
 def _looks_random(value: str) -> bool:
-    """Says whether a value has letters and several digits, without the signs that join words."""
+    """Returns whether a value has letters and several digits, without the signs that join words."""
     digits = sum(char.isdigit() for char in value)
     return len(value) >= 12 and 2 <= digits < len(value) and not any(char in "-_.:/" for char in value)
 
@@ -279,7 +279,7 @@ def takes_secret(flag: str) -> str:
 
 
 def is_login(text: str) -> bool:
-    """Says whether a text is `user:password`, and neither two ids nor variables."""
+    """Returns whether a text is `user:password`, and neither two ids nor variables."""
     return ":" in text and not compile_pattern(_IDS).fullmatch(text) and not any(char.isspace() for char in text)
 
 

@@ -130,7 +130,7 @@ def block(one: Attachment, uri: str) -> dict[str, Any]:
 log = logging.getLogger(__name__)
 
 NOTE = "forge_note"
-_ADDED = ("attempts", "edited_arguments", "mended", "repaired", "rounds", "warning")  # by steps, to any data
+_ADDED = ("attempts", "edited_arguments", "repaired", "rounds", "warning")  # by steps, to any data
 _NOTE = {"type": "string", "description": "The reason why the data is missing. Read the text instead."}
 
 

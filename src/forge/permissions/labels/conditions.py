@@ -20,7 +20,7 @@ class CallLabels(Protocol):
     """The known origins of a request. A run provides them."""
 
     def meets(self, condition: str) -> bool:
-        """Says whether a condition, such as `from:untrusted`, holds for this request."""
+        """Returns whether a condition, such as `from:untrusted`, holds for this request."""
 
     def find_reasons(self) -> tuple[Trace, ...]:
         """Returns why the default profile asks about the request; nothing where it does not."""
@@ -60,7 +60,7 @@ class Trace(NamedTuple):
         return f"{self.argument} comes from {self.kind} text of {self.origin}{words}"
 
     def comes_from(self, pattern: str) -> bool:
-        """Says whether its origin matches a pattern: the tool, the host, the server or the path."""
+        """Returns whether its origin matches a pattern: the tool, the host, the server or the path."""
         pattern = pattern.lower()
         return any(fnmatchcase(word, pattern) for word in (self.origin.lower(), *self.origin.lower().split()))
 
@@ -89,7 +89,7 @@ class Origins(Protocol):
 
 
 def is_irreversible(spec: ToolSpec, tool: object, arguments: Mapping[str, Any]) -> bool:
-    """Says whether a call cannot be undone: its tool declares it for all calls, or says it of this one."""
+    """Returns whether a call cannot be undone: its tool declares it for all calls, or says it of this one."""
     say = getattr(type(tool), "is_irreversible", None)
     return spec.irreversible or (say is not None and bool(say(tool, arguments)))
 
@@ -145,7 +145,7 @@ class RequestLabels:
 
     @cached_property
     def goes_to_origin(self) -> bool:
-        """Says whether the target is a host that untrusted text in the context comes from."""
+        """Returns whether the target is a host that untrusted text in the context comes from."""
         host = read_host(self._target)
         origins = {
             label.origin.rpartition(" ")[2].lower() for label in self._provenance.labels if label.kind == UNTRUSTED
@@ -153,7 +153,7 @@ class RequestLabels:
         return bool(host.names) and all(name.lower() in origins for name in host.names)
 
     def meets(self, condition: str) -> bool:
-        """Says whether a condition of a rule, such as `from:untrusted`, holds for this request."""
+        """Returns whether a condition of a rule, such as `from:untrusted`, holds for this request."""
         name, _, value = condition.partition(":")
         if name == "from":
             return bool(self.traces) if value == "untrusted" else any(one.comes_from(value) for one in self.traces)

@@ -175,7 +175,7 @@ class Provenance:
         return merge_labels(self.own_labels, self.parent.labels if self.parent is not None else ())
 
     def has(self, kind: str) -> bool:
-        """Says whether text of a kind is in the context."""
+        """Returns whether text of a kind is in the context."""
         if any(label.kind == kind for text in self.noted.read for label in text.labels):
             return True
         return any(label.kind == kind for label in self.inner) or (self.parent is not None and self.parent.has(kind))
@@ -336,23 +336,23 @@ class Provenance:
             yield from self.parent._find_unread()
 
     def _is_said(self, value: str) -> bool:
-        """Says whether any result names it."""
+        """Returns whether any result names it."""
         return any(
             text.says(value) or text.names_host(value) for name in ("read", "trusted") for text in self._texts(name)
         )
 
     def _is_host_of_field(self, value: str) -> bool:
-        """Says whether it is the host of an address that a tool itself set apart, such as a search result."""
+        """Returns whether it is the host of an address that a tool itself set apart, such as a search result."""
         return "." in value and host_of(value) == value and any(text.has_host(value) for text in self._texts("read"))
 
     def _is_familiar(self, address: Address) -> bool:
-        """Says whether the person or trusted text named its host or one above, or a tool set an address there apart."""
+        """Returns whether the person or trusted text named its host or one above, or a tool set such a one apart."""
         return any(text.names_address(address) for name in ("words", "trusted") for text in self._texts(name)) or any(
             text.has_host(host) for host in address.hosts for text in self._texts("read")
         )
 
     def _is_spoken(self, value: str, *, even_short: bool = False) -> bool:
-        """Says whether the person named it. A short number among other words names nothing, unless it may."""
+        """Returns whether the person named it. A short number among other words names nothing, unless it may."""
         if is_short_number(value):
             return even_short and any(text.names_number(value) for text in self._texts("words"))
         parts = value.split()
@@ -364,11 +364,11 @@ class Provenance:
         return False
 
     def _is_field(self, value: str) -> bool:
-        """Says whether a result has the value as a field of its own."""
+        """Returns whether a result has the value as a field of its own."""
         return any(text.has_field(value) for name in ("read", "trusted") for text in self._texts(name))
 
     def _is_known(self, value: str) -> bool:
-        """Says whether a trusted result names it, before any call did: a note of the model vouches for nothing."""
+        """Returns whether a trusted result names it, before any call did: a note of the model vouches for nothing."""
         if self.parent is not None and self.parent._is_known(value):
             return True
         for text in self.noted.results:
@@ -397,7 +397,7 @@ class Provenance:
 
 
 def _returns(value: str, label: Label) -> bool:
-    """Says whether a value is an address of the host that its text comes from."""
+    """Returns whether a value is an address of the host that its text comes from."""
     host = label.origin.rpartition(" ")[2].lower()
     addresses = find_addresses(value)
     return bool(addresses) and "." in host and all(host_of(one) == host for one in addresses)

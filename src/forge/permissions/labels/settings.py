@@ -68,7 +68,7 @@ def problem_with_entry(entry: object) -> str:
 
 
 def matches_any(entries: Iterable[str], form: str, values: Iterable[str]) -> bool:
-    """Says whether an entry of a form matches one of the values."""
+    """Returns whether an entry of a form matches one of the values."""
     patterns = [entry.partition(":")[2].strip().lower() for entry in entries if entry.startswith(f"{form}:")]
     return bool(patterns) and any(fnmatchcase(value.lower(), pattern) for value in values for pattern in patterns)
 
@@ -145,7 +145,7 @@ def _is_plain(settings: LabelSettings, spec: ToolSpec, arguments: Mapping[str, A
 
 
 def is_shell(spec: ToolSpec) -> bool:
-    """Says whether a tool of Forge runs programs."""
+    """Returns whether a tool of Forge runs programs."""
     return spec.category is Category.BUILTIN and Permission.EXECUTE in spec.permissions | spec.optional_permissions
 
 
@@ -161,20 +161,20 @@ def _is_untrusted(
 
 
 def prints_untrusted(line: str) -> bool:
-    """Says whether a command line may print what a server sends, or a stored output of a tool."""
+    """Returns whether a command line may print what a server sends, or a stored output of a tool."""
     from forge.permissions.shell.commands import may_fetch  # it loads a parser of shell lines
 
     return STATE in line or may_fetch(line)
 
 
 def _may_hold_outputs(path: str) -> bool:
-    """Says whether a path is a stored output of a tool, or a folder with such outputs."""
+    """Returns whether a path is a stored output of a tool, or a folder with such outputs."""
     clean = normpath(path)
     return clean == STATE or f"{clean}/".startswith(STORED_OUTPUTS)
 
 
 def matches_settings(entries: Collection[str], spec: ToolSpec, hosts: list[str], paths: list[str]) -> bool:
-    """Says whether an entry of the settings names the tool, a host or a path of a call."""
+    """Returns whether an entry of the settings names the tool, a host or a path of a call."""
     if not entries:
         return False
     names = (spec.name, *spec.aliases)

@@ -176,11 +176,11 @@ class ReadText:
         self._leaves = self._addresses = None
 
     def has_field(self, value: str) -> bool:
-        """Says whether the value is a whole field of a structured result: data of the tool, not the words of a text."""
+        """Returns whether the value is a whole field of a structured result: data of the tool, not words of a text."""
         return bool(self.leaves) and value in self._counts
 
     def has_host(self, host: str) -> bool:
-        """Says whether a whole field is an address of this host."""
+        """Returns whether a whole field is an address of this host."""
         return any(one.is_field and host in one.address.hosts for one in self.addresses)
 
     def quote(self, value: str, *, by_name: bool = False, anywhere: bool = False) -> str:
@@ -203,7 +203,7 @@ class ReadText:
         return "" if by_name else self._quote_disguised(value, anywhere=anywhere)
 
     def _is_only_shown(self, leaf: Leaf, value: str, named: re.Pattern[str] | None = None) -> bool:
-        """Says whether a value stands in the text as often as it is a whole field, and not once more."""
+        """Returns whether a value stands in the text as often as it is a whole field, and not once more."""
         fields = self._counts[value]
         if not fields:
             return False
@@ -238,13 +238,13 @@ class ReadText:
         return ""
 
     def says(self, value: str) -> bool:
-        """Says whether the value stands in the text, on its own and not as a part of something longer."""
+        """Returns whether the value stands in the text, on its own and not as a part of something longer."""
         return any(
             _find(leaf.text, spelled, strict=True) >= 0 for spelled in spell_value(value) for leaf in self.leaves
         )
 
     def names_number(self, number: str) -> bool:
-        """Says whether the text names a short number, not only as a part of a date or before an item of a list."""
+        """Returns whether the text names a short number, not only as a part of a date or before an item of a list."""
         around = rf"(?:(\w+)\W+)?(?<![\w.,:/-]){number}(?!\w|[.,:/-]\d)([.)] )?(?:\W*(?:of )?([a-z]+))?"
         for leaf in self.leaves:
             for match in re.finditer(around, leaf.text):
@@ -255,15 +255,15 @@ class ReadText:
         return False
 
     def names_host(self, host: str) -> bool:
-        """Says whether an address in the text has this host."""
+        """Returns whether an address in the text has this host."""
         return "." in host and any(host in one.address.hosts for one in self.addresses)
 
     def names_address(self, address: Address) -> bool:
-        """Says whether the text names this address, or a host above that of the address."""
+        """Returns whether the text names this address, or a host above that of the address."""
         return any(address.is_below(one.address) for one in self.addresses)
 
     def echoes(self, value: str) -> bool:
-        """Says whether the value was in the arguments of the call, so that the result may only repeat it."""
+        """Returns whether the value was in the arguments of the call, so that the result may only repeat it."""
         text = (
             self.arguments
             if isinstance(self.arguments, str)
@@ -273,7 +273,7 @@ class ReadText:
 
 
 def _is_made_of(shown: str, fields: Sequence[str]) -> bool:
-    """Says whether a text has no words but those of structured data, so that it only shows the data."""
+    """Returns whether a text has no words but those of structured data, so that it only shows the data."""
     return {*_WORD.findall(shown)} <= {word for one in fields for word in _WORD.findall(fold(one))}
 
 
@@ -337,7 +337,7 @@ def _count(text: str, value: str, most: int) -> int:
 
 
 def _joins(text: str, at: int, step: int, strict: bool, is_word: bool) -> bool:
-    """Says whether the character at a place belongs to the same word as the one beside it.
+    """Returns whether the character at a place belongs to the same word as the one beside it.
 
     A word of letters ends before a digit, as in `package2`.
     """

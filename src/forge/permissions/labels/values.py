@@ -71,14 +71,14 @@ class Address(NamedTuple):
         return frozenset(_find_site(host) for host in self.hosts)
 
     def leads_to(self, other: Address) -> bool:
-        """Says whether it leads to the host of another address, or to one beside it."""
+        """Returns whether it leads to the host of another address, or to one beside it."""
         if self.hosts & other.hosts or self.sites & other.sites:
             return True
         inner = [f".{mine.replace(sign, '.')}." for mine in self.hosts for sign in ".-"]  # `evil.example.proxy.example`
         return any(f".{one}." in mine for one in other.hosts for mine in inner if "." in one)
 
     def is_below(self, other: Address) -> bool:
-        """Says whether its host is that of another address, or a part of it."""
+        """Returns whether its host is that of another address, or a part of it."""
         return any(mine == one or mine.endswith(f".{one}") for mine in self.hosts for one in other.hosts)
 
 
@@ -219,7 +219,7 @@ def host_of(address: str) -> str:
 
 
 def is_short_number(text: str) -> bool:
-    """Says whether a value is a bare number of up to three digits, which also stands in texts by chance."""
+    """Returns whether a value is a bare number of up to three digits, which also stands in texts by chance."""
     return len(text) <= 3 and text.isdigit()
 
 

@@ -133,7 +133,7 @@ class UnreadableLine(Exception):
 
 
 def is_simple(line: str) -> bool:
-    """Says whether the line is provably one command with literal words."""
+    """Returns whether the line is provably one command with literal words."""
     return len(split_literal(line)) == 1
 
 
@@ -212,7 +212,7 @@ def find_reached(line: str) -> tuple[tuple[str, ...], ...]:
 
 
 def may_fetch(line: str) -> bool:
-    """Says whether the line may print what a server sends. A line or a program that is not known may."""
+    """Returns whether the line may print what a server sends. A line or a program that is not known may."""
     try:
         reached = find_reached(line)
     except UnreadableLine:
@@ -475,7 +475,7 @@ def _find_fed(found: ShellLine) -> set[int]:
 
 
 def _evaluates_unknown(line: str, found: ShellLine) -> bool:
-    """Says whether arithmetic or a subscript evaluates data: `read x; ((x))`, `$(($(cat f)))` run `a[$(rm y)]`."""
+    """Returns whether arithmetic or a subscript evaluates data: `read x; ((x))`, `$(($(cat f)))` run `a[$(rm y)]`."""
     contexts = [text for match in _ARITHMETIC.finditer(line) for text in match.groups() if text]
     contexts += _find_in_parentheses(line, "((")
     builtins = [text for match in _EVALUATES_NAME.finditer(line) for text in match.groups() if text]
@@ -507,7 +507,7 @@ def _find_in_parentheses(text: str, opening: str) -> list[str]:
 
 
 def _substitutes_data(text: str) -> bool:
-    """Says whether a text has the output of a command in it that is more than a number."""
+    """Returns whether a text has the output of a command in it that is more than a number."""
     inner = [one.removesuffix(")") for one in _find_in_parentheses(text.replace("$((", "(("), "$(")]
     return text.count("`") > 1 or not all(map(_prints_number, inner))
 
@@ -566,7 +566,7 @@ def _find_filled(found: ShellLine) -> Iterator[str]:
 
 
 def _counts(commands: Sequence[ShellCommand]) -> bool:
-    """Says whether the last command of a pipeline prints nothing but numbers."""
+    """Returns whether the last command of a pipeline prints nothing but numbers."""
     words = commands[-1].words
     if not words:
         return False
@@ -649,7 +649,7 @@ def _find_written(command: ShellCommand) -> Iterator[tuple[str, str | None]]:
 
 
 def _is_only_data(command: ShellCommand, document: Redirection, found: ShellLine) -> bool:
-    """Says whether a here-document is text for `cat` and the like, and nothing in it is expanded."""
+    """Returns whether a here-document is text for `cat` and the like, and nothing in it is expanded."""
     name = command.words[0] if command.words else ""
     return name in _TAKES_TEXT and not _EXPANDS.search(document.target) and not found.functions
 
@@ -701,7 +701,7 @@ def find_printed_text(words: Sequence[str]) -> str | None:
 
 
 def runs_input(words: Sequence[str]) -> bool:
-    """Says whether the command, or one it starts, is a shell that runs its input."""
+    """Returns whether the command, or one it starts, is a shell that runs its input."""
     try:
         return any(
             not isinstance(started, InnerLine | Value) and hidden_programs.runs_input(started)

@@ -75,7 +75,7 @@ def explain_unresolved(line: str, scope: Scope) -> str:
 
 
 def _is_plain(line: str) -> bool:
-    """Says whether it is a literal line without any command that is judged here."""
+    """Returns whether it is a literal line without any command that is judged here."""
     found = split_literal(line)
     names = [base_name(os.path.basename(part.words[0]).lower()) for part in found]
     return bool(names) and not any(
@@ -310,7 +310,7 @@ def _letters(words: Sequence[str]) -> set[str]:
 
 
 def _has_long(words: Sequence[str], name: str, least: int) -> bool:
-    """Says whether a long option is given; it may be shortened."""
+    """Returns whether a long option is given; it may be shortened."""
     return any(
         word.startswith("--") and len(word) >= least + 2 and name.startswith(word[2:].partition("=")[0])
         for word in words
@@ -473,7 +473,7 @@ def is_interpreter(name: str) -> bool:
 
 
 def is_fork_bomb(found: ShellLine) -> bool:
-    """Says whether a function starts itself twice at once, or continues in the background."""
+    """Returns whether a function starts itself twice at once, or continues in the background."""
     for function in found.functions:
         own = [i for i in range(*function.body) if found.commands[i].words[:1] == (function.name,)]
         if any(sum(stage.start <= i < stage.end for i in own for stage in stages) > 1 for stages in found.pipes):
@@ -562,7 +562,7 @@ def _fetches(command: ShellCommand) -> bool:
 
 
 def _runs_input(command: ShellCommand) -> bool:
-    """Says whether the command is an interpreter whose program is its input."""
+    """Returns whether the command is an interpreter whose program is its input."""
     if runs_input(command.words):
         return True
     for words in _words_started_by(command):
@@ -582,7 +582,7 @@ def _is_line_that_runs_input(word: str) -> bool:
 
 
 def _runs_unknown_code(words: Sequence[str]) -> bool:
-    """Says whether its code, in its words or in the file they name, is known only when the line runs."""
+    """Returns whether its code, in its words or in the file they name, is known only when the line runs."""
     if not words:
         return False
     name, more = os.path.basename(words[0]), words[1:]

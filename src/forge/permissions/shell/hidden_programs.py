@@ -85,7 +85,7 @@ _GIT_TAKES_PROGRAMS = frozenset(
 
 
 def hides(words: Sequence[str]) -> bool:
-    """Says whether a command may start a program that its words do not show."""
+    """Returns whether a command may start a program that its words do not show."""
     name = base_name(os.path.basename(words[0])) if words else ""
     more = words[1:]
     if _sets_program(name, words):
@@ -131,7 +131,7 @@ def may_start_others(word: str) -> bool:
 
 
 def runs_input(words: Sequence[str]) -> bool:
-    """Says whether a command is a shell, or one that starts a shell, and runs its input or a descriptor."""
+    """Returns whether a command is a shell, or one that starts a shell, and runs its input or a descriptor."""
     name = os.path.basename(words[0]) if words else ""
     if name in (".", "source"):
         return any(map(is_descriptor, words[1:2]))
@@ -153,7 +153,7 @@ def runs_input(words: Sequence[str]) -> bool:
 
 
 def may_run_input(words: Sequence[str], *, has_input: bool) -> bool:
-    """Says whether a command may run its input as a program, or as commands one of which starts programs.
+    """Returns whether a command may run its input as a program, or as commands one of which starts programs.
 
     `has_input`: there may be some. A shell counts in any case.
     """
@@ -175,7 +175,7 @@ def may_run_input(words: Sequence[str], *, has_input: bool) -> bool:
 
 
 def is_descriptor(word: str) -> bool:
-    """Says whether a word names an open file of the process: `-`, `/dev/stdin`, `/dev/fd/3`, `/proc/self/fd/0`.
+    """Returns whether a word names an open file of the process: `-`, `/dev/stdin`, `/dev/fd/3`, `/proc/self/fd/0`.
 
     A plain number counts, for a line that is in /dev/fd.
     """
@@ -204,12 +204,12 @@ def _has_no_command(name: str, words: Sequence[str]) -> bool:
 
 
 def names_program(name: str) -> bool:
-    """Says whether a variable makes programs run or load something."""
+    """Returns whether a variable makes programs run or load something."""
     return name == "PATH" or bool(PROGRAM_VARIABLE.fullmatch(name) or CODE_VARIABLE.fullmatch(name))
 
 
 def sets_path(line: str) -> bool:
-    """Says whether a line looks for programs where a tool may write: PATH=. ls; or sets such a variable by default."""
+    """Returns whether a line looks for programs where a tool may write, as PATH=. ls; or sets such a default."""
     if any(names_program(found[1]) for found in _SETS_DEFAULT.finditer(line)):
         return True
     return any(
@@ -254,7 +254,7 @@ def _descriptors(words: Sequence[str]) -> list[str]:
 
 
 def _may_be_program(value: str) -> bool:
-    """Says whether the value of an option that holds a program begins with an unknown text."""
+    """Returns whether the value of an option that holds a program begins with an unknown text."""
     head, has_value, text = value.partition("=")
     if has_value and is_known(head):
         return not is_known(text[:1]) and bool(_SSH_STARTS.search(head))
@@ -272,7 +272,7 @@ def _operands(words: Sequence[str]) -> list[str]:
 
 
 def _may_be_option(words: Sequence[str]) -> bool:
-    """Says whether a word that is known only later could be an option."""
+    """Returns whether a word that is known only later could be an option."""
     return any(word.startswith((ANY, SOME)) for word in words[: words.index("--") if "--" in words else None])
 
 
@@ -397,7 +397,7 @@ def _sed_scripts(words: Sequence[str]) -> Iterator[str]:
 
 
 def _sed_is_seen(script: str) -> bool:
-    """Says whether every command of a script is known, and none starts a program."""
+    """Returns whether every command of a script is known, and none starts a program."""
     if not is_known(script):
         return False
     at = 0

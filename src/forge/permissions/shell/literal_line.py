@@ -183,14 +183,14 @@ class Area:
         self.around = tuple(root for area in areas for root in area)
 
     def has(self, target: str, start: str = "") -> bool:
-        """Says whether every path that a target may mean, seen from a directory, lies inside."""
+        """Returns whether every path that a target may mean, seen from a directory, lies inside."""
         if len(target) > paths.LONGEST or "\0" in target:
             return False
         found = paths.spellings(target, os.path.join(self.workspace, start))
         return all(any(_is_below(path, root) for root in self.around) for path in found)
 
     def has_all(self, targets: Iterable[str], starts: Sequence[str]) -> bool:
-        """Says whether all targets lie inside, seen from any of the directories."""
+        """Returns whether all targets lie inside, seen from any of the directories."""
         return all(self.has(target, start) for target in targets for start in starts)
 
 

@@ -326,6 +326,6 @@ class CommandReader:
 
 
 def _names_descriptor(source: bytes, nodes: list[Node], redirection: Node) -> bool:
-    """Says whether the word is the {name} of {name}>file."""
+    """Returns whether the word is the {name} of {name}>file."""
     end = nodes[-1].end_byte
     return end == redirection.start_byte and bool(_DESCRIPTOR.fullmatch(source, nodes[0].start_byte, end))

@@ -167,12 +167,12 @@ _PIECE = re.compile(r"\[!?\]?[^\]]*\]|.", re.DOTALL)
 
 
 def fits(words: str, pattern: str) -> bool:
-    """Says whether the words fit a pattern; `git log *` also fits `git log`."""
+    """Returns whether the words fit a pattern; `git log *` also fits `git log`."""
     return fnmatchcase(words, pattern) or (pattern.endswith(" *") and fnmatchcase(words, pattern[:-2]))
 
 
 def may_fit(words: Sequence[str], pattern: str) -> bool:
-    """Says whether the words fit for some text in the place of every `ANY` and `SOME`.
+    """Returns whether the words fit for some text in the place of every `ANY` and `SOME`.
 
     Options between the words may be left out, with the word behind them or without: `git -C . push` fits `git push *`.
     """
@@ -182,7 +182,7 @@ def may_fit(words: Sequence[str], pattern: str) -> bool:
 
 
 def is_known(word: str) -> bool:
-    """Says whether a word is complete before the line runs."""
+    """Returns whether a word is complete before the line runs."""
     return ANY not in word and SOME not in word
 
 

@@ -204,7 +204,7 @@ def _starts_behind_wrapper(name: str, words: Sequence[str], depth: int) -> Itera
 
 
 def _takes_value(option: str, name: str) -> bool:
-    """Says whether the word behind an option may be its value; for shells this is known."""
+    """Returns whether the word behind an option may be its value; for shells this is known."""
     if name in SHELLS:
         return option.startswith(("--rcfile", "--init-file")) or (
             option[:2] != "--" and bool(set(option) & set("coOC"))

@@ -35,12 +35,12 @@ class Scalar(str):
 
 
 def is_scalar(text: str) -> bool:
-    """Says whether a text is the JSON of a number, a boolean or null."""
+    """Returns whether a text is the JSON of a number, a boolean or null."""
     return text in _WORDS or _NUMBER.fullmatch(text) is not None
 
 
 def is_same_number(one: str, other: str) -> bool:
-    """Says whether two texts are the same number: 7 and 7.0, 1000 and 1e3."""
+    """Returns whether two texts are the same number: 7 and 7.0, 1000 and 1e3."""
     if max(len(one), len(other)) > LONGEST_NUMBER or not (_NUMBER.fullmatch(one) and _NUMBER.fullmatch(other)):
         return False
     from decimal import Decimal  # few targets are numbers
@@ -222,11 +222,11 @@ class TargetForm:
     starter = ""  # a program that may start others, which the line does not show
 
     def matches(self, pattern: str, *, generous: bool) -> bool:
-        """Says whether a pattern covers it. Rules that forbid or ask are generous, rules that allow take it exactly."""
+        """Returns whether a pattern covers it. Rules that forbid or ask are generous, those that allow are exact."""
         return False
 
     def surely_matches(self, pattern: str) -> bool:
-        """Says whether a pattern surely covers it. An ask that only may cover it does not soften an earlier deny."""
+        """Returns whether a pattern surely covers it. An ask that only may cover it does not soften an earlier deny."""
         return False
 
 

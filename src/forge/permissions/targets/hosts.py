@@ -46,12 +46,12 @@ class Host(NamedTuple):
 
     @property
     def clear(self) -> bool:
-        """Says whether every client reads it the same way."""
+        """Returns whether every client reads it the same way."""
         return len(self.names) == 1
 
     @property
     def is_web(self) -> bool:
-        """Says whether clients use http or https, or the target is a bare host."""
+        """Returns whether clients use http or https, or the target is a bare host."""
         return self.scheme in _WEB
 
 
@@ -67,7 +67,7 @@ def read_host(target: str) -> Host:
 
 
 def covers(pattern: str, host: Host, *, generous: bool) -> bool:
-    """Says whether `host`, `*.host` (its subdomains only) or either with `:port` covers the host.
+    """Returns whether `host`, `*.host` (its subdomains only) or either with `:port` covers the host.
 
     A generous answer is for rules that forbid: any spelling that could lead there counts.
     """
@@ -110,14 +110,14 @@ def problem_with(pattern: str) -> str:
 
 
 def _speaks(host: Host, port: int | None) -> bool:
-    """Says whether an allow with this port covers the host's scheme and port."""
+    """Returns whether an allow with this port covers the host's scheme and port."""
     if port is None:
         return host.is_web
     return host.port == port and (host.is_web or (host.explicit_port and host.scheme != "file"))
 
 
 def _is_here(name: str) -> bool:
-    """Says whether a name leads to this machine."""
+    """Returns whether a name leads to this machine."""
     return name in _HERE or name.endswith(".localhost") or (name.startswith("127.") and bool(_NUMERIC.fullmatch(name)))
 
 

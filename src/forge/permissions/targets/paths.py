@@ -46,13 +46,13 @@ def roots(workspace: str) -> tuple[str, ...]:
 
 
 def covers(pattern: str, path: str, around: tuple[str, ...]) -> bool:
-    """Says whether the pattern, taken relative to the roots `around`, is exactly about an absolute path."""
+    """Returns whether the pattern, taken relative to the roots `around`, is exactly about an absolute path."""
     parts = _names(path)
     return any(_fit(found, parts) for found in _anchor_pattern(pattern, around, folded=False))
 
 
 def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
-    """Says whether the pattern, as rules that forbid or ask take it, is about the path or a directory around it."""
+    """Returns whether the pattern, as rules that forbid or ask take it, is about the path or a directory around it."""
     if covers(pattern, path, around):
         return True
     loose = _names(fold(path))
@@ -63,7 +63,7 @@ def reaches(pattern: str, path: str, around: tuple[str, ...]) -> bool:
 
 
 def names(pattern: str, path: str, around: tuple[str, ...]) -> bool:
-    """Says whether a pattern without a slash names the path, or a directory around it, at any depth.
+    """Returns whether a pattern without a slash names the path, or a directory around it, at any depth.
 
     Of a path in the workspace only the names below the workspace count.
     """
@@ -155,7 +155,7 @@ def _part(name: str) -> PatternPart:
 
 
 def _fit(pattern: tuple[PatternPart, ...], names: tuple[str, ...]) -> bool:
-    """Says whether the names fit the components, `**` standing for any number of them, in names × components steps."""
+    """Returns whether the names fit the components, `**` for any number of them, in names × components steps."""
     positions = _skip_wildcards(pattern, {0})
     for name in names:
         reached = set()

@@ -50,7 +50,7 @@ def only_reads(line: str, scope: Scope, directory: str = "") -> list[str] | None
 
 
 def is_plain(line: str) -> bool:
-    """Says whether a line is one program that reads no settings and starts nothing, with literal words.
+    """Returns whether a line is one program that reads no settings and starts nothing, with literal words.
 
     Such a line that only reads may run without a question where no sandbox can enforce it.
     """
@@ -102,7 +102,7 @@ def _git(words: Sequence[str], location: _RunLocation) -> list[str] | None:
 
 
 def _is_shadowed(name: str, area: Area) -> bool:
-    """Says whether a program of that name lies where tools may write and the shell looks for programs."""
+    """Returns whether a program of that name lies where tools may write and the shell looks for programs."""
     entries = _own_entries(os.environ.get("PATH", ""), area.workspace, area.around)
     return any(os.path.lexists(os.path.join(entry, name)) for entry in entries)
 
@@ -235,7 +235,7 @@ def _sed(words: Sequence[str]) -> list[str] | None:
 
 
 def _is_reading_script(script: str) -> bool:
-    """Says whether a sed script only prints, deletes and replaces: no `w`, `r` or `e`."""
+    """Returns whether a sed script only prints, deletes and replaces: no `w`, `r` or `e`."""
     at = 0
     while at < len(script):
         command = _SED.match(script, at)

@@ -88,17 +88,17 @@ def git_reads(words: Sequence[str], directory: str, root: str) -> list[str] | No
 
 
 def is_harmless_repository(directory: str, root: str, name: str, words: Sequence[str]) -> bool:
-    """Says whether a Git command in a directory of the workspace `root` starts no program that a repository names."""
+    """Returns whether a Git command in a directory of the workspace `root` starts no program that it names."""
     return _is_safe(directory, root, looks_at_submodules=_may_enter(name, words))
 
 
 def _may_enter(name: str, words: Sequence[str]) -> bool:
-    """Says whether the command runs Git in submodules too, by their settings."""
+    """Returns whether the command runs Git in submodules too, by their settings."""
     return name in _LOOKS_AT_SUBMODULES and not {"--ignore-submodules", "--ignore-submodules=all"} & set(words)
 
 
 def _is_safe(directory: str, root: str, *, looks_at_submodules: bool) -> bool:
-    """Says whether the repository is real, not filled by a tool, and its settings name no program."""
+    """Returns whether the repository is real, not filled by a tool, and its settings name no program."""
     while not os.path.lexists(os.path.join(directory, ".git")):
         if os.path.lexists(os.path.join(directory, "HEAD")):
             return False
@@ -127,7 +127,7 @@ def _follow_pointer(start: str, path: str, prefix: str) -> str | None:
 
 
 def _is_harmless(path: str) -> bool:
-    """Says whether a settings file has only keys that name no program; a missing file has none."""
+    """Returns whether a settings file has only keys that name no program; a missing file has none."""
     if not os.path.lexists(path):
         return True
     content = _content(path, LARGEST_SETTINGS)
@@ -151,7 +151,7 @@ def _has_known_keys(content: bytes) -> bool:
 
 
 def _has_submodules(own: str) -> bool:
-    """Says whether the index may name a submodule; an index that cannot be read may."""
+    """Returns whether the index may name a submodule; an index that cannot be read may."""
     path = os.path.join(own, "index")
     try:
         found = os.stat(path)
@@ -198,7 +198,7 @@ _SHOWS_OBJECTS = re.compile(r"raw|contents", re.IGNORECASE)  # %(raw) of a refer
 
 
 def may_show_withheld(line: str, workspace: str, directory: str) -> bool:
-    """Says whether a line that only reads may show content which is hidden in the work tree."""
+    """Returns whether a line that only reads may show content which is hidden in the work tree."""
     run_in = os.path.join(workspace, directory)
     found = split_literal(line)
     if not found:
@@ -231,7 +231,7 @@ def _letters(words: Sequence[str]) -> set[str]:
 
 
 def _tells_commits(word: str) -> bool:
-    """Says whether a word of `git log` adds no content to the output."""
+    """Returns whether a word of `git log` adds no content to the output."""
     if word.startswith("--") and len(word) > len("--"):
         return word[2:].partition("=")[0] in HISTORY_OPTIONS
     return (
@@ -240,7 +240,7 @@ def _tells_commits(word: str) -> bool:
 
 
 def _names_files(words: Sequence[str], run_in: str) -> bool:
-    """Says whether a command shows nothing but files that it names, of the commits that lead here."""
+    """Returns whether a command shows nothing but files that it names, of the commits that lead here."""
     if "--follow" in words or any(word.startswith("-L") and ":" in word for word in words):
         return False
     split = list(words).index("--") if "--" in words else len(words)

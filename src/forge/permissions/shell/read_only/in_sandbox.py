@@ -189,7 +189,7 @@ def find_read_in_sandbox(line: str, scope: Scope, directory: str = "") -> list[s
 
 
 def shows_little(line: str) -> bool:
-    """Says whether a line asks about the system, of which a sandbox shows little."""
+    """Returns whether a line asks about the system, of which a sandbox shows little."""
     return any(command.words[:1] and command.words[0] in _SHOWS_LITTLE for command in shell.read(line).commands)
 
 
@@ -365,7 +365,7 @@ def _find_paths(words: Iterable[str], flow: _Flow) -> list[str] | None:
 
 
 def _are_inside(words: Iterable[str], flow: _Flow) -> bool:
-    """Says whether no word names a path outside the workspace, its roots and the system."""
+    """Returns whether no word names a path outside the workspace, its roots and the system."""
     for word in words:
         known = _UNKNOWN.split(word)[0]
         if ".." in word.split("/") and _UNKNOWN.search(word):
