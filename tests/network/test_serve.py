@@ -119,3 +119,25 @@ def test_the_oldest_unfinished_connection_gives_way_and_a_finished_one_does_not(
             await asyncio.wait_for(stream.readuntil(b"two"), 30)
 
     asyncio.run(attempt())
+
+
+def test_connections_that_arrive_at_once_give_way_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them are in one turn of the loop, in which none is closed yet."""
+    most, burst = 10, 60
+    monkeypatch.setattr(serve, "MOST_UNFINISHED", most)
+
+    async def attempt() -> None:
+        async with served(Echo(), headers=600.0) as port:
+            opened = [socket.create_connection(("127.0.0.1", port), 30) for _ in range(burst)]  # nothing else runs
+            streams = [await asyncio.open_connection(sock=one) for one in opened]
+            try:
+                for reader, _ in streams[: burst - most]:
+                    assert await is_closed(reader)
+                for reader, writer in streams[burst - most :]:  # the twin: the newest are served
+                    writer.write(HEAD + b"abcdef")
+                    assert b"200" in await asyncio.wait_for(reader.readline(), 30)
+            finally:
+                for _, writer in streams:
+                    writer.close()
+
+    asyncio.run(attempt())

@@ -85,7 +85,9 @@ class _Connection(H11Protocol):
             others = [one for one in self.connections if isinstance(one, _Connection) and one is not self]
             unfinished = [one for one in others if one.waits_for]
             if len(unfinished) >= MOST_UNFINISHED:
-                min(unfinished, key=lambda one: one._since).transport.abort()
+                oldest = min(unfinished, key=lambda one: one._since)
+                oldest._watch("")  # it is in the list until the next turn of the loop: not chosen again
+                oldest.transport.abort()
 
     def data_received(self, data: bytes) -> None:
         is_first = self._arrived == 0
