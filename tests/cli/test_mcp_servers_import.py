@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_mcp_add import data
+from tests.cli.test_mcp_servers_add import data
 
 __all__ = ["data"]  # a fixture
 
