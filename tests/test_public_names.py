@@ -104,3 +104,16 @@ else:
 def test_help_and_a_star_import_work_with_the_extras():
     code = "from forge import *; import forge, pydoc; assert DurableAgent; pydoc.render_doc(forge)"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
+
+
+@pytest.mark.parametrize("first", ["forge.mcp.client.source", "forge.openapi.source", "forge.scripts.folder"])
+def test_a_function_with_the_name_of_a_folder_is_the_function_whatever_is_imported_first(first):
+    code = f"""
+import {first}
+from forge import mcp, openapi, scripts
+from types import ModuleType
+import forge.mcp.server, forge.scripts.header
+assert not any(isinstance(one, ModuleType) for one in (mcp, openapi, scripts, forge.mcp, forge.openapi, forge.scripts))
+assert all(map(callable, (mcp, openapi, scripts)))
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
