@@ -15,7 +15,7 @@ from forge.core.spec import Permission
 from forge.permissions.labels.conditions import Trace
 from forge.permissions.policy import Decision, Ruling
 from tests.permissions.judging import spec_of
-from tests.permissions.test_display import INVISIBLE, question
+from tests.permissions.test_questions import INVISIBLE, question
 
 DIFF = "--- a/a.txt\n+++ b/a.txt\n@@ -1 +1 @@\n-old\n+new\n"
 

@@ -17,9 +17,9 @@ from forge.core.errors import ToolError
 from forge.permissions.policy import Rules, explain_call
 from forge.permissions.request import strictest
 from forge.tools.bash import Bash, guard
-from tests.permissions.test_destructive import DESTRUCTIVE, FINE
-from tests.permissions.test_read_only_git import READING
 from tests.permissions.test_shell_against_bash import AROUND, BEFORE, JOINTS, NAMES, WORDS
+from tests.permissions.test_shell_destructive import DESTRUCTIVE, FINE
+from tests.permissions.test_shell_read_only_git import READING
 
 READS = ["ls", "ls -la src", "cat a.txt", "cat secret/key", "cat *.txt", "head -1 a.txt | wc -l", "grep -rn x .", "pwd"]
 CORPUS = [*READS, *READING, *FINE, *DESTRUCTIVE]

@@ -1,4 +1,4 @@
-"""Limits of a run, and its usage so far."""
+"""Limits of a run, its usage so far, and the price of its model."""
 
 from __future__ import annotations
 

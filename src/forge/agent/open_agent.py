@@ -1,4 +1,4 @@
-"""The resources of an agent in use, and the checks before a run."""
+"""An agent in use: its resources, the messages sent to its runs, and the checks before a run."""
 
 from __future__ import annotations
 

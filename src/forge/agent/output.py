@@ -1,4 +1,4 @@
-"""Structured answers: the model fills in a schema, and is asked again until the answer fits."""
+"""Structured answers: the model fills in a schema, is asked again until it fits, and is read while it writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores conversations in one SQLite file that only grows and that many processes share."""
+"""Stores conversations in one SQLite file that only grows and that many processes share: its API and its tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes summaries: the model does, or an outline of the history replaces it where the model cannot be asked."""
+"""Writes summaries: the model does, or an outline of the history where the model cannot be asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the definition of a tool when it is defined, and explains mistakes there."""
+"""Checks the definition of a tool, reads the options that its class states, and explains mistakes there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The messages of a conversation, independent of any provider."""
+"""The messages of a conversation, independent of any provider, and their JSON."""
 
 from __future__ import annotations
 

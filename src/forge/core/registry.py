@@ -1,4 +1,4 @@
-"""The tools of an agent, by name."""
+"""The tools of an agent, by name, and those of sources while they are open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate every call passes: the policy first, then the person, whose answers are remembered."""
+"""The gate every call passes: the policy, then the person, whose answers are remembered; and how it refuses."""
 
 from __future__ import annotations
 

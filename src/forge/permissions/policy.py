@@ -1,4 +1,4 @@
-"""Policies: functions from a request to a decision, most of them a list of rules."""
+"""Policies: what a list of rules says about a request, and the one decision about a call, also for explanations."""
 
 from __future__ import annotations
 

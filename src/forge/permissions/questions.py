@@ -1,4 +1,4 @@
-"""Renders a question for a person: everything that will run, and nothing that only looks like it."""
+"""Questions for a person: everything that will run, and nothing that only looks like it; and forms to fill in."""
 
 from __future__ import annotations
 

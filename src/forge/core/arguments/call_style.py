@@ -1,4 +1,4 @@
-"""Decides how a function with a schema of its own takes its arguments: by name, or all at once."""
+"""Decides how a function takes its arguments, its context and its dependencies."""
 
 from __future__ import annotations
 

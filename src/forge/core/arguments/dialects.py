@@ -1,4 +1,4 @@
-"""Writes one spec in every provider's spelling."""
+"""Writes one spec in every provider's spelling, and older drafts of JSON Schema in today's."""
 
 from __future__ import annotations
 

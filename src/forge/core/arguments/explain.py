@@ -1,4 +1,4 @@
-"""Reads the arguments that a model sent, repairs them where nothing is lost, and explains mistakes."""
+"""Explains mistakes in arguments: what is missing, of another type or unknown, and which names may have been meant."""
 
 from __future__ import annotations
 

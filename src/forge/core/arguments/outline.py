@@ -1,4 +1,4 @@
-"""Finds the parameters of a schema, wherever its root keeps them: beside it, behind a `$ref`, or in branches."""
+"""Finds the parameters of a schema, wherever its root keeps them, and follows its references within bounds."""
 
 from __future__ import annotations
 

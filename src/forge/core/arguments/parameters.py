@@ -1,4 +1,4 @@
-"""Declares limits and examples in a parameter's type, and settings that change them."""
+"""Declares limits and examples in a parameter's type, and reads parameters of plain types without pydantic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads the text of a call that is not quite a JSON object, where it can be meant in only one way."""
+"""Reads the text of a call that is not quite a JSON object, or almost JSON, where it has only one meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repairs arguments where nothing is lost: `"5"` for 5, 5 for `"5"`, one item for a list, null for a default."""
+"""Repairs arguments where nothing is lost: `"5"` for 5, one item for a list, another spelling of a name, a wrapper."""
 
 from __future__ import annotations
 

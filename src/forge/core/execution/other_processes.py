@@ -1,4 +1,4 @@
-"""Ends programs with their session: each module registers how to end those it started, and for which sessions."""
+"""What other processes share with a session: they end with it, and get the context variables of a call."""
 
 from __future__ import annotations
 

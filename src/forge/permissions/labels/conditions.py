@@ -1,4 +1,4 @@
-"""The conditions about labels that a rule may have, and the protocol that decides them."""
+"""The conditions about labels that a rule may have, the origin of a value, and the default profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of labels: which results are untrusted or private, beside what tools declare."""
+"""The settings of labels, and how they label a call's result beside what tools declare."""
 
 from __future__ import annotations
 
