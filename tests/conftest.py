@@ -65,7 +65,7 @@ def pytest_unconfigure() -> None:
 
 SENSITIVE = frozenset(
     "browser cli console conformance durable frameworks fuzz mcp openapi process scripts testing test_examples.py "
-    "test_bash.py test_cli_execute.py test_grep_search.py test_http_request.py test_killed.py "
+    "test_bash.py test_cli_execute.py test_grep_search.py test_http_request.py test_commit_killed.py "
     "test_file_edit_find_text.py test_local_shell.py test_shared_approved_paths.py test_test_runner.py "
     "test_web_fetch.py test_webhooks.py".split()
 )

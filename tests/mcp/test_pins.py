@@ -235,7 +235,7 @@ def test_an_approval_that_forge_did_not_write_counts_for_nothing(path, tmp_path,
     assert states(Pins(path)) is PinState.PINNED
 
 
-def test_a_person_can_approve_again_what_has_no_seal(path, monkeypatch, tmp_path):
+def test_a_person_can_approve_again_what_has_no_seal(path, monkeypatch, tmp_path, caplog):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "no-home-yet"))
     Pins(path).record("git", COMMAND, {"status": STATUS}, "me")
     assert states(Pins(path)) is PinState.PINNED
@@ -245,8 +245,8 @@ def test_a_person_can_approve_again_what_has_no_seal(path, monkeypatch, tmp_path
     (tmp_path / "no-home-yet" / "forge" / "state.key").unlink()  # a key that is newer than the file makes no difference
     pins = Pins(path)
     assert states(pins) is PinState.UNKNOWN
-    assert "it has no seal, so it was changed outside Forge" in pins.problem
-    assert "approve" in pins.problem, "it says what to do"
+    assert "it has no seal, so it was changed outside Forge" in caplog.text
+    assert "forge mcp approve" in pins.problem, "it says what to do"
     pins.record("git", COMMAND, {"status": STATUS}, "me")
     assert states(Pins(path)) is PinState.PINNED
 

@@ -16,7 +16,7 @@ from forge.durable.store import RunStore, inbox
 from forge.durable.store.rows import NewRun, Outcome
 from forge.skills.guardrails import Guardrails
 from tests.durable.test_agent import pay
-from tests.durable.test_killed import counted, worked
+from tests.durable.test_segment_killed import counted, worked
 from tests.durable.working import script
 
 

@@ -34,7 +34,7 @@ MINUTE = 60.0
 PROCESS = """
 import asyncio, json, os, signal, sys
 from pathlib import Path
-from forge.durable.worker.occurrences import ProcessOccurrences
+from forge.durable.worker.schedules import ProcessOccurrences
 from forge.durable.store import RunStore
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import Outcome
@@ -63,7 +63,7 @@ for line in sys.stdin:
 
 WORKER = """
 import json, sys
-from forge.durable.worker.occurrences import StoredOccurrences, prepare, run_id_of
+from forge.durable.worker.schedules import StoredOccurrences, prepare, run_id_of
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.store import RunStore
 from forge.schedules.occurrences import claim_due
