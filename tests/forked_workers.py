@@ -1,7 +1,8 @@
 """`pytest -p tests.forked_workers --forks 4`: collects the tests once, then forks processes that run them.
 
-Each process of pytest-xdist collects all tests by itself: with 18,000 tests on two cores that takes a minute. xdist is
-used where a fork is not safe (macOS), and where somebody runs a few tests.
+Each process of pytest-xdist collects all tests by itself: with 18,000 tests on two cores that takes a minute. Even for
+342 tests of four files it is slower: on two busy cores, with two processes and in turns, forks took 43, 58 and 85 s,
+xdist 72 and twice more than 100 s. xdist is used where a fork is not safe (macOS), and where somebody runs a few tests.
 
 A few tests that failed are run again at the end, alone: on a busy machine a program may be late. The summary lists them
 as rerun. A test that fails twice has failed.
