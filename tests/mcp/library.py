@@ -129,7 +129,7 @@ class Library:
         if uri == "docs://cancelled":
             return {"contents": [{"uri": uri, "text": self.cancelled}]}
         if uri == APP:
-            return {"contents": [{"uri": uri, "mimeType": "text/html;profile=mcp-app", "text": HTML}]}
+            return {"contents": [{"uri": uri, "mimeType": "text/html;profile=mcp-app", "text": _app()}]}
         return {"contents": [{"uri": uri, "text": PAGES[uri]}] if uri in PAGES else []}
 
     def on_prompts_list(self, params: dict[str, Any]) -> dict[str, Any]:
@@ -151,6 +151,11 @@ class Library:
         values = ["guide", "glossary", *known] if params["argument"]["name"] == "page" else []
         chosen = [one for one in values if one.startswith(params["argument"]["value"])]
         return {"completion": {"values": chosen, "hasMore": False}}
+
+
+def _app() -> str:
+    other = Path(__file__).with_name("app.html")  # of a test
+    return other.read_text(encoding="utf-8") if other.exists() else HTML
 
 
 def main() -> None:

@@ -28,8 +28,9 @@ POLICY = (
     "frame-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 APPS = "/apps/"  # frames with the HTML of MCP servers
+APP_SCRIPTS = "x-forge-app-scripts"  # of an answer to the guard: the scripts that the policy of this app allows
 APP_POLICY = (  # sandbox: an origin of its own, without cookies; default-src: it reaches nothing
-    "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "sandbox allow-scripts; default-src 'none'; script-src 'none'; style-src 'unsafe-inline'; "
     "img-src data:; font-src data:; media-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
 )
 HEADERS = {
@@ -214,11 +215,19 @@ class _Request:
 
 
 def _add_headers(send: Send, added: Mapping[str, str]) -> Send:
-    ours = [(name.encode(), value.encode()) for name, value in added.items()]
-
     async def send_with_headers(message: Message) -> None:
         if message["type"] == "http.response.start":
-            kept = [(name, value) for name, value in message.get("headers", ()) if name.lower().decode() not in added]
+            given = {name.lower().decode(): value for name, value in message.get("headers", ())}
+            scripts = given.get(APP_SCRIPTS, b"'none'").decode()
+            ours = [
+                (name.encode(), value.replace("script-src 'none'", f"script-src {scripts}").encode())
+                for name, value in added.items()
+            ]
+            kept = [
+                (name, value)
+                for name, value in message.get("headers", ())
+                if name.lower().decode() not in {*added, APP_SCRIPTS}
+            ]
             if not any(name.lower() == b"cache-control" for name, _ in kept):
                 kept.append((b"cache-control", b"no-store"))
             message = {**message, "headers": [*kept, *ours]}
