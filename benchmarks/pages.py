@@ -17,7 +17,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import guard_egress
+from forge.pipeline.guard_egress import GuardEgress
 from forge.tools.http_request import HttpRequest
 from forge.tools.web_fetch import WebFetch
 
@@ -51,7 +51,7 @@ async def _fetching() -> tuple[float, float]:
     async with _serving(PAGE.encode(), "text/html; charset=utf-8") as url:
         tool = WebFetch(cache_seconds=0, requests_per_minute=0)
         with tempfile.TemporaryDirectory() as folder:
-            call = _caller(ToolExecutor(ToolRegistry([tool]), [guard_egress(HERE)]), folder)
+            call = _caller(ToolExecutor(ToolRegistry([tool]), [GuardEgress(HERE)]), folder)
 
             async def alone() -> None:
                 assert html_to_markdown.convert(PAGE).content
@@ -66,7 +66,7 @@ async def _asking() -> tuple[float, float]:
     import httpx2
 
     async with _serving(b"x" * 10_000, "text/plain") as url, httpx2.AsyncClient(trust_env=False) as client:
-        call = _caller(ToolExecutor(ToolRegistry([HttpRequest()]), [guard_egress(HERE)]), ".")
+        call = _caller(ToolExecutor(ToolRegistry([HttpRequest()]), [GuardEgress(HERE)]), ".")
 
         async def bare() -> float:
             async def ask() -> None:

@@ -239,36 +239,36 @@ async def test_a_listener_may_call_the_tool_again_when_it_completes():
     assert len(heard.of(ToolCompleted)) == 5
 
 
-async def test_screening_steps_see_what_comes_later():
-    async def shouts(ctx, proceed):
-        result = await proceed(ctx)
-        return ToolResult(for_llm=result.for_llm.upper(), pending=result.pending)
+async def test_steps_that_look_see_what_comes_later():
+    class Shouts:
+        name = "shouts"
 
-    shouts.screens = True  # type: ignore[attr-defined]
+        def after(self, ctx, result):
+            return ToolResult(for_llm=result.for_llm.upper(), pending=result.pending)
 
     async def work() -> str:
         return "finished"
 
     heard = Heard()
-    runs = executor(going_on(work), steps=[shouts], heard=heard)
+    runs = executor(going_on(work), steps=[Shouts()], heard=heard)
     (result,) = await completed(runs, heard)
     assert result.for_llm == "FINISHED"
 
 
-async def test_a_screening_step_that_fails_does_not_lose_the_completion():
-    async def breaks(ctx, proceed):
-        result = await proceed(ctx)
-        if not result.pending:
-            raise ValueError("screen broke")
-        return result
+async def test_a_looking_step_that_fails_does_not_lose_the_completion():
+    class Breaks:
+        name = "breaks"
 
-    breaks.screens = True  # type: ignore[attr-defined]
+        def after(self, ctx, result):
+            if not result.pending:
+                raise ValueError("screen broke")
+            return result
 
     async def work() -> str:
         return "finished"
 
     heard = Heard()
-    (result,) = await completed(executor(going_on(work), steps=[breaks], heard=heard), heard)
+    (result,) = await completed(executor(going_on(work), steps=[Breaks()], heard=heard), heard)
     assert result.is_error
 
 

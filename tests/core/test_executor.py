@@ -26,8 +26,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
-from forge.pipeline._step import make_look_step, make_surround_step
-from forge.pipeline.limit_time import limit_time
+from forge.pipeline.limit_time import LimitTime
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 
@@ -653,7 +652,7 @@ def test_steps_that_only_look_at_the_result_keep_their_place_among_the_others():
             seen.append(name)
             return later(result) if waits else ToolResult.text(f"{result.for_llm} {name}")
 
-        return make_look_step(look, **attributes)
+        return Looks(look, **attributes)
 
     async def between(ctx: ToolContext, proceed: Any) -> ToolResult:
         seen.append("down")
@@ -673,36 +672,35 @@ async def late_three() -> int:
     return 3
 
 
+class Looks:
+    """A step that only looks at results."""
+
+    name = "looks"
+
+    def __init__(self, look: Any) -> None:
+        self.after = look
+
+
 @pytest.mark.parametrize("chosen", [three, late_three])
-def test_steps_that_surround_keep_their_place_whether_the_tool_waits_or_not(chosen):
+def test_steps_around_and_after_keep_their_place_whether_the_tool_waits_or_not(chosen):
     seen: list[str] = []
 
-    def around(name: str, *, waits: bool = False) -> Any:
-        async def later(coming: Any) -> ToolResult:
-            result = coming if isinstance(coming, ToolResult) else await coming
-            return ToolResult.text(f"{result.for_llm} {name}")
+    def around(name: str) -> Any:
+        async def step(ctx: ToolContext, proceed: Any) -> ToolResult:
+            seen.append(name)
+            return ToolResult.text(f"{(await proceed(ctx)).for_llm} {name}")
 
-        def surround(chain: Any) -> Any:
-            def run(ctx: ToolContext) -> Any:
-                seen.append(name)
-                coming = chain(ctx)
-                if waits or not isinstance(coming, ToolResult):
-                    return later(coming)
-                return ToolResult.text(f"{coming.for_llm} {name}")
+        return step
 
-            return run
+    async def later(result: ToolResult) -> ToolResult:
+        await asyncio.sleep(0)
+        return ToolResult.text(f"{result.for_llm} later")
 
-        return make_surround_step(surround)
-
-    async def between(ctx: ToolContext, proceed: Any) -> ToolResult:
-        seen.append("between")
-        result: ToolResult = await proceed(ctx)
-        return ToolResult.text(f"{result.for_llm} between")
-
-    looks = make_look_step(lambda ctx, result: ToolResult.text(f"{result.for_llm} look"))
-    steps = [around("d"), around("c", waits=True), looks, between, around("b"), looks, around("a")]
-    assert call(chosen, steps=steps).for_llm == "3 a look b between look c d"
-    assert seen == ["d", "c", "between", "b", "a"]
+    looks = Looks(lambda ctx, result: ToolResult.text(f"{result.for_llm} look"))
+    waits = Looks(lambda ctx, result: later(result))
+    steps = [around("d"), waits, looks, around("c"), around("b"), looks, around("a")]
+    assert call(chosen, steps=steps).for_llm == "3 a look b c look later d"
+    assert seen == ["d", "c", "b", "a"]
 
 
 def test_nothing_runs_before_a_step_awaits_what_proceed_returns():
@@ -717,7 +715,7 @@ def test_nothing_runs_before_a_step_awaits_what_proceed_returns():
         assert seen == []
         return await asyncio.create_task(proceed(ctx))
 
-    looks = make_look_step(lambda ctx, result: result)
+    looks = Looks(lambda ctx, result: result)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # a coroutine that is never awaited, too
         assert call(three, steps=[closes, looks, notes]).for_llm == "3"
@@ -726,13 +724,13 @@ def test_nothing_runs_before_a_step_awaits_what_proceed_returns():
 
 
 @pytest.mark.parametrize("chosen", [three, late_three])
-@pytest.mark.parametrize("around", [[], [limit_time()], [limit_time(), limit_time()]])
+@pytest.mark.parametrize("around", [[], [LimitTime()], [LimitTime(), LimitTime()]])
 def test_a_step_that_forgets_its_result_is_named(chosen, around):
     async def forgets(ctx: ToolContext, proceed: Any) -> None:
         await proceed(ctx)
 
     result = call(chosen, steps=[*around, forgets])
-    assert "a step returned NoneType instead of a ToolResult" in result.for_llm
+    assert "the step forgets returned NoneType instead of a ToolResult" in result.for_llm
 
 
 def test_a_step_that_is_listed_twice_looks_twice_when_it_waits():
@@ -745,22 +743,22 @@ def test_a_step_that_is_listed_twice_looks_twice_when_it_waits():
     def look(ctx: ToolContext, result: ToolResult) -> Any:
         return later(result) if next(times) == 2 else ToolResult.text(f"{result.for_llm} once")
 
-    twice = make_look_step(look)
-    other = make_look_step(lambda ctx, result: ToolResult.text(f"{result.for_llm} other"))
+    twice = Looks(look)
+    other = Looks(lambda ctx, result: ToolResult.text(f"{result.for_llm} other"))
     assert call(three, steps=[twice, other, twice]).for_llm == "3 once other later"
 
 
-def test_a_look_that_fails_is_a_failed_call_and_screens_only_where_it_says_so():
+def test_a_result_is_withheld_where_a_step_that_looks_at_it_fails():
     def broken(ctx: ToolContext, result: ToolResult) -> ToolResult:
         raise ValueError("a broken look")
 
     def screened(ctx: ToolContext, result: ToolResult) -> ToolResult:
         return ToolResult.text(f"screened: {result.for_llm}")
 
-    result = call(three, steps=[make_look_step(screened, screens=True), make_look_step(broken)])
-    assert result.for_llm.startswith("screened: ")
+    result = call(three, steps=[Looks(screened), Looks(broken)])
+    assert result.for_llm.startswith("screened: three: its result is withheld")
     assert "a broken look" in result.for_llm
-    assert call(three, steps=[make_look_step(screened)]).for_llm == "screened: 3"
+    assert call(three, steps=[Looks(screened)]).for_llm == "screened: 3"
 
 
 def test_a_step_may_answer_itself_or_change_the_result():
@@ -880,58 +878,85 @@ def test_arguments_that_break_a_validator_of_the_tools_own_are_a_failed_call():
     assert heard.balanced
 
 
-def test_screening_steps_see_refusals_too():
+def test_a_step_that_looks_sees_every_refusal_wherever_it_stands():
     seen = []
 
-    async def screens(ctx, proceed):
-        result = await proceed(ctx)
+    def look(ctx, result):
         seen.append(result.is_error)
         return result
 
-    screens.screens = True  # type: ignore[attr-defined]
+    async def refuses(ctx, proceed):
+        raise ToolError("not today")
 
     def takes(x: int) -> str:
         """Take."""
         return str(x)
 
-    call(takes, {"x": 1}, steps=[screens])
-    call(takes, {"x": "no"}, steps=[screens])
-    assert seen == [False, True]
+    call(takes, {"x": 1}, steps=[Looks(look)])
+    call(takes, {"x": "no"}, steps=[Looks(look)])
+    call(takes, {"x": 1}, steps=[refuses, Looks(look)])
+    call(takes, {"x": 1}, steps=[Looks(look), refuses])
+    assert seen == [False, True, True, True]
 
 
-def test_a_screening_step_that_fails_does_not_lose_the_refusal():
-    async def screens(ctx, proceed):
-        await proceed(ctx)
+def test_a_step_around_calls_looks_at_what_never_reached_it():
+    class Both:
+        name = "both"
+        seen: ClassVar[list[str]] = []
+
+        async def __call__(self, ctx, proceed):
+            self.seen.append("around")
+            return await proceed(ctx)
+
+        def after(self, ctx, result):
+            self.seen.append("after")
+            return result
+
+    def takes(x: int) -> str:
+        """Take."""
+        return str(x)
+
+    call(takes, {"x": 1}, steps=[Both()])
+    assert Both.seen == ["around"]
+    call(takes, {"x": "no"}, steps=[Both()])
+    assert Both.seen == ["around", "after"]
+
+
+def test_a_looking_step_that_fails_does_not_lose_the_refusal():
+    def broken(ctx, result):
         raise ValueError("screen broke")
 
-    screens.screens = True  # type: ignore[attr-defined]
     heard = Heard()
 
     def takes(x: int) -> str:
         """Take."""
         return str(x)
 
-    assert call(takes, {"x": "no"}, steps=[screens], heard=heard).is_error
+    assert call(takes, {"x": "no"}, steps=[Looks(broken)], heard=heard).is_error
     assert heard.balanced
 
 
-def test_clearing_reaches_the_steps_that_remember():
-    cleared = []
+def test_what_is_no_step_is_refused_with_what_a_step_is():
+    assert "is no step" in call(three, steps=[object()]).for_llm
 
-    async def remembers(ctx, proceed):
-        return await proceed(ctx)
 
-    remembers.clear_turn = lambda session: cleared.append(("turn", session))  # type: ignore[attr-defined]
-    remembers.clear_state = lambda session: cleared.append(("state", session))  # type: ignore[attr-defined]
+def test_forgetting_reaches_the_steps_that_remember():
+    class Remembers(Looks):
+        def __init__(self) -> None:
+            super().__init__(lambda ctx, result: result)
+            self.forgotten: list[str] = []
+
+        def forget(self, session_id: str) -> None:
+            self.forgotten.append(session_id)
 
     async def forgets(ctx, proceed):
         return await proceed(ctx)
 
+    remembers = Remembers()
     runs = executor(works, steps=[forgets, remembers])
-    runs.clear_turn()
-    runs.clear_turn("s")
     runs.clear_state("s")
-    assert cleared == [("turn", ""), ("turn", "s"), ("state", "s")]
+    runs.clear_state()
+    assert remembers.forgotten == ["s", ""]
 
 
 def test_start_end_failure_and_background_are_logged_with_durations(caplog):

@@ -16,8 +16,8 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.network.egress import Egress
 from forge.openapi import OpenApi, openapi
-from forge.pipeline.authorize import authorize
-from forge.pipeline.guard_egress import guard_egress
+from forge.pipeline.authorize import Authorize
+from forge.pipeline.guard_egress import GuardEgress
 from tests.network.serving import HERE, Asked, Reply, Server, page, redirect, serving, site
 
 __all__ = ["HERE", "PETSTORE", "Api", "Asked", "Reply", "Server", "document", "json_page", "mount"]
@@ -34,7 +34,7 @@ class Api:
         self.asked: list[tuple[str, str]] = []
         self.refused: set[str] = set()
         self.scope = Scope(session_id="api", workspace=workspace)
-        self.executor = ToolExecutor(registry, [authorize(self), guard_egress(egress)])
+        self.executor = ToolExecutor(registry, [Authorize(self), GuardEgress(egress)])
 
     async def call(self, tool: str, /, **arguments: Any) -> ToolResult:
         return await self.executor.execute(ToolCall(tool, arguments), self.scope)

@@ -15,7 +15,7 @@ from forge.permissions import gate as foresight
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import rules
 from forge.permissions.questions import request_text
-from forge.pipeline.authorize import authorize
+from forge.pipeline.authorize import Authorize
 
 
 class Paint(Tool, permissions={"write"}, target="what"):
@@ -42,7 +42,7 @@ def paint(made, policy, answers):
         asked.append(request)
         return answers.pop(0)
 
-    executor = ToolExecutor(ToolRegistry([made]), [authorize(PolicyGate(policy, person))])
+    executor = ToolExecutor(ToolRegistry([made]), [Authorize(PolicyGate(policy, person))])
     call = ToolCall("paint", {"what": "door", "colour": "red " * 100})
     return asyncio.run(executor.execute(call, Scope())), asked
 

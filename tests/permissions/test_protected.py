@@ -14,7 +14,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.tool import tool
 from forge.permissions.gate import PolicyGate, approve_all
 from forge.permissions.policy import Decision, layered, rules
-from forge.pipeline.authorize import authorize
+from forge.pipeline.authorize import Authorize
 
 
 @tool(permissions={"write"}, target="path")
@@ -31,7 +31,7 @@ def look(path: str) -> str:
 
 def write(workspace, path, policy=None, name="save", **scope):
     gate = PolicyGate(policy if policy is not None else rules("allow write"), approve_all)
-    executor = ToolExecutor(ToolRegistry([save, look]), [authorize(gate)])
+    executor = ToolExecutor(ToolRegistry([save, look]), [Authorize(gate)])
     return asyncio.run(executor.execute(ToolCall(name, {"path": path}), Scope(workspace=workspace, **scope)))
 
 

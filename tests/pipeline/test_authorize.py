@@ -20,7 +20,7 @@ from forge.core.tool import Tool, tool
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import PermissionRequest, Policy, rules
 from forge.permissions.questions import request_text
-from forge.pipeline.authorize import authorize
+from forge.pipeline.authorize import Authorize
 from forge.tools.csv_parse import CsvParse
 
 SCOPE = Scope(workspace=Path("/nowhere"))
@@ -39,7 +39,7 @@ def answering(*answers: Answer) -> Any:
 
 def guarded(*tools: Any, policy: Policy | None = None, approve: Any = None) -> ToolExecutor:
     gate = PolicyGate(policy, approve) if approve else PolicyGate(policy)
-    return ToolExecutor(ToolRegistry(tools), [authorize(gate)])
+    return ToolExecutor(ToolRegistry(tools), [Authorize(gate)])
 
 
 ran: list[Any] = []
@@ -262,10 +262,10 @@ async def test_a_tool_that_declares_nothing_keeps_the_closed_gate():
 
 
 def test_the_step_is_left_out_where_it_has_nothing_to_say():
-    step = authorize(PolicyGate(rules("deny tool:other")))
+    step = Authorize(PolicyGate(rules("deny tool:other")))
     assert not step.applies(plain.spec)
     assert step.applies(save.spec)
-    assert authorize(PolicyGate(rules("deny tool:pl*"))).applies(plain.spec)
+    assert Authorize(PolicyGate(rules("deny tool:pl*"))).applies(plain.spec)
 
 
 async def test_a_rule_that_names_a_tool_without_permissions_stops_it():
@@ -333,7 +333,7 @@ class Counting:
 
 async def test_any_gate_will_do():
     gate = Counting()
-    executor = ToolExecutor(ToolRegistry([save]), [authorize(gate)])
+    executor = ToolExecutor(ToolRegistry([save]), [Authorize(gate)])
     assert (await executor.execute(ToolCall("save", {"path": "a"}), SCOPE)).success
     assert not (await executor.execute(ToolCall("save", {"path": "no"}), SCOPE)).success
     assert gate.asked == [("write", "a"), ("write", "no")]
@@ -342,7 +342,7 @@ async def test_any_gate_will_do():
 
 async def test_any_gate_is_asked_for_the_optional_permission_of_a_named_target():
     gate = Counting()
-    executor = ToolExecutor(ToolRegistry([CsvParse()]), [authorize(gate)])
+    executor = ToolExecutor(ToolRegistry([CsvParse()]), [Authorize(gate)])
     assert not (await executor.execute(ToolCall("csv_parse", {"path": "no"}), SCOPE)).success
     assert (await executor.execute(ToolCall("csv_parse", {"data": "x\n1"}), SCOPE)).success
     assert gate.asked == [("read", "no")]

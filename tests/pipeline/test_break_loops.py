@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from forge import Scope, ToolCall, tool
-from forge.pipeline.break_loops import break_loops
+from forge.pipeline.break_loops import BreakLoops
 from tests.pipeline.calling import executor_of
 
 
@@ -28,7 +28,7 @@ clock_ticks = count()
 
 
 def run(names, ask=None, *, same_turn=False):
-    executor = executor_of([look, clock], break_loops(ask))
+    executor = executor_of([look, clock], BreakLoops(ask))
 
     async def main() -> list:
         results = []
@@ -121,7 +121,7 @@ def test_identical_calls_of_one_turn_count_once():
 
 
 def test_five_identical_errors_in_a_row_stop_even_invalid_arguments():
-    executor = executor_of([look], break_loops(yes))
+    executor = executor_of([look], BreakLoops(yes))
 
     async def main() -> list:
         return [await executor.execute(ToolCall("look", {"att": n}), Scope(message_id=str(n))) for n in range(4)] + [
@@ -135,7 +135,7 @@ def test_five_identical_errors_in_a_row_stop_even_invalid_arguments():
 
 
 def test_agents_and_sessions_do_not_disturb_each_other():
-    executor = executor_of([look], break_loops())
+    executor = executor_of([look], BreakLoops())
 
     async def main() -> list:
         call = ToolCall("look", {"at": "a"})
@@ -145,7 +145,7 @@ def test_agents_and_sessions_do_not_disturb_each_other():
 
 
 def test_clear_state_forgets():
-    executor = executor_of([look], break_loops())
+    executor = executor_of([look], BreakLoops())
 
     async def main() -> list:
         results = []
@@ -165,7 +165,7 @@ def test_long_results_and_arguments_are_compared_but_not_kept(as_text):
         """Echo."""
         return text
 
-    step = break_loops()
+    step = BreakLoops()
     executor = executor_of([echo], step)
 
     def arguments(filler: str):
@@ -195,7 +195,7 @@ def test_an_error_is_not_kept_whole_and_keeps_its_own_failure():
         """Fail."""
         raise ValueError("x" * 5_000)
 
-    executor = executor_of([fail], break_loops())
+    executor = executor_of([fail], BreakLoops())
 
     async def main() -> list:
         return [await executor.execute(ToolCall("fail", {"number": n}), Scope(message_id=str(n))) for n in range(6)]
@@ -209,7 +209,7 @@ def test_an_error_is_not_kept_whole_and_keeps_its_own_failure():
 def test_arguments_that_cannot_be_written_down_are_no_harm():
     cyclic: dict = {"at": 1}
     cyclic["more"] = [cyclic] * 2
-    executor = executor_of([look], break_loops())
+    executor = executor_of([look], BreakLoops())
 
     async def main() -> list:
         return [await executor.execute(ToolCall("look", cyclic), Scope(message_id=str(n))) for n in range(3)]

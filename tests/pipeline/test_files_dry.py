@@ -9,8 +9,8 @@ from forge import Rate, Scope, ToolCall, rules, tool
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.pipeline.dry_run import dry_run
-from forge.pipeline.limit_rate import limit_rate
-from forge.pipeline.track_files import track_files
+from forge.pipeline.limit_rate import LimitRate
+from forge.pipeline.track_files import TrackFiles
 from forge.tools.file_read import FileRead
 from forge.tools.file_write import FileWrite
 from forge.workspace.history import tracking as seen_files
@@ -27,7 +27,7 @@ def files(tmp_path):
         return "written"
 
     state = SessionState()
-    executor = executor_of([FileRead(), FileWrite(), other_write], track_files(state))
+    executor = executor_of([FileRead(), FileWrite(), other_write], TrackFiles(state))
 
     def call(name, session="s", **arguments):
         scope = Scope(session_id=session, workspace=tmp_path)
@@ -90,7 +90,7 @@ def test_without_the_step_nothing_is_checked(tmp_path):
 def test_what_a_session_read_is_known_to_the_next_process(tmp_path):
     (tmp_path / "a.txt").write_text("old")
     for name, more in (("read", {}), ("write", {"content": "new"})):
-        executor = executor_of([FileRead(), FileWrite()], track_files(SessionState(tmp_path)))
+        executor = executor_of([FileRead(), FileWrite()], TrackFiles(SessionState(tmp_path)))
         call = ToolCall(name, {"path": "a.txt", **more})
         assert asyncio.run(executor.execute(call, Scope(workspace=tmp_path))).success
 
@@ -179,7 +179,7 @@ def test_the_counts_of_runs_forget_the_oldest_sessions(monkeypatch):
         """Once."""
         return "ok"
 
-    executor = executor_of([once], limit_rate())
+    executor = executor_of([once], LimitRate())
 
     def call(session: str) -> bool:
         return asyncio.run(executor.execute(ToolCall("once"), Scope(session_id=session))).success

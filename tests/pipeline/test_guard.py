@@ -18,8 +18,8 @@ from forge.core.tool import tool
 from forge.permissions.answers import Answer
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import rules
-from forge.pipeline.authorize import authorize
-from forge.pipeline.guard import MARK, guard, guard_edited
+from forge.pipeline.authorize import Authorize
+from forge.pipeline.guard import MARK, GuardCalls, GuardEdited
 from forge.skills.guardrails import Guardrails
 
 SECRET = "hush-12345"
@@ -66,7 +66,7 @@ async def stream(ctx: ToolContext, pieces: list[str]) -> str:
 
 
 def run(own, call, *more):
-    executor = ToolExecutor(ToolRegistry([say, stream]), [guard(Fixed(own)), *more])
+    executor = ToolExecutor(ToolRegistry([say, stream]), [GuardCalls(Fixed(own)), *more])
     events: list = []
     executor.activity.subscribe(events.append)
     result = asyncio.run(executor.execute(call, Scope()))
@@ -89,7 +89,7 @@ def test_a_denied_call_is_not_run():
         ran.append(what)
         return what
 
-    executor = ToolExecutor(ToolRegistry([act]), [guard(Fixed(DENY))])
+    executor = ToolExecutor(ToolRegistry([act]), [GuardCalls(Fixed(DENY))])
     refused = asyncio.run(executor.execute(ToolCall("act", {"what": "the \\u0066orbidden"}), Scope()))
     assert refused.failure is not None
     assert (refused.failure.kind, refused.failure.message) == ("security_error", "skill guardrail: not this")
@@ -136,7 +136,7 @@ def test_a_number_is_redacted_too():
 
     def call(pattern: str) -> ToolResult:
         rails = Guardrails.of({"deny_output": [{"pattern": pattern, "action": "redact"}]})
-        executor = ToolExecutor(ToolRegistry([account]), [guard(Fixed(rails))])
+        executor = ToolExecutor(ToolRegistry([account]), [GuardCalls(Fixed(rails))])
         return asyncio.run(executor.execute(ToolCall("account", {}), Scope()))
 
     assert call(r"777\d+").to_dict()["data"] == {"result": MARK}
@@ -213,7 +213,7 @@ async def test_background_results_and_cancelled_calls_are_screened():
             raise
         return ""
 
-    executor = ToolExecutor(ToolRegistry([later, hang]), [guard(Fixed(REDACT))])
+    executor = ToolExecutor(ToolRegistry([later, hang]), [GuardCalls(Fixed(REDACT))])
     events: list = []
     executor.activity.subscribe(events.append)
     await executor.execute(ToolCall("later"), Scope())
@@ -246,7 +246,7 @@ def test_what_a_person_puts_in_the_place_of_the_arguments_is_judged_too():
             return Answer.edit({"what": with_what})
 
         gate = PolicyGate(rules("ask execute"), person)
-        steps: list[Step] = [guard(Fixed(DENY)), authorize(gate), guard_edited(Fixed(DENY))]
+        steps: list[Step] = [GuardCalls(Fixed(DENY)), Authorize(gate), GuardEdited(Fixed(DENY))]
         executor = ToolExecutor(ToolRegistry([act]), steps)
         return asyncio.run(executor.execute(ToolCall("act", {"what": "a"}), Scope()))
 
@@ -256,7 +256,7 @@ def test_what_a_person_puts_in_the_place_of_the_arguments_is_judged_too():
 
 def test_a_session_that_begins_anew_is_told():
     fixed = Fixed(None)
-    executor = ToolExecutor(ToolRegistry([say]), [guard(fixed)])
+    executor = ToolExecutor(ToolRegistry([say]), [GuardCalls(fixed)])
     executor.clear_state("s")
     assert fixed.forgotten == "s"
 

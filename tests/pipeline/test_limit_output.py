@@ -17,7 +17,7 @@ from forge import Scope, ToolCall, ToolContext, ToolResult, tool
 from forge.core.errors import ErrorKind
 from forge.core.execution import threads
 from forge.core.result import Attachment, Failure
-from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, bound_data, fit_text, limit_output, size_of
+from forge.pipeline.limit_output import MAX_BYTES, MAX_DATA, LimitOutput, bound_data, fit_text, size_of
 from forge.workspace.state import keep_newest
 from tests.pipeline.calling import call_once, executor_of
 
@@ -74,7 +74,7 @@ def test_code_and_logs_are_not_searched():
 
 
 def test_one_line_more_is_cut_and_says_so(tmp_path):
-    result = call_once(say, limit_output(), workspace=tmp_path, text="\n".join(f"line {n}" for n in range(2_001)))
+    result = call_once(say, LimitOutput(), workspace=tmp_path, text="\n".join(f"line {n}" for n in range(2_001)))
     assert "line 1999" in result.for_llm
     assert "line 2000" not in result.for_llm
     assert "2000 of 2001 lines" in result.for_llm
@@ -84,7 +84,7 @@ def test_one_line_more_is_cut_and_says_so(tmp_path):
 
 def test_the_whole_text_is_kept_in_a_private_file_named_in_the_note(tmp_path):
     text = "ä" * 60_000
-    result = call_once(say, limit_output(), workspace=tmp_path, text=text)
+    result = call_once(say, LimitOutput(), workspace=tmp_path, text=text)
     [kept] = (tmp_path / ".forge" / "spill").iterdir()
     assert str(kept) in result.for_llm
     assert kept.read_text(encoding="utf-8") == text
@@ -93,7 +93,7 @@ def test_the_whole_text_is_kept_in_a_private_file_named_in_the_note(tmp_path):
 
 
 def test_a_planted_link_is_not_followed(tmp_path):
-    executor, call = executor_of([say], limit_output()), ToolCall("say", {"text": "y\n" * 3_000}, "c1")
+    executor, call = executor_of([say], LimitOutput()), ToolCall("say", {"text": "y\n" * 3_000}, "c1")
     asyncio.run(executor.execute(call, Scope(workspace=tmp_path)))
     [kept] = (tmp_path / ".forge" / "spill").iterdir()
     victim = tmp_path / "victim"
@@ -109,7 +109,7 @@ def test_a_planted_link_is_not_followed(tmp_path):
 def test_calls_of_two_sessions_that_are_numbered_alike_have_files_of_their_own(tmp_path):
     names = set()
     for session in ("one", "two", "\ud800"):
-        executor = executor_of([say], limit_output())
+        executor = executor_of([say], LimitOutput())
         scope = Scope(workspace=tmp_path, session_id=session)
         result = asyncio.run(executor.execute(ToolCall("say", {"text": "y\n" * 3_000}, "c1"), scope))
         names.add(Path(result.data["spilled"]).name)
@@ -119,7 +119,7 @@ def test_calls_of_two_sessions_that_are_numbered_alike_have_files_of_their_own(t
 
 def test_a_workspace_that_cannot_be_written_still_gives_a_result(tmp_path):
     missing = tmp_path / "gone" / "deeper"
-    result = call_once(say, limit_output(), workspace=missing, text="z\n" * 3_000)
+    result = call_once(say, LimitOutput(), workspace=missing, text="z\n" * 3_000)
     assert result.success
     assert "2000 of 3000 lines" in result.for_llm
 
@@ -136,7 +136,7 @@ def test_long_lines_are_clipped_and_characters_stay_whole():
 
 def test_a_shell_keeps_its_end_as_well():
     text = "\n".join(f"line {n}" for n in range(10_000))
-    result = call_once(say_like_a_shell, limit_output(), text=text)
+    result = call_once(say_like_a_shell, LimitOutput(), text=text)
     assert "line 0\n" in result.for_llm
     assert "line 9999" in result.for_llm
     assert "lines left out" in result.for_llm
@@ -146,14 +146,14 @@ def test_a_shell_keeps_its_end_as_well():
 @pytest.mark.parametrize("wrap", ["data:image/png;base64,{}", "before {} after"])
 def test_base64_becomes_an_attachment(wrap):
     payload = bytes(range(256)) * 8
-    result = call_once(say, limit_output(), text=wrap.format(b64encode(payload).decode()))
+    result = call_once(say, LimitOutput(), text=wrap.format(b64encode(payload).decode()))
     assert [one.data for one in result.attachments] == [payload]
     assert len(result.for_llm) < 120
 
 
 def test_text_that_is_merely_long_is_left_alone():
     text = "a" * 1_500
-    assert call_once(say, limit_output(), text=text).for_llm == text
+    assert call_once(say, LimitOutput(), text=text).for_llm == text
 
 
 def test_texts_in_data_are_bounded():
@@ -162,7 +162,7 @@ def test_texts_in_data_are_bounded():
         """Heavy."""
         return ToolResult(for_llm="ok", data={"log": ["x" * 2_000_000], "n": 1})
 
-    data = call_once(heavy, limit_output()).data
+    data = call_once(heavy, LimitOutput()).data
     assert len(data["log"][0]) < 1_100_000
     assert "more characters" in data["log"][0]
     assert data["n"] == 1
@@ -174,7 +174,7 @@ def giving(**fields):
         """Give."""
         return ToolResult(**{"for_llm": "ok", **fields})
 
-    return call_once(give, limit_output())
+    return call_once(give, LimitOutput())
 
 
 def test_what_the_person_sees_is_bounded_too():
@@ -244,11 +244,11 @@ def test_a_long_line_of_json_is_spread_over_lines_and_not_clipped():
         """Give a table."""
         return {"rows": rows, "count": len(rows)}
 
-    text = call_once(table, limit_output()).for_llm
+    text = call_once(table, LimitOutput()).for_llm
     assert "more characters" not in text
     assert json.loads(text) == {"rows": rows, "count": 400}
     assert 400 < text.count("\n") < 410
-    assert call_once(say, limit_output(), text='["' + "x" * 5_000).for_llm.count("more characters") == 1
+    assert call_once(say, LimitOutput(), text='["' + "x" * 5_000).for_llm.count("more characters") == 1
     assert giving(for_llm='["\\ud800", "' + "x" * 5_000 + '"]').success
 
 
@@ -260,7 +260,7 @@ def test_with_every_thread_hung_a_long_result_is_still_cut(monkeypatch, tmp_path
 
     monkeypatch.setattr(threads, "MOST", -1)
     monkeypatch.setattr(threads, "_idle", 0)
-    result = call_once(long, limit_output(), workspace=tmp_path)
+    result = call_once(long, LimitOutput(), workspace=tmp_path)
     assert result.success
     assert "2000 of 3000 lines" in result.for_llm
 
@@ -274,7 +274,7 @@ def test_lone_surrogates_do_no_harm(tmp_path):
 def test_old_files_make_room_for_new_ones(tmp_path, monkeypatch):
     monkeypatch.setattr(import_module("forge.pipeline.limit_output"), "MOST_SPILLS", 3)
     for number in range(5):
-        call_once(say, limit_output(), workspace=tmp_path, text=f"{number}\n" * 3_000)
+        call_once(say, LimitOutput(), workspace=tmp_path, text=f"{number}\n" * 3_000)
         for file in (tmp_path / ".forge" / "spill").iterdir():
             moved = file.stat().st_mtime_ns - 10**9
             os.utime(file, ns=(moved, moved))
@@ -298,11 +298,11 @@ import resource, sys
 from pathlib import Path
 from tests.pipeline.calling import call_once, executor_of
 from tests.pipeline.test_limit_output import say
-from forge.pipeline.limit_output import limit_output
+from forge.pipeline.limit_output import LimitOutput
 
 __import__("sys").dont_write_bytecode = True  # half a compiled module would be left for everybody
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
-print(call_once(say, limit_output(), workspace=Path(sys.argv[1]), text="z\\n" * 30_000).for_llm[-200:])
+print(call_once(say, LimitOutput(), workspace=Path(sys.argv[1]), text="z\\n" * 30_000).for_llm[-200:])
 """
 
 
@@ -319,7 +319,7 @@ def test_a_file_for_which_there_is_no_room_is_removed(tmp_path):
 
 
 def test_the_hundredth_call_of_the_same_id_is_kept_as_well(tmp_path):
-    executor = executor_of([say], limit_output())
+    executor = executor_of([say], LimitOutput())
     call = ToolCall("say", {"text": "y\n" * 3_000}, "1")
     results = [asyncio.run(executor.execute(call, Scope(workspace=tmp_path))) for _ in range(102)]
     assert all("the whole text is in" in result.for_llm for result in results)
@@ -333,7 +333,7 @@ def attach(size: int) -> ToolResult:
 
 
 def test_an_attachment_too_large_for_json_is_kept_in_a_file_that_is_named(tmp_path):
-    result = call_once(attach, limit_output(), workspace=tmp_path, size=9_000_000)
+    result = call_once(attach, LimitOutput(), workspace=tmp_path, size=9_000_000)
     (one,) = result.attachments
     assert len(one.data) == 9_000_000, "who holds the result has all of it"
     assert Path(one.path).read_bytes() == one.data
@@ -342,6 +342,6 @@ def test_an_attachment_too_large_for_json_is_kept_in_a_file_that_is_named(tmp_pa
 
 
 def test_an_ordinary_attachment_is_not_kept_in_a_file(tmp_path):
-    result = call_once(attach, limit_output(), workspace=tmp_path, size=1_000)
+    result = call_once(attach, LimitOutput(), workspace=tmp_path, size=1_000)
     assert result.attachments[0].path == ""
     assert not (tmp_path / ".forge").exists()

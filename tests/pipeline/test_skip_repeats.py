@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from forge import Scope, ToolCall, ToolError, tool
-from forge.pipeline.skip_repeats import skip_repeats
+from forge.pipeline.skip_repeats import SkipRepeats
 from tests.pipeline.calling import executor_of
 
 
@@ -28,7 +28,7 @@ def world():
         """Write."""
         return "written"
 
-    return executor_of([read, write], skip_repeats()), runs
+    return executor_of([read, write], SkipRepeats()), runs
 
 
 def call(executor, name="read", turn="t1", **arguments):
@@ -94,7 +94,7 @@ def test_the_same_call_side_by_side_runs_once(world):
 def test_clear_turn_lets_it_run_again(world):
     executor, _ = world
     call(executor, path="a")
-    executor.clear_turn("local")
+    executor.clear_turn()
     assert call(executor, path="a").for_llm == "content of a"
 
 
@@ -108,7 +108,7 @@ def test_the_same_call_on_two_loops_at_once_runs_on_both():
         inside.wait()
         return path
 
-    executor = executor_of([meet], skip_repeats())
+    executor = executor_of([meet], SkipRepeats())
     results: list = []
 
     def work() -> None:

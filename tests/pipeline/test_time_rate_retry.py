@@ -21,10 +21,10 @@ from forge import (
     standard_executor,
     tool,
 )
-from forge.pipeline.isolate import isolate
-from forge.pipeline.limit_rate import limit_rate
-from forge.pipeline.limit_time import limit_time
-from forge.pipeline.retry import retry
+from forge.pipeline.isolate import Isolate
+from forge.pipeline.limit_rate import LimitRate
+from forge.pipeline.limit_time import LimitTime
+from forge.pipeline.retry import Retry
 from tests.patience import longer
 from tests.pipeline.calling import call_once, events_of, executor_of
 
@@ -98,7 +98,7 @@ async def keeps_time(timeout: float) -> str:
 def test_a_tool_that_does_not_stop_is_left_behind(made):
     left_behind.clear()
     started = time.monotonic()
-    result = call_once(made, limit_time())
+    result = call_once(made, LimitTime())
     assert result.failure is not None
     assert result.failure.kind == "timeout"
     assert "timed out after 0.05 s" in result.for_llm
@@ -107,12 +107,12 @@ def test_a_tool_that_does_not_stop_is_left_behind(made):
 
 
 def test_time_is_up_for_the_slow_and_not_for_the_quick():
-    assert call_once(sleeper, limit_time(), seconds=30).data["timed_out"] is True
-    assert call_once(sleeper, limit_time(), seconds=0).for_llm == "awake"
+    assert call_once(sleeper, LimitTime(), seconds=30).data["timed_out"] is True
+    assert call_once(sleeper, LimitTime(), seconds=0).for_llm == "awake"
 
 
 def test_a_timeout_parameter_is_the_tools_own_deadline():
-    assert call_once(keeps_time, limit_time(), timeout=0.1).for_llm == "in time"
+    assert call_once(keeps_time, LimitTime(), timeout=0.1).for_llm == "in time"
 
 
 @pytest.mark.parametrize("timeout", [10**400, 1e308])
@@ -123,14 +123,14 @@ def test_a_timeout_beyond_all_measure_is_a_day(timeout):
         await asyncio.sleep(0.1)
         return "in time"
 
-    assert call_once(patient, limit_time(), timeout=timeout).for_llm == "in time"
+    assert call_once(patient, LimitTime(), timeout=timeout).for_llm == "in time"
 
 
 def test_an_isolated_tool_is_really_killed_with_its_children(tmp_path):
     mark = tmp_path / "pid"
     for seconds in longer(3):
         forked.spec = forked.spec.changed(timeout=seconds)
-        result = call_once(forked, limit_time(), isolate(), path=str(mark))
+        result = call_once(forked, LimitTime(), Isolate(), path=str(mark))
         if mark.exists():
             break
     assert result.failure is not None
@@ -144,7 +144,7 @@ def test_an_isolated_tool_is_really_killed_with_its_children(tmp_path):
 
 
 def test_an_isolated_tool_answers_reports_and_may_print():
-    executor = executor_of([isolated], isolate())
+    executor = executor_of([isolated], Isolate())
     seen = events_of(executor)
     result = asyncio.run(executor.execute(ToolCall("isolated", {"word": "hello"}), Scope()))
     assert result.for_llm.startswith("hello from ")
@@ -153,7 +153,7 @@ def test_an_isolated_tool_answers_reports_and_may_print():
 
 
 def test_an_isolated_tool_that_dies_is_a_failed_call():
-    result = call_once(dies, isolate())
+    result = call_once(dies, Isolate())
     assert "exit code 7" in result.for_llm
 
 
@@ -168,7 +168,7 @@ def test_passing_failures_are_tried_again_and_others_are_not():
             raise ToolError("busy", passing=passing)
         return "done"
 
-    step = retry(attempts=3, first_pause=0.001)
+    step = Retry(attempts=3, first_pause=0.001)
     assert call_once(flaky, step, passing=False).is_error
     assert len(tries) == 1
     tries.clear()
@@ -182,10 +182,10 @@ def test_retrying_is_bounded_and_cancellable():
         """Always busy."""
         raise ToolError("busy", passing=True)
 
-    assert call_once(busy, retry(attempts=2, first_pause=0.001)).data["attempts"] == 2
+    assert call_once(busy, Retry(attempts=2, first_pause=0.001)).data["attempts"] == 2
 
     async def main() -> None:
-        executor = executor_of([busy], retry(attempts=9, first_pause=60))
+        executor = executor_of([busy], Retry(attempts=9, first_pause=60))
         waiting = asyncio.Event()
         executor.activity.subscribe(lambda event: waiting.set(), ToolProgress)
         task = asyncio.create_task(executor.execute(ToolCall("busy"), Scope()))
@@ -208,7 +208,7 @@ def test_a_rate_waits_while_it_can_and_tells_when_it_cannot():
         """Scarce."""
         return "yes"
 
-    executor = executor_of([limited, scarce], limit_rate())
+    executor = executor_of([limited, scarce], LimitRate())
 
     async def main() -> list:
         return await executor.execute_all([ToolCall(n) for n in ("limited",) * 4 + ("scarce",) * 2], Scope())
@@ -226,7 +226,7 @@ def test_calls_of_a_run_are_counted_and_another_session_has_its_own():
         """Twice."""
         return "ok"
 
-    executor = executor_of([twice], limit_rate())
+    executor = executor_of([twice], LimitRate())
 
     async def main(session: str) -> list:
         return [await executor.execute(ToolCall("twice"), Scope(session_id=session)) for _ in range(3)]

@@ -27,7 +27,7 @@ from forge import (
     toolset,
 )
 from forge.core.result import Failure
-from forge.pipeline.isolate import isolate
+from forge.pipeline.isolate import Isolate
 
 ROOT = Path(__file__).parents[2]
 HERE = str(os.getpid())
@@ -147,7 +147,7 @@ async def leaves_work() -> str:
 
 
 def executor_of(*tools: Tool) -> ToolExecutor:
-    return ToolExecutor(ToolRegistry(tools), [isolate()])
+    return ToolExecutor(ToolRegistry(tools), [Isolate()])
 
 
 async def call(made: Tool, **arguments: object) -> ToolResult:
@@ -270,7 +270,7 @@ async def test_the_standard_input_is_empty_and_left_tasks_do_not_hold_up_the_res
 MAIN = """
 import asyncio, sys
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, tool
-from forge.pipeline.isolate import isolate
+from forge.pipeline.isolate import Isolate
 
 class Shout(Tool, isolate=True):
     "Shout."
@@ -283,7 +283,7 @@ def whisper(text: str) -> str:
     return text.lower()
 
 if __name__ == "__main__":
-    executor = ToolExecutor(ToolRegistry([Shout("!"), whisper]), [isolate()])
+    executor = ToolExecutor(ToolRegistry([Shout("!"), whisper]), [Isolate()])
     for name in ("shout", "whisper"):
         print(asyncio.run(executor.execute(ToolCall(name, {"text": "Hi"}), Scope())).for_llm)
 """

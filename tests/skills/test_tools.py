@@ -13,7 +13,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.pipeline.guard import guard
+from forge.pipeline.guard import GuardCalls
 from forge.skills.active import ActiveSkills
 from forge.skills.tools import ReadSkill
 
@@ -120,7 +120,7 @@ async def test_what_a_skill_denies_is_denied_from_the_moment_it_was_read(bench):
         return "fine"
 
     active = ActiveSkills(bench.catalog())
-    executor = ToolExecutor(ToolRegistry([ReadSkill(active), other]), [guard(active)])
+    executor = ToolExecutor(ToolRegistry([ReadSkill(active), other]), [GuardCalls(active)])
     assert (await executor.execute(ToolCall("other"), bench.scope)).for_llm == "fine"
     assert (await executor.execute(ToolCall("read_skill", {"name": "careful"}), bench.scope)).success
     refused = await executor.execute(ToolCall("other"), bench.scope)

@@ -16,7 +16,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import guard_egress
+from forge.pipeline.guard_egress import GuardEgress
 from tests.network.serving import HERE, Asked, Reply, page, redirect, serving, site
 
 __all__ = ["HERE", "Asked", "Reply", "Web", "html", "kind_of", "page", "plays", "redirect", "serving", "site"]
@@ -30,7 +30,7 @@ class Web:
         self.refused: set[str] = set()
         self.tool = tool
         self.workspace = workspace
-        self.executor = ToolExecutor(ToolRegistry([tool]), [self._guard, guard_egress(egress)])
+        self.executor = ToolExecutor(ToolRegistry([tool]), [self._guard, GuardEgress(egress)])
 
     async def call(self, session_id: str = "web", **arguments: Any) -> ToolResult:
         scope = Scope(session_id=session_id, workspace=self.workspace)

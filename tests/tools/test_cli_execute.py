@@ -20,8 +20,8 @@ from forge.core.result import ToolResult
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import rules
 from forge.permissions.targets import find_requests
-from forge.pipeline.authorize import authorize
-from forge.pipeline.limit_time import limit_time
+from forge.pipeline.authorize import Authorize
+from forge.pipeline.limit_time import LimitTime
 from forge.process.sandbox import Tier, problem
 from forge.project.assemble.choose_tools import choose_tools
 from forge.project.config import load_configuration
@@ -116,7 +116,7 @@ def test_time_is_up_for_the_whole_tree_and_what_came_until_then_is_kept(project)
     ]
     for seconds in longer(1):
         tool = project.tool(project.program("mytool", *lines), timeout=seconds)
-        result = project.call(tool, "mytool", steps=[limit_time()])
+        result = project.call(tool, "mytool", steps=[LimitTime()])
         if "began" in result.for_llm:
             break
     assert result.failure is not None
@@ -256,11 +256,11 @@ def test_a_command_of_more_than_the_kernel_takes_is_explained(project):
 def test_each_refusal_has_its_documented_words_and_nobody_is_asked(project, binary, args, message, kind):
     rail = {"pattern": "cat forbidden", "message": "not that one"}
     tool = project.tool("bash", "cat", "no-such-program", deny_commands=[rail])
-    result = project.call(tool, binary, *args, steps=[authorize(PolicyGate(rules("allow execute")))])
+    result = project.call(tool, binary, *args, steps=[Authorize(PolicyGate(rules("allow execute")))])
     assert result.failure is not None
     assert result.failure.message == message
     assert result.failure.kind == kind
-    asked = project.call(tool, binary, *args, steps=[authorize(PolicyGate())])  # with nobody there to ask
+    asked = project.call(tool, binary, *args, steps=[Authorize(PolicyGate())])  # with nobody there to ask
     assert asked.failure is not None
     assert asked.failure.message == message
 
@@ -280,7 +280,7 @@ def test_a_link_laid_after_the_question_is_refused(project):
         async def require(self, ctx, permission, target):
             (project.workspace / "later").symlink_to(secret)
 
-    result = project.call(tool, "cat", "later", steps=[authorize(Person())])
+    result = project.call(tool, "cat", "later", steps=[Authorize(Person())])
     assert result.failure is not None
     assert "outside the working directory" in result.failure.message
     assert "secret" not in result.for_llm
@@ -299,7 +299,7 @@ def test_it_asks_to_execute_the_command_as_one_line(project):
     ("rule", "allowed"), [("allow execute cat *", True), ("allow execute git *", False), ("allow execute cat n*", True)]
 )
 def test_rules_about_commands_decide(project, rule, allowed):
-    result = project.call(project.tool("cat"), "cat", "notes.txt", steps=[authorize(PolicyGate(rules(rule)))])
+    result = project.call(project.tool("cat"), "cat", "notes.txt", steps=[Authorize(PolicyGate(rules(rule)))])
     assert result.success is allowed
     if not allowed:
         assert result.failure is not None
@@ -308,7 +308,7 @@ def test_rules_about_commands_decide(project, rule, allowed):
 
 def test_what_is_protected_is_not_written_by_a_command_and_may_be_read(project):
     (project.workspace / "forge.yaml").write_text("tools: []\n")
-    gate = [authorize(PolicyGate(rules("allow execute", "allow write notes.txt")))]
+    gate = [Authorize(PolicyGate(rules("allow execute", "allow write notes.txt")))]
     tool = project.tool("cp", "cat")
     refused = project.call(tool, "cp", "notes.txt", "forge.yaml", steps=gate)
     assert refused.failure is not None
@@ -316,7 +316,7 @@ def test_what_is_protected_is_not_written_by_a_command_and_may_be_read(project):
     assert (project.workspace / "forge.yaml").read_text() == "tools: []\n"
     assert project.call(tool, "cat", "forge.yaml", steps=gate).data["stdout"] == "tools: []\n"
     assert project.call(tool, "cp", "notes.txt", "copy.txt", steps=gate).success
-    named = [authorize(PolicyGate(rules("allow execute", "allow write forge.yaml")))]
+    named = [Authorize(PolicyGate(rules("allow execute", "allow write forge.yaml")))]
     assert project.call(tool, "cp", "notes.txt", "forge.yaml", steps=named).success
 
 

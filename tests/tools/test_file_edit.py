@@ -13,7 +13,7 @@ from forge.core.context import Scope, ToolContext
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
-from forge.pipeline.track_files import track_files
+from forge.pipeline.track_files import TrackFiles
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_read import FileRead
 from forge.workspace.text import decode
@@ -275,7 +275,7 @@ def test_edits_that_cancel_out_are_refused(editor):
 
 
 def test_a_file_must_be_read_first_and_again_when_it_changed(tmp_path):
-    editor = Editor(tmp_path, track_files())
+    editor = Editor(tmp_path, TrackFiles())
     editor.holds("secret = 1\n")
     failure = editor.refusal(old_text="secret = 2", new_text="x")
     assert "read" in failure.message
@@ -290,7 +290,7 @@ def test_a_file_must_be_read_first_and_again_when_it_changed(tmp_path):
 
 
 def test_making_a_file_needs_no_read(tmp_path):
-    editor = Editor(tmp_path, track_files())
+    editor = Editor(tmp_path, TrackFiles())
     assert editor(old_text="", new_text="x\n").success
     assert editor(old_text="x", new_text="y").success
 

@@ -19,7 +19,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import Permission
-from forge.pipeline.track_files import track_files
+from forge.pipeline.track_files import TrackFiles
 from forge.tools.file_patch import FilePatch
 from forge.workspace.history.tracking import SessionState
 
@@ -37,7 +37,7 @@ class Desk:
         self.tool = tool or FilePatch()
         self.state = SessionState()
         self.scope = Scope(session_id="desk", workspace=root)
-        self.executor = ToolExecutor(ToolRegistry([self.tool]), [self._guard, track_files(self.state)])
+        self.executor = ToolExecutor(ToolRegistry([self.tool]), [self._guard, TrackFiles(self.state)])
 
     def file(self, name: str, content: str | bytes = "", *, read: bool = True) -> Path:
         path = self.root / name

@@ -15,7 +15,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
-from forge.pipeline.limit_output import MAX_BYTES, MAX_LINES, limit_output
+from forge.pipeline.limit_output import MAX_BYTES, MAX_LINES, LimitOutput
 from forge.tools.file_read import FileRead
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 
@@ -44,7 +44,7 @@ def read(reader):
 @pytest.fixture
 def limited(reader):
     """The same with the pipeline's output budget."""
-    return reader(limit_output())
+    return reader(LimitOutput())
 
 
 def test_a_file_is_shown_with_line_numbers(read, tmp_path):

@@ -16,7 +16,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.pipeline.track_files import track_files
+from forge.pipeline.track_files import TrackFiles
 from forge.tools.todo import TodoRead, TodoWrite, complete_items
 from forge.workspace.history.tracking import SessionState, Todos
 
@@ -26,7 +26,7 @@ class Plans:
 
     def __init__(self, workspace: Path | None = None, write: TodoWrite | None = None) -> None:
         registry = ToolRegistry([write or TodoWrite(), TodoRead()])
-        self.executor = ToolExecutor(registry, [track_files(SessionState(workspace))])
+        self.executor = ToolExecutor(registry, [TrackFiles(SessionState(workspace))])
 
     def send(self, tool: str, arguments, session: str = "one") -> ToolResult:
         return asyncio.run(self.executor.execute(ToolCall(tool, arguments), Scope(session_id=session)))
@@ -169,7 +169,7 @@ def test_any_list_is_completed_or_explained(given_items):
 def test_a_registered_secret_is_not_stored(tmp_path):
     state = SessionState(tmp_path)
     secrets = Secrets(["hunter2hunter2"])
-    executor = ToolExecutor(ToolRegistry([TodoWrite()]), [track_files(state)], secrets=secrets)
+    executor = ToolExecutor(ToolRegistry([TodoWrite()]), [TrackFiles(state)], secrets=secrets)
     call = ToolCall("todo_write", {"items": [{"content": "log in with hunter2hunter2"}, {"content": "log out"}]})
     assert asyncio.run(executor.execute(call, Scope(session_id="one", workspace=tmp_path))).success
     assert [item["content"] for item in state.todos.get("one")] == ["log in with [secret]", "log out"]

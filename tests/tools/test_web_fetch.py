@@ -18,8 +18,8 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.models.text_calls.parser import CallScanner
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import guard_egress
-from forge.pipeline.limit_output import limit_output
+from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.limit_output import LimitOutput
 from forge.tools.web import page_program
 from forge.tools.web.content import clean_text, mark_text
 from forge.tools.web.page_program import convert_page, safe_link
@@ -464,7 +464,7 @@ async def test_a_long_page_is_shown_in_parts_that_say_how_to_go_on(web):
     "body", ["日本語 " * 40_000, "<br>\n".join("x" for _ in range(5_000)), "word " * 30_000, "x" * 90_000]
 )
 async def test_the_marks_survive_what_the_pipeline_lets_through(tmp_path, body):
-    executor = ToolExecutor(ToolRegistry([WebFetch()]), [limit_output(), guard_egress(HERE)])
+    executor = ToolExecutor(ToolRegistry([WebFetch()]), [LimitOutput(), GuardEgress(HERE)])
     async with serving(html(f"<p>{body}")) as server:
         result = await executor.execute(ToolCall("web_fetch", {"url": server.url}), Scope(workspace=tmp_path))
     assert result.data["truncated"]

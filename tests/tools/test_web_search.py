@@ -15,7 +15,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.network.address import read_url
 from forge.network.egress import Egress, use_egress
-from forge.pipeline.guard_egress import guard_egress
+from forge.pipeline.guard_egress import GuardEgress
 from forge.tools.web_search import Perplexity, Tavily, WebSearch, choose_service
 from tests.tools.serving_pages import Asked, Reply, Web, kind_of, page, plays, redirect, serving
 
@@ -280,7 +280,7 @@ async def test_the_key_is_in_no_result_error_or_event(tavily, tmp_path):
         activity.subscribe(seen.append)
         async with serving(reply) as server:
             tool = WebSearch(base_url=server.url)
-            executor = ToolExecutor(ToolRegistry([tool]), [guard_egress(None)], activity)
+            executor = ToolExecutor(ToolRegistry([tool]), [GuardEgress(None)], activity)
             result = await executor.execute(ToolCall("web_search", {"query": "q"}), Scope(workspace=tmp_path))
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
         assert KEY not in json.dumps(result.to_dict())

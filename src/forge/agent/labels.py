@@ -14,6 +14,7 @@ from forge.core.spec import ToolSpec
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
 from forge.permissions.labels.texts import ReadText, find_fields
+from forge.pipeline.label_results import LabelResults
 
 LABELS, FIELDS = "labels", "fields"  # in `Message.extra` of a tool's message
 FROM_FORGE = "from_forge"  # in `Message.extra`: Forge wrote it in the person's place, and may repeat a model's words
@@ -77,7 +78,7 @@ class LabelHistory(Provenance):
 @contextmanager
 def follow_labels(executor: ToolExecutor, messages: Sequence[Message]) -> Iterator[LabelHistory | None]:
     """Follows a history, if a step of the executor labels results. A sub-agent's labels are then its parent's, too."""
-    if not any(hasattr(step, "labels") for step in executor.steps):
+    if not any(isinstance(step, LabelResults) for step in executor.steps):
         yield None
         return
     parent = current_provenance.get()

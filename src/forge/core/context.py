@@ -205,6 +205,8 @@ class Background(Protocol):
 class InnerExecutor(Protocol):
     """Runs the calls that a tool makes while it runs. The executor provides it."""
 
+    cleared_turns: int
+
     async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult: ...
 
 
@@ -291,16 +293,16 @@ class ToolContext(RunContext[DepsT]):
         "arguments",
         "call",
         "cancelled",
+        "completes",
         "gate",
         "noted",
-        "outcome",
         "spec",
         "tool",
     )
     arguments: Mapping[str, Any]  # validated; `call.arguments` is what was sent
     cancelled: bool  # set when time is up or the run was stopped: for tools that look now and then
     noted: Mapping[str, Any]  # in `reconcile`: what `note_intent` returned before the call
-    outcome: ToolResult | None  # the result, where screening steps look at one that is there already
+    completes: bool  # True while steps look at the result of background work
 
     def __init__(
         self,
@@ -321,7 +323,7 @@ class ToolContext(RunContext[DepsT]):
         self.gate: Gate = _CLOSED
         self.cancelled = False
         self.noted = _NO_ARGUMENTS
-        self.outcome = None
+        self.completes = False
         self._asking = 0.0  # since when the tool's clock stands still
         self._asks = 0  # how many wait for something that is not the tool's time
         self._waited_seconds = 0.0
@@ -337,6 +339,11 @@ class ToolContext(RunContext[DepsT]):
         for name, value in {"gate": self.gate, **fields}.items():
             setattr(copy, name, value)
         return copy
+
+    @property
+    def cleared_turns(self) -> int:
+        """How often the executor was told that a turn begins."""
+        return self._executor.cleared_turns if self._executor is not None else 0
 
     @property
     def key(self) -> str:

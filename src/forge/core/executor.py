@@ -6,13 +6,12 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from inspect import iscoroutinefunction
 from itertools import islice
 from traceback import format_exception
-from typing import Any
+from typing import Any, Protocol
 
 from forge.core.activity import ActivityStream
 from forge.core.arguments.explain import Repaired
@@ -42,23 +41,34 @@ Example:
     >>> async def quiet(ctx: ToolContext, proceed: Next) -> ToolResult:
     ...     return await proceed(ctx)
 """
-Look = Callable[[ToolContext, ToolResult], ToolResult | Coroutine[Any, Any, ToolResult]]
-"""The function of a step that only looks at the result. Returns a result, or a coroutine that returns one."""
-Chain = Callable[[ToolContext], ToolResult | Coroutine[Any, Any, ToolResult]]
-"""A part of the chain that returns its result at once where nothing had to wait: a coroutine costs time."""
-Step = Callable[[ToolContext, Next], Coroutine[Any, Any, ToolResult]]
-"""One concern around every call: look, change the context, call `proceed`, look at the result.
 
-A step may have these attributes:
 
-- `applies(spec) -> bool`: called once per tool; False leaves the step out.
-- `screens = True`: the step also gets results that did not come from running the tool (refusals, background work).
-- `surround(chain) -> Chain`: called once per tool; returns the function that is called instead of the step.
-- `look`: called instead of the step, if the step only looks at the result.
-- `look_for(tool) -> Look`: called once per tool; returns the function that is called instead of `look`.
-- `look_after(proceed) -> Look`: the same for a step that may call `proceed` again.
-- `clear_turn(session_id)` and `clear_state(session_id)`: forget a turn, or a session.
-- `end_session(session_id)`: called at the end of a session, if that forgets more than `clear_state`.
+class Around(Protocol):
+    """A step around every call: looks, changes the context, calls `proceed`, looks at the result.
+
+    A plain function `async (ctx, proceed) -> ToolResult` is such a step, too. An object may also have `applies(spec)`:
+    asked once per tool, and False leaves the step out; `forget(session_id)`: forget a session, or with "" all of them;
+    and `after`, for results that do not pass `__call__`: of calls that are refused further out, and of background work.
+    """
+
+    name: str
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult: ...
+
+
+class After(Protocol):
+    """A step that only looks at results: at every one, refusals and the results of background work included.
+
+    Returns the result, a changed one, or a coroutine that returns one. It may also have `applies` and `forget`.
+    """
+
+    name: str
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult | Awaitable[ToolResult]: ...
+
+
+Step = Callable[[ToolContext, Next], Awaitable[ToolResult]] | Around | After
+"""One concern of every call: a function, or an object that is called around it or after it.
 
 Example:
     >>> async def shout(ctx: ToolContext, proceed: Next) -> ToolResult:
@@ -66,6 +76,12 @@ Example:
     ...     return ToolResult.text(result.for_llm.upper())
     >>> step: Step = shout
 """
+Look = Callable[[ToolContext, ToolResult], ToolResult | Awaitable[ToolResult]]
+
+
+def step_name(step: Step) -> str:
+    """Returns the name of a step: its `name`, or that of the function."""
+    return str(getattr(step, "name", "") or getattr(step, "__name__", type(step).__name__))
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -89,11 +105,11 @@ call_budget: ContextVar[CallBudget | None] = ContextVar("call_budget", default=N
 
 @dataclass(slots=True, eq=False)
 class _ToolChain:
-    """A tool with its steps. The fields of such an object are read faster than those of a tuple."""
+    """A tool with its steps."""
 
     tool: Tool
-    run: Chain
-    screen: Chain  # the screening steps around `ctx.outcome`
+    run: Next
+    afters: tuple[Look, ...]  # for results that did not come from `run`
     late: bool  # it may have to be initialised first
 
 
@@ -133,6 +149,7 @@ class ToolExecutor:
         self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
         if self.background.gate is None:
             self.background.gate = next((step.gate for step in self.steps if hasattr(step, "gate")), None)
+        self.cleared_turns = 0
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -153,15 +170,11 @@ class ToolExecutor:
             if entry.late:
                 entry = await self._initialise(ctx)
             arguments = ctx.arguments = entry.tool.parse(call.arguments)
-            result = entry.run(ctx)
-            if not isinstance(result, ToolResult):
-                result = await result
+            result = await entry.run(ctx)
             if self.background.offered:
-                self.background.end_call(ctx, pending=isinstance(result, ToolResult) and result.pending)
+                self.background.end_call(ctx, pending=result.pending)
             if type(arguments) is Repaired:
                 result = _note_repairs(result, arguments)
-            if not isinstance(result, ToolResult):
-                raise no_result_error(result)
         except BaseException as error:
             if self.background.offered:
                 self.background.end_call(ctx, pending=False)
@@ -169,8 +182,7 @@ class ToolExecutor:
                 if watched:
                     self._end_call(ctx, _result_of_cancel(ctx, error), started)
                 raise
-            ctx.outcome = _result_of_error(ctx, error)
-            result = await self._screen(ctx, entry)
+            result = await _pass(ctx, _result_of_error(ctx, error), entry.afters)
         if watched:
             self._end_call(ctx, result, started)
         return result
@@ -236,19 +248,18 @@ class ToolExecutor:
 
     def _forget(self, session_id: str) -> None:
         end_started(session_id)  # background work may have started programs meanwhile
-        for step in self.steps:
-            getattr(step, "end_session", getattr(step, "clear_state", _do_nothing))(session_id)
+        self.clear_state(session_id)
         self.registry.forget(session_id)
 
-    def clear_turn(self, session_id: str = "") -> None:
-        """Begins a new turn: earlier calls may be made again. Without a session: for all of them."""
-        for step in self.steps:
-            getattr(step, "clear_turn", _do_nothing)(session_id)
+    def clear_turn(self) -> None:
+        """Begins a new turn: earlier calls may be made again."""
+        self.cleared_turns += 1
 
     def clear_state(self, session_id: str = "") -> None:
         """Forgets everything that steps remember of a session: repeats, loops, files, limits."""
         for step in self.steps:
-            getattr(step, "clear_state", _do_nothing)(session_id)
+            if hasattr(step, "forget"):
+                step.forget(session_id)
 
     async def _initialise(self, ctx: ToolContext) -> _ToolChain:
         """Builds a deferred tool and composes its chain again, since its spec is known only now."""
@@ -285,28 +296,13 @@ class ToolExecutor:
             _log(ctx, logging.INFO, "%s finished in %.3f s", seconds)
         ctx.emit(ToolFinished(ctx.call, result.success, result, seconds))
 
-    async def _screen(self, ctx: ToolContext, entry: _ToolChain) -> ToolResult:
-        """Passes a result that did not come from running the tool through the screening steps."""
-        outcome = ctx.outcome
-        assert outcome is not None
-        try:
-            result = entry.screen(ctx)
-            return result if isinstance(result, ToolResult) else await result
-        except BaseException as broken:
-            if _comes_from_outside(broken):
-                raise
-            _log(ctx, logging.ERROR, "a step failed while it screened a result of %s: %s", type(broken).__name__)
-            kind = outcome.failure.kind if outcome.failure else ErrorKind.SYSTEM
-            return ToolResult.error(
-                f"{ctx.call.name}: its result is withheld, because a step failed: {text_of(broken)}", kind
-            )
-        finally:
-            ctx.outcome = None
+    async def pass_after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        """Passes a result that did not come from running the tool through the steps that look at results."""
+        return await _pass(ctx, result, self._find_chain(ctx.call.name).afters)
 
     async def _complete(self, ctx: ToolContext, result: ToolResult) -> None:
-        """Screens the result of completed background work, then emits it."""
-        late = ctx.replace(outcome=result)
-        result = await self._screen(late, self._find_chain(ctx.call.name))
+        """Passes the result of completed background work through the steps, then emits it."""
+        result = await self.pass_after(ctx.replace(completes=True), result)
         _log(ctx, logging.INFO, "%s completed in the background")
         self.background.keep_completed(ctx, result)
         ctx.emit(ToolCompleted(ctx.call, result))
@@ -316,10 +312,9 @@ class ToolExecutor:
         if self._version != self.registry.version:
             self._entries, self._version = {}, self.registry.version
         tool = self.registry.find(name)
-        steps = [step for step in self.steps if getattr(step, "applies", _always)(tool.spec)]
-        run = _compose(steps, _make_innermost(tool), tool)
-        screen = _compose([step for step in steps if getattr(step, "screens", False)], _outcome, tool)
-        entry = _ToolChain(tool, run, screen, not tool.is_ready)
+        steps = [step for step in self.steps if not hasattr(step, "applies") or step.applies(tool.spec)]
+        run, afters = _compose(steps, _make_innermost(tool))
+        entry = _ToolChain(tool, run, afters, not tool.is_ready)
         if name in self.registry or tool.spec.name in self.registry:
             self._entries[name] = entry
         return entry
@@ -341,10 +336,6 @@ class ToolExecutor:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {len(self.registry)} tools, {len(self.steps)} steps>"
-
-
-def no_result_error(value: object) -> TypeError:
-    return TypeError(f"a step returned {type(value).__name__} instead of a ToolResult")
 
 
 def render_call(call: ToolCall) -> str:
@@ -429,77 +420,64 @@ def _result_of_error(ctx: ToolContext, error: BaseException) -> ToolResult:
     return ToolResult.failed(error, during=render_call(ctx.call), log_id=log_id)
 
 
-def _compose(steps: Iterable[Step], innermost: Chain, tool: Tool) -> Chain:
-    """Puts the steps around the innermost call; neighbours that only look at the result share one function."""
-    run, looks = innermost, list[Look]()
-    is_lazy = iscoroutinefunction(innermost)  # a call of `run` does nothing until its result is awaited
-    for step in reversed(list(steps)):
-        look: Look | None = step.look_for(tool) if hasattr(step, "look_for") else getattr(step, "look", None)
-        if look is not None:
-            looks.append(look)
+def _compose(steps: Sequence[Step], innermost: Next) -> tuple[Next, tuple[Look, ...]]:
+    """Puts the steps around the innermost call. Also returns their `after`s, innermost first."""
+    run, inside, neighbours = innermost, list[Look](), list[Look]()
+    for step in reversed(steps):
+        after: Look | None = getattr(step, "after", None)
+        if after is not None:
+            inside.append(after)
+        if not callable(step):
+            neighbours.append(after or _refuse_step(step))
             continue
-        if looks:
-            run, is_lazy = _add_looks(run, looks), False
-        proceed: Any = run if is_lazy else _as_next(run)
-        if hasattr(step, "look_after"):
-            looks = [step.look_after(proceed)]
-        elif hasattr(step, "surround"):
-            run, looks, is_lazy = step.surround(run), [], False
-        else:
-            run, looks, is_lazy = _wrap(step, proceed), [], True
-    return _add_looks(run, looks) if looks else run
+        if neighbours:
+            run, neighbours = _look_after(run, tuple(neighbours)), []
+        run = _go_around(step, run, tuple(inside))
+    return _look_after(run, tuple(neighbours)) if neighbours else run, tuple(inside)
 
 
-def _wrap(step: Step, proceed: Next) -> Next:
-    return lambda ctx: step(ctx, proceed)
+def _go_around(step: Any, proceed: Next, inside: tuple[Look, ...]) -> Next:
+    """Calls a step. What it raises is a result at its place; steps further in look at that, too."""
 
-
-def _as_next(run: Chain) -> Next:
-    """Returns a coroutine function: nothing of the chain runs before somebody awaits it."""
-
-    async def proceed(ctx: ToolContext) -> ToolResult:
-        result = run(ctx)
-        return result if isinstance(result, ToolResult) else await result
-
-    return proceed
-
-
-def _add_looks(inner: Chain, looks: Sequence[Look]) -> Chain:
-    """Adds steps that only look at the result."""
-
-    def run(ctx: ToolContext) -> ToolResult | Coroutine[Any, Any, ToolResult]:
-        result = inner(ctx)
-        left = iter(looks)
-        if not isinstance(result, ToolResult):
-            return look_later(ctx, result, left)
-        for look in left:
-            looked = look(ctx, result)
-            if looked is result:
-                continue
-            if not isinstance(looked, ToolResult):
-                return look_later(ctx, looked, left)
-            result = looked
-        return result
-
-    async def look_later(ctx: ToolContext, coming: Coroutine[Any, Any, ToolResult], left: Iterator[Look]) -> ToolResult:
-        result = await coming
-        for look in left:
-            looked = look(ctx, result)
-            result = looked if isinstance(looked, ToolResult) else await looked
-        return result
+    async def run(ctx: ToolContext) -> ToolResult:
+        try:
+            result = await step(ctx, proceed)
+            if isinstance(result, ToolResult):
+                return result
+            raise TypeError(f"the step {step_name(step)} returned {type(result).__name__} instead of a ToolResult")
+        except BaseException as error:
+            if _comes_from_outside(error):
+                raise
+            return await _pass(ctx, _result_of_error(ctx, error), inside)
 
     return run
 
 
-def _outcome(ctx: ToolContext) -> ToolResult:
-    """Returns a result that exists already: a refusal, or the end of background work."""
-    assert ctx.outcome is not None
-    return ctx.outcome
+def _look_after(proceed: Next, looks: tuple[Look, ...]) -> Next:
+    async def run(ctx: ToolContext) -> ToolResult:
+        return await _pass(ctx, await proceed(ctx), looks)
+
+    return run
 
 
-def _always(_: Any) -> bool:
-    return True
+async def _pass(ctx: ToolContext, result: ToolResult, looks: Iterable[Look]) -> ToolResult:
+    """Shows a result to steps that only look. It is withheld where one of them fails: it may hold a secret."""
+    for look in looks:
+        try:
+            looked = look(ctx, result)
+            result = looked if isinstance(looked, ToolResult) else await looked
+            if not isinstance(result, ToolResult):
+                raise TypeError(f"a step returned {type(result).__name__} instead of a ToolResult")
+        except BaseException as broken:
+            if _comes_from_outside(broken):
+                raise
+            _log(ctx, logging.ERROR, "a step failed while it looked at a result of %s: %s", type(broken).__name__)
+            kind = result.failure.kind if isinstance(result, ToolResult) and result.failure else ErrorKind.SYSTEM
+            result = ToolResult.error(
+                f"{ctx.call.name}: its result is withheld, because a step failed: {text_of(broken)}", kind
+            )
+    return result
 
 
-def _do_nothing(_: str) -> None:
-    return None
+def _refuse_step(step: object) -> Look:
+    raise TypeError(f"{step!r} is no step: pass a function `async (ctx, proceed)`, or an object with `after`")

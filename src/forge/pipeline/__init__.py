@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from forge.core.activity import ActivityStream
-from forge.core.executor import Step, ToolExecutor
+from forge.core.executor import Step, ToolExecutor, step_name
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
@@ -15,22 +15,22 @@ from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import rules
 from forge.permissions.request import Policy
-from forge.pipeline.authorize import authorize
-from forge.pipeline.break_loops import break_loops
+from forge.pipeline.authorize import Authorize
+from forge.pipeline.break_loops import BreakLoops
 from forge.pipeline.dry_run import dry_run
-from forge.pipeline.guard import Guard, guard, guard_edited
-from forge.pipeline.guard_egress import guard_egress
-from forge.pipeline.isolate import isolate
-from forge.pipeline.label_results import label_results
-from forge.pipeline.limit_output import limit_output
-from forge.pipeline.limit_rate import limit_rate
-from forge.pipeline.limit_time import limit_time
-from forge.pipeline.mark_files import mark_files
-from forge.pipeline.redact import redact
-from forge.pipeline.retry import retry
-from forge.pipeline.skip_repeats import skip_repeats
-from forge.pipeline.trace import trace
-from forge.pipeline.track_files import track_files
+from forge.pipeline.guard import Guard, GuardCalls, GuardEdited
+from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.isolate import Isolate
+from forge.pipeline.label_results import LabelResults
+from forge.pipeline.limit_output import LimitOutput
+from forge.pipeline.limit_rate import LimitRate
+from forge.pipeline.limit_time import LimitTime
+from forge.pipeline.mark_files import MarkFiles
+from forge.pipeline.redact import Redact
+from forge.pipeline.retry import Retry
+from forge.pipeline.skip_repeats import SkipRepeats
+from forge.pipeline.trace import Trace
+from forge.pipeline.track_files import TrackFiles
 from forge.workspace.history.tracking import SessionState
 
 if TYPE_CHECKING:  # a program without an egress of its own needs nothing of the network
@@ -62,27 +62,29 @@ def standard_steps(
         >>> agent = Agent(Scripted("Hello!"), steps=lambda gate, secrets: standard_steps(gate, secrets, dry=True))
     """
     steps: list[Step] = [
-        trace(),  # a span, where OpenTelemetry is set up
-        *([label_results(gate.labels)] if gate.labels is not None else []),  # outermost: no step loses a label
-        limit_output(),  # nothing floods the context
-        redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
-        *([guard(guarded)] if guarded is not None else []),  # outside the gate: no one is asked about a denied call
-        break_loops(gate.confirm),  # nudge, ask, stop
-        skip_repeats(),  # the same read twice in a turn is answered once
-        track_files(files),  # read before write; outside the gate, since what it shows depends on it
+        Trace(),  # a span, where OpenTelemetry is set up
+        *([LabelResults(gate.labels)] if gate.labels is not None else []),  # outermost: no step loses a label
+        LimitOutput(),  # nothing floods the context
+        Redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either
+        *(
+            [GuardCalls(guarded)] if guarded is not None else []
+        ),  # outside the gate: no one is asked about a denied call
+        BreakLoops(gate.confirm),  # nudge, ask, stop
+        SkipRepeats(),  # the same read twice in a turn is answered once
+        TrackFiles(files),  # read before write; outside the gate, since what it shows depends on it
         *([dry_run(gate)] if dry else []),  # outside the gate: no one is asked about a dry run
-        authorize(gate),  # policy, then the person
-        *([guard_edited(guarded)] if guarded is not None else []),  # what a person wrote instead is judged, too
-        *([mark_files(gate.labels)] if gate.labels is not None else []),  # inside authorize: people write files, too
-        guard_egress(egress),  # where it may connect to
-        limit_rate(),
-        retry(),  # only failures that say they will pass
-        limit_time(),  # inside authorize: waiting for a person is not the tool's time
-        isolate(),  # innermost: a process of its own, for tools that ask for it
+        Authorize(gate),  # policy, then the person
+        *([GuardEdited(guarded)] if guarded is not None else []),  # what a person wrote instead is judged, too
+        *([MarkFiles(gate.labels)] if gate.labels is not None else []),  # inside authorize: people write files, too
+        GuardEgress(egress),  # where it may connect to
+        LimitRate(),
+        Retry(),  # only failures that say they will pass
+        LimitTime(),  # inside authorize: waiting for a person is not the tool's time
+        Isolate(),  # innermost: a process of its own, for tools that ask for it
     ]
     if not without:
         return steps
-    names = [step.__module__.rpartition(".")[2] for step in steps]
+    names = [step_name(step) for step in steps]
     if unknown := set(without) - set(names):
         raise ValueError(f"standard_steps(without={sorted(unknown)}): unknown step; known steps: {', '.join(names)}")
     return [step for name, step in zip(names, steps, strict=True) if name not in without]

@@ -15,21 +15,15 @@ from forge.permissions.targets import find_requests
 from forge.workspace.state import make_key
 
 
-def authorize(gate: Gate) -> Authorize:
+class Authorize:
     """Passes every declared permission on every target through the gate, then those that the running tool requires.
 
     A tool that declares only `optional_permissions` and a `target` needs them at once where a call names the target.
-    """
-    return Authorize(gate)
-
-
-class Authorize:
-    """The step. Tools that declare nothing and that no rule names do without it.
-
-    Such a tool keeps the closed gate, so a tool that calls `ctx.require` must declare its `optional_permissions`.
+    Tools that declare nothing and that no rule names do without this step. Such a tool keeps the closed gate, so a tool
+    that calls `ctx.require` must declare its `optional_permissions`.
     """
 
-    screens = True  # a person may want to see the result of background work first
+    name = "authorize"
 
     def __init__(self, gate: Gate) -> None:
         self.gate = gate
@@ -38,8 +32,6 @@ class Authorize:
         return self.gate.concerns(spec) if isinstance(self.gate, PolicyGate) else True
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
-        if ctx.outcome is not None:
-            return await gate_of(ctx).show_result(ctx, await proceed(ctx))
         if Permission.EXECUTE in ctx.spec.permissions or Permission.EXECUTE in ctx.spec.optional_permissions:
             make_key()  # a program may make a state directory of its own
         if not isinstance(self.gate, PolicyGate):
@@ -48,7 +40,11 @@ class Authorize:
         own = gate_of(granted)
         return _with_notes(await own.show_result(granted, await proceed(granted)), own)
 
-    def clear_state(self, session_id: str) -> None:
+    async def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        """Shows the result of background work to a person who wanted to see it first."""
+        return await gate_of(ctx).show_result(ctx, result)
+
+    def forget(self, session_id: str) -> None:
         """Forgets the answers of a session, so that its questions are asked again."""
         if isinstance(self.gate, PolicyGate):
             self.gate.forget(session_id)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.executor import Step
 from forge.core.messages import InnerCall
 from forge.core.plain_values import brief
 from forge.core.result import Failure, ToolResult
-from forge.pipeline._step import make_look_step
+from forge.core.spec import ToolSpec
 from forge.pipeline.limit_output import size_of
 
 NUDGE, ASK, STOP = 3, 5, 8  # times the same round was made
@@ -79,25 +78,32 @@ class _Trail:
         return self.errors
 
 
-def break_loops(ask: Ask | None = None) -> Step:
+class BreakLoops:
     """Stops an agent after the fifth equal round, unless a person who is asked allows more.
 
     A stopped call keeps its own result, with the stop in `data.stop` and `data.stop_reason`. It stays stopped while the
     round is repeated.
     """
-    trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
-    find_trail = trails.get
 
-    def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+    name = "break_loops"
+
+    def __init__(self, ask: Ask | None = None) -> None:
+        self._ask = ask
+        self._trails: OrderedDict[tuple[str, str], _Trail] = OrderedDict()
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return spec.name not in EXEMPT
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
         call, scope = ctx.call, ctx.scope
         if type(call) is InnerCall:  # a script may loop; the call that runs it is counted
             return result
         key = (scope.session_id, scope.agent)
-        trail = find_trail(key)
+        trail = self._trails.get(key)
         if trail is None:
-            trail = trails[key] = _Trail()
-            if len(trails) > MOST_AGENTS:
-                trails.popitem(last=False)
+            trail = self._trails[key] = _Trail()
+            if len(self._trails) > MOST_AGENTS:
+                self._trails.popitem(last=False)
         answer = result.for_llm
         arguments: Any = call.arguments
         if type(arguments) is str and len(arguments) <= LONGEST:
@@ -117,13 +123,11 @@ def break_loops(ask: Ask | None = None) -> Step:
         errors = trail.count_error(call.name, result.failure) if result.failure is not None or trail.errors else 0
         if rounds < NUDGE and errors < SAME_ERRORS:
             return result
-        return _slow_down(ctx, result, trail, ask)
+        return _slow_down(ctx, result, trail, self._ask)
 
-    def clear_state(session_id: str) -> None:
-        for key in [key for key in trails if not session_id or key[0] == session_id]:
-            del trails[key]
-
-    return make_look_step(look, screens=True, applies=lambda spec: spec.name not in EXEMPT, clear_state=clear_state)
+    def forget(self, session_id: str) -> None:
+        for key in [key for key in self._trails if not session_id or key[0] == session_id]:
+            del self._trails[key]
 
 
 async def _slow_down(ctx: ToolContext, result: ToolResult, trail: _Trail, ask: Ask | None) -> ToolResult:

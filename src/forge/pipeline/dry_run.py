@@ -11,7 +11,6 @@ from forge.core.spec import Permission, ToolSpec
 from forge.permissions.gate import PolicyGate, preview_changes
 from forge.permissions.request import Decision, Ruling
 from forge.permissions.targets import targets_of
-from forge.pipeline._step import add_attributes
 
 SHOWN = 10  # targets named in the text; the data has them all
 
@@ -29,10 +28,20 @@ def dry_run(gate: PolicyGate | None = None) -> Step:
         True
     """
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        return await describe_effects(ctx, gate)
+    return _DryRun(gate)
 
-    return add_attributes(step, applies=_changes_something)
+
+class _DryRun:
+    name = "dry_run"
+
+    def __init__(self, gate: PolicyGate | None) -> None:
+        self._gate = gate
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return bool((spec.permissions | spec.optional_permissions) - {Permission.READ})
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        return await describe_effects(ctx, self._gate)
 
 
 async def describe_effects(ctx: ToolContext, gate: PolicyGate | None = None) -> ToolResult:
@@ -68,7 +77,3 @@ def _verdict(ruling: Ruling) -> str:
         return f"; a person would be asked ({ruling.reason})"
     how = "denied by" if ruling.reason.startswith("the ") else "denied:"  # a rule, or why it cannot be judged
     return f"; it would be {how} {ruling.reason}"
-
-
-def _changes_something(spec: ToolSpec) -> bool:
-    return bool((spec.permissions | spec.optional_permissions) - {Permission.READ})

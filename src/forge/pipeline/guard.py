@@ -10,12 +10,11 @@ from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolOutput, ToolProgress
-from forge.core.executor import Next, Step
+from forge.core.executor import Next
 from forge.core.plain_values import number, plain
 from forge.core.result import Failure, ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import gate_of
-from forge.pipeline._step import add_attributes
 
 MARK = "[BLOCKED BY POLICY]"
 LARGE = 50_000  # characters from which on a result is looked at beside the loop
@@ -59,35 +58,46 @@ class Guard(Protocol):
         """Forgets a session that begins again."""
 
 
-def guard(rules: Guard) -> Step:
-    """Makes the step. It goes outside the gate, so that no one is asked about denied calls.
+class GuardCalls:
+    """The step. It goes outside the gate, so that no one is asked about denied calls.
 
     It goes inside the step that stores results in files.
     """
 
-    def step(ctx: ToolContext, proceed: Next) -> Coroutine[Any, Any, ToolResult]:
-        own = rules.rules(ctx.scope.session_id)
-        return proceed(ctx) if own is None else _run_guarded(ctx, proceed, own, rules)
+    name = "guard"
 
-    return add_attributes(step, screens=True, clear_state=rules.forget)
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        rules = self._guard.rules(ctx.scope.session_id)
+        return await (proceed(ctx) if rules is None else _run_guarded(ctx, proceed, rules, self._guard))
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        rules = self._guard.rules(ctx.scope.session_id)
+        return result if rules is None else _screen_result(result, rules)
+
+    def forget(self, session_id: str) -> None:
+        self._guard.forget(session_id)
 
 
-def guard_edited(rules: Guard) -> Step:
-    """Makes the step that goes inside the gate: arguments that a person wrote are judged like the model's."""
+class GuardEdited:
+    """The step that goes inside the gate: arguments that a person wrote are judged like the model's."""
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+    name = "guard"  # a part of it: left out together
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         if gate_of(ctx).edited is not None:
-            own = rules.rules(ctx.scope.session_id)
-            if own is not None:
-                own.check_call(ctx.spec, ctx.arguments)
+            rules = self._guard.rules(ctx.scope.session_id)
+            if rules is not None:
+                rules.check_call(ctx.spec, ctx.arguments)
         return await proceed(ctx)
-
-    return step
 
 
 async def _run_guarded(ctx: ToolContext, proceed: Next, rules: CallRules, source: Guard) -> ToolResult:
-    if ctx.outcome is not None:
-        return await _screen_result(await proceed(ctx), rules)
     rules.check_call(ctx.spec, ctx.arguments)
     stream = _Stream(ctx, rules) if rules.streams != "all" and ctx.activity.listening else None
     inner = ctx if stream is None else ctx.replace(activity=cast(ActivityStream, stream))

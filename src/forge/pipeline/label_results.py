@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from forge.core.context import ToolContext
-from forge.core.executor import Look, Step
 from forge.core.messages import InnerCall
 from forge.core.result import Label, ToolResult, merge_labels
 from forge.permissions.labels.settings import LabelSettings, current_provenance, find_fixed_labels, label_call
-from forge.pipeline._step import make_look_step
 
 
-def label_results(settings: LabelSettings) -> Step:
+class LabelResults:
     """Labels results. The labels reach the run's history, and rules and the default profile look at them.
 
     A result also has the labels of the calls that its tool made, and of the agents that its tool ran. The result of a
     call of a script has those of its arguments, too.
     """
 
-    def look(ctx: ToolContext, result: ToolResult) -> ToolResult:
-        return _add_labels(ctx, result, label_call(settings, ctx.spec, ctx.tool, ctx.arguments, ctx.scope))
+    name = "label_results"
 
-    def look_for(tool: Any) -> Look:
-        labels = find_fixed_labels(tool.spec, tool, settings)
+    def __init__(self, settings: LabelSettings) -> None:
+        self._settings = settings
+        self._fixed: WeakKeyDictionary[Any, tuple[Label, ...] | None] = WeakKeyDictionary()  # labels of any result
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        try:
+            labels = self._fixed[ctx.tool]
+        except KeyError:
+            labels = self._fixed[ctx.tool] = find_fixed_labels(ctx.spec, ctx.tool, self._settings)
         if labels is None:
-            return look
-
-        find_provenance = current_provenance.get
-
-        def look_fixed(ctx: ToolContext, result: ToolResult) -> ToolResult:
-            provenance = find_provenance()
-            if result.labels or (provenance is not None and (provenance.has_inner or type(ctx.call) is InnerCall)):
-                return _add_labels(ctx, result, labels)
-            return result.with_labels(labels) if labels else result
-
-        return look_fixed
-
-    return make_look_step(look, screens=True, look_for=look_for, labels=settings)
+            labels = label_call(self._settings, ctx.spec, ctx.tool, ctx.arguments, ctx.scope)
+        return _add_labels(ctx, result, labels)
 
 
 def _add_labels(ctx: ToolContext, result: ToolResult, labels: tuple[Label, ...]) -> ToolResult:

@@ -15,12 +15,10 @@ from zlib import crc32
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Step
 from forge.core.lazy import lazy_pattern
 from forge.core.messages import InnerCall
 from forge.core.plain_values import is_sendable, sendable
 from forge.core.result import LARGEST_ON_WIRE, RESULT, Attachment, Failure, StoredText, ToolResult
-from forge.pipeline._step import make_look_step
 from forge.workspace.state import keep_newest, state_directory, write_private
 
 log = logging.getLogger(__name__)
@@ -61,11 +59,23 @@ class Cut(NamedTuple):
     shown_lines: int
 
 
-def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE) -> Step:
-    short = min(SHORT, max_lines, max_line, max_bytes // 4)
+class LimitOutput:
+    """Cuts long results.
 
-    def look(ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
-        is_short = len(result.for_llm) < short
+    Args:
+        max_lines: lines of text that the model sees.
+        max_bytes: bytes of text that the model sees.
+        max_line: characters of a line.
+    """
+
+    name = "limit_output"
+
+    def __init__(self, max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_line: int = MAX_LINE) -> None:
+        self._limits = (max_lines, max_bytes, max_line)
+        self._short = min(SHORT, max_lines, max_line, max_bytes // 4)
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult | Coroutine[Any, Any, ToolResult]:
+        is_short = len(result.for_llm) < self._short
         data = result.data
         has_data = bool(data)
         if has_data and len(data) == 1:  # most often a number, which is small
@@ -75,13 +85,11 @@ def limit_output(max_lines: int = MAX_LINES, max_bytes: int = MAX_BYTES, max_lin
             failure = result.failure
             if failure is None or len(failure.message) + len(failure.suggestion) <= MAX_FAILURE:
                 return result
-        elif _is_light(result) and (is_short or _is_within(result, max_lines, max_bytes, max_line)):
+        elif _is_light(result) and (is_short or _is_within(result, *self._limits)):
             return result
         if type(ctx.call) is InnerCall:  # a script takes it, and no model reads it
             is_short = len(result.for_llm) <= MAX_INNER
-        return _limit_in_thread(ctx, result, None if is_short else (max_lines, max_bytes, max_line))
-
-    return make_look_step(look, screens=True)
+        return _limit_in_thread(ctx, result, None if is_short else self._limits)
 
 
 async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[int, int, int] | None) -> ToolResult:

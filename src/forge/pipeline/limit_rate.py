@@ -8,39 +8,39 @@ from collections import OrderedDict, deque
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Next, Step
+from forge.core.executor import Next
 from forge.core.result import ToolResult
 from forge.core.spec import Rate, ToolSpec
-from forge.pipeline._step import add_attributes
 
 MOST_SESSIONS = 1_000  # whose calls are counted
 
 
-def limit_rate() -> Step:
+class LimitRate:
     """Waits until the call's deadline, then fails as `rate_limited`. Periods count per tool, runs per session."""
-    recent: dict[str, deque[float]] = {}  # tool -> when its latest calls were let through
-    made: OrderedDict[str, dict[str, int]] = OrderedDict()  # session -> tool -> calls of this run
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+    name = "limit_rate"
+
+    def __init__(self) -> None:
+        self._recent: dict[str, deque[float]] = {}  # tool -> when its latest calls were let through
+        self._made: OrderedDict[str, dict[str, int]] = OrderedDict()  # session -> tool -> calls of this run
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return spec.rate is not None
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         rate = ctx.spec.rate
         assert rate is not None
         if rate.max_calls:
-            _count_run(ctx, rate.max_calls, made)
+            _count_run(ctx, rate.max_calls, self._made)
         if rate.calls:
-            await _wait_for_turn(ctx, rate, recent.setdefault(ctx.spec.name, deque()))
+            await _wait_for_turn(ctx, rate, self._recent.setdefault(ctx.spec.name, deque()))
         return await proceed(ctx)
 
-    def clear_state(session_id: str) -> None:
+    def forget(self, session_id: str) -> None:
         if session_id:
-            made.pop(session_id, None)
+            self._made.pop(session_id, None)
         else:
-            made.clear()
-
-    return add_attributes(step, applies=_has_rate, clear_state=clear_state)
-
-
-def _has_rate(spec: ToolSpec) -> bool:
-    return spec.rate is not None
+            self._made.clear()
 
 
 def _count_run(ctx: ToolContext, most: int, made: OrderedDict[str, dict[str, int]]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, Step
+from forge.core.executor import Next
 from forge.core.result import LONGEST_ORIGIN, UNTRUSTED, Label, ToolResult, merge_labels
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.labels.settings import (
@@ -25,7 +25,6 @@ from forge.permissions.labels.settings import (
     relative_paths,
 )
 from forge.permissions.targets import targets_of
-from forge.pipeline._step import add_attributes
 from forge.workspace.state.untrusted_files import find_origin, has_marks, mark_span
 
 if TYPE_CHECKING:  # without a run, nothing is traced
@@ -42,10 +41,18 @@ _GLOB = re.compile(r"[*?\[]")
 log = logging.getLogger(__name__)
 
 
-def mark_files(settings: LabelSettings) -> Step:
+class MarkFiles:
     """Marks the files that a call writes from untrusted text, and labels results that come from marked files."""
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
+    name = "mark_files"
+
+    def __init__(self, settings: LabelSettings) -> None:
+        self._settings = settings
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return _touches_files(spec)
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         provenance = current_provenance.get()
         if provenance is None:
             return await proceed(ctx)
@@ -53,11 +60,9 @@ def mark_files(settings: LabelSettings) -> Step:
         began = time.time_ns()
         result = await proceed(ctx)
         try:
-            return _look(settings, provenance, ctx, result, began, before)
+            return _look(self._settings, provenance, ctx, result, began, before)
         except ToolError:  # arguments that name no target
             return result
-
-    return add_attributes(step, applies=_touches_files)
 
 
 def _touches_files(spec: ToolSpec) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,12 +17,9 @@ from forge.core.executor import Next, Step
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
-from forge.pipeline._step import add_attributes
 from forge.workspace.state import append_whole
 
 log = logging.getLogger(__name__)
-
-MOST_CALLS = 10_000  # whose background work may still end
 
 
 def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:
@@ -36,26 +33,23 @@ def record(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step
         secrets: values that are masked; by default those of the call's activity.
 
     Example:
-        >>> callable(record("calls.ndjson"))
-        True
+        >>> record("calls.ndjson").name
+        'record'
     """
-    ran: OrderedDict[str, None] = OrderedDict()  # calls that reached their tool
+    return _Record(path, secrets)
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        is_end = ctx.outcome is not None and (ctx.outcome.failure is None or ctx.key in ran)
-        if ctx.outcome is None:
-            ran[ctx.key] = None
-            if len(ran) > MOST_CALLS:
-                ran.popitem(last=False)
-        try:
-            result = await proceed(ctx)
-        except BaseException:
-            ran.pop(ctx.key, None)  # refused on the way: its result comes back here, to be screened
-            raise
-        problem = _append(path, {**_make_entry(ctx, result, secrets), **({"completed": True} if is_end else {})})
+
+class _Record:
+    name = "record"
+
+    def __init__(self, path: str | os.PathLike[str], secrets: Secrets | None) -> None:
+        self._path = path
+        self._secrets = secrets
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        entry = _make_entry(ctx, result, self._secrets)
+        problem = _append(self._path, {**entry, "completed": True} if ctx.completes else entry)
         return _with_warning(result, ctx, problem) if problem else result
-
-    return add_attributes(step, screens=True)
 
 
 def replay(path: str | os.PathLike[str], secrets: Secrets | None = None) -> Step:

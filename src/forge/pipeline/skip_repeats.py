@@ -8,11 +8,10 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 
 from forge.core.context import ToolContext
-from forge.core.executor import Next, Step
+from forge.core.executor import Next
 from forge.core.messages import InnerCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.pipeline._step import add_attributes
 
 MOST_CALLS = 500  # remembered a session
 MOST_SESSIONS = 1_000
@@ -22,23 +21,31 @@ MOST_SESSIONS = 1_000
 class _Turns:
     """The calls of one session, with the turn of each."""
 
-    message_id: str = ""
+    latest: tuple[str, int] = ("", 0)  # the message of the latest turn, and how often turns were cleared before it
     number: int = 0
     calls: OrderedDict[str, int] = field(default_factory=OrderedDict)  # fingerprint -> the turn it last succeeded in
     running: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[None]] = field(default_factory=dict)
 
 
-def skip_repeats() -> Step:
+class SkipRepeats:
     """Counts only calls that succeeded, and forgets all of them once something was changed."""
-    sessions: OrderedDict[str, _Turns] = OrderedDict()
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        turns = sessions.setdefault(ctx.scope.session_id, _Turns())
-        sessions.move_to_end(ctx.scope.session_id)
-        if len(sessions) > MOST_SESSIONS:
-            sessions.popitem(last=False)
-        if ctx.scope.message_id != turns.message_id:
-            turns.message_id, turns.number = ctx.scope.message_id, turns.number + 1
+    name = "skip_repeats"
+
+    def __init__(self) -> None:
+        self._sessions: OrderedDict[str, _Turns] = OrderedDict()
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return not spec.repeatable or bool(spec.permissions & {Permission.WRITE, Permission.EXECUTE})
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        turns = self._sessions.setdefault(ctx.scope.session_id, _Turns())
+        self._sessions.move_to_end(ctx.scope.session_id)
+        if len(self._sessions) > MOST_SESSIONS:
+            self._sessions.popitem(last=False)
+        turn = (ctx.scope.message_id, ctx.cleared_turns)
+        if turn != turns.latest:
+            turns.latest, turns.number = turn, turns.number + 1
         if ctx.spec.repeatable:  # it may change what the others read
             turns.calls.clear()
             return await proceed(ctx)
@@ -46,20 +53,9 @@ def skip_repeats() -> Step:
             return await proceed(ctx)
         return await _run_unless_repeated(turns, ctx, proceed)
 
-    def clear_turn(session_id: str) -> None:
-        for name in [session_id] if session_id else list(sessions):
-            if name in sessions:
-                sessions[name].number += 1
-
-    def clear_state(session_id: str) -> None:
-        for name in [session_id] if session_id else list(sessions):
-            sessions.pop(name, None)
-
-    return add_attributes(step, applies=_matters, clear_turn=clear_turn, clear_state=clear_state)
-
-
-def _matters(spec: ToolSpec) -> bool:
-    return not spec.repeatable or bool(spec.permissions & {Permission.WRITE, Permission.EXECUTE})
+    def forget(self, session_id: str) -> None:
+        for name in [session_id] if session_id else list(self._sessions):
+            self._sessions.pop(name, None)
 
 
 async def _run_unless_repeated(turns: _Turns, ctx: ToolContext, proceed: Next) -> ToolResult:

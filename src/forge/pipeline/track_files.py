@@ -7,11 +7,10 @@ from collections.abc import Iterator
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
-from forge.core.executor import Next, Step
+from forge.core.executor import Next
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.targets import targets_of
-from forge.pipeline._step import add_attributes
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import status_of
@@ -20,12 +19,21 @@ _FILES = {Permission.READ, Permission.WRITE}
 _OURS = {Category.BUILTIN, Category.DEV}
 
 
-def track_files(state: SessionState | None = None) -> Step:
+class TrackFiles:
     """Tracks the files of a call. Built-in tools record files themselves; for others, successful calls' named files."""
-    state = SessionState() if state is None else state
 
-    async def step(ctx: ToolContext, proceed: Next) -> ToolResult:
-        scope = ctx.scope
+    name = "track_files"
+
+    def __init__(self, state: SessionState | None = None) -> None:
+        self._state = SessionState() if state is None else state
+
+    def applies(self, spec: ToolSpec) -> bool:
+        if spec.category in _OURS:
+            return bool((spec.permissions | spec.optional_permissions) & _FILES)
+        return bool(spec.target) and bool(spec.permissions) and spec.permissions <= _FILES
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        state, scope = self._state, ctx.scope
         now = TrackedCall(state, scope.session_id, scope.message_id, ctx.call.id, ctx.spec.name, checked=True)
         with track_call(now):
             result = await proceed(ctx)
@@ -35,13 +43,11 @@ def track_files(state: SessionState | None = None) -> Step:
                 state.seen.note(scope.session_id, str(file.path), status, written=written)
         return result
 
-    return add_attributes(step, applies=_touches_files, clear_state=state.forget, end_session=state.end)
-
-
-def _touches_files(spec: ToolSpec) -> bool:
-    if spec.category in _OURS:
-        return bool((spec.permissions | spec.optional_permissions) & _FILES)
-    return bool(spec.target) and bool(spec.permissions) and spec.permissions <= _FILES
+    def forget(self, session_id: str) -> None:
+        if session_id:
+            self._state.end(session_id)
+        else:
+            self._state.forget()
 
 
 def _find_touched(ctx: ToolContext) -> Iterator[tuple[Location, os.stat_result]]:

@@ -88,7 +88,9 @@ class Bench:
             gate, hidden, egress=egress if egress is not None else Egress(private=HERE), without=frozenset(without)
         )
         if tape is not None:
-            steps.insert(1, tape if callable(tape) else _open_tape(tape))  # outside everything but `trace`
+            steps.insert(
+                1, _open_tape(tape) if isinstance(tape, str | os.PathLike) else tape
+            )  # outside everything but `trace`
         self.executor = RecordingExecutor(self.registry, steps, ActivityStream(hidden), hidden)
         self._sources: list[ToolSource] = []
         self._turns = count(1)

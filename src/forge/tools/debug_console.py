@@ -256,10 +256,12 @@ def _steps(look: TopicRequest, spec: ToolSpec | None) -> list[str] | None:
     """Returns the steps around every call, or around those of one tool; None if they are unknown."""
     if look.recorder is None or look.recorder.steps is None:
         return None
+    from forge.core.executor import step_name
+
     applied = [
         step for step in look.recorder.steps if spec is None or not hasattr(step, "applies") or step.applies(spec)
     ]
-    return [getattr(step, "__module__", "").rpartition(".")[2] or type(step).__name__ for step in applied]
+    return [step_name(step) for step in applied]
 
 
 def _row(spec: ToolSpec) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from forge.core.arguments.example import example_arguments
 from forge.core.arguments.explain import near
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.executor import Next, ToolExecutor
+from forge.core.executor import Next, ToolExecutor, step_name
 from forge.core.extras import install_command
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
@@ -28,7 +28,7 @@ from forge.pipeline.dry_run import describe_effects
 from forge.project.preview_call import preview_call
 from forge.project.trust import FoundConfig
 
-AROUND_A_PREVIEW = ("forge.pipeline.redact", "forge.pipeline.track_files")
+AROUND_A_PREVIEW = ("redact", "track_files")
 
 
 def list_tools(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def preview_tool_call(
 
 async def preview_effects(console: ConsoleState, call: ToolCall, session: str = "") -> tuple[str, str]:
     """Returns the change that a call would make, and why it would fail, as the gate shows them. Nothing runs."""
-    around = [step for step in console.agents[0].steps if getattr(step, "__module__", "") in AROUND_A_PREVIEW]
+    around = [step for step in console.agents[0].steps if step_name(step) in AROUND_A_PREVIEW]
 
     async def look(ctx: ToolContext, proceed: Next) -> ToolResult:
         return await describe_effects(ctx)

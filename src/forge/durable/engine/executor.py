@@ -22,7 +22,7 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import ToolCompleted, ToolReconciled
 from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.core.execution.threads import in_thread
-from forge.core.executor import Next, Step, ToolExecutor, render_call
+from forge.core.executor import Next, Step, ToolExecutor, render_call, step_name
 from forge.core.messages import InnerCall, ToolCall
 from forge.core.plain_values import plain, text_of
 from forge.core.registry import ToolRegistry
@@ -55,8 +55,7 @@ _PARTS_OF_CALLS = ("limit_time", "isolate")  # steps that are part of the call i
 
 def _insert_before_call(steps: Sequence[Step], step: Step) -> list[Step]:
     """Inserts a step inside all steps that may refuse a call, or let it wait."""
-    modules = [str(getattr(one, "__module__", "")).rpartition(".")[2] for one in steps]
-    place = next((index for index, name in enumerate(modules) if name in _PARTS_OF_CALLS), len(steps))
+    place = next((index for index, one in enumerate(steps) if step_name(one) in _PARTS_OF_CALLS), len(steps))
     return [*steps[:place], step, *steps[place:]]
 
 
@@ -259,8 +258,8 @@ class RecordedExecutor(ToolExecutor):
                 self._cleared.add(call.id)
                 return None
             if answer.state == "done":
-                ctx.outcome = answer.result
-                result = await self._screen(ctx, self._find_chain(call.name))
+                assert answer.result is not None
+                result = await self.pass_after(ctx, answer.result)
                 self.refuse(call, scope, result)
                 return result
         counters.unknown += 1
@@ -325,7 +324,7 @@ def has_same_arguments(one: Detail, other: Detail) -> bool:
 
 async def ask_guarded(attempt: Attempt, ctx: ToolContext, steps: Iterable[Step]) -> Reconciled:
     """Asks the tool as `ask_tool` does. The project's egress judges its requests, like those of a call."""
-    egress = next(filter(None, (getattr(step, "egress", None) for step in steps)), None)
+    egress = next((step.egress for step in steps if isinstance(step, GuardEgress)), None)
     with nullcontext() if egress is None else use_egress(egress):
         return await ask_tool(attempt, ctx)
 
