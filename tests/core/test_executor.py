@@ -900,16 +900,17 @@ def test_a_step_that_looks_sees_every_refusal_wherever_it_stands():
 
 
 def test_a_step_around_calls_looks_at_what_never_reached_it():
+    seen: list[str] = []
+
     class Both:
         name = "both"
-        seen: ClassVar[list[str]] = []
 
         async def __call__(self, ctx, proceed):
-            self.seen.append("around")
+            seen.append("around")
             return await proceed(ctx)
 
         def after(self, ctx, result):
-            self.seen.append("after")
+            seen.append("after")
             return result
 
     def takes(x: int) -> str:
@@ -917,9 +918,9 @@ def test_a_step_around_calls_looks_at_what_never_reached_it():
         return str(x)
 
     call(takes, {"x": 1}, steps=[Both()])
-    assert Both.seen == ["around"]
+    assert seen == ["around"]
     call(takes, {"x": "no"}, steps=[Both()])
-    assert Both.seen == ["around", "after"]
+    assert seen == ["around", "after"]
 
 
 def test_a_looking_step_that_fails_does_not_lose_the_refusal():
@@ -937,7 +938,8 @@ def test_a_looking_step_that_fails_does_not_lose_the_refusal():
 
 
 def test_what_is_no_step_is_refused_with_what_a_step_is():
-    assert "is no step" in call(three, steps=[object()]).for_llm
+    with pytest.raises(TypeError, match="is no step: pass a function"):
+        executor(three, steps=[object()])
 
 
 def test_forgetting_reaches_the_steps_that_remember():

@@ -143,6 +143,11 @@ class ToolExecutor:
     ) -> None:
         self.registry = registry
         self.steps = tuple(steps)
+        for step in self.steps:
+            if not callable(step) and not hasattr(step, "after"):
+                raise TypeError(
+                    f"{step!r} is no step: pass a function `async (ctx, proceed)`, or an object with `after`"
+                )
         self.secrets = secrets if secrets is not None else Secrets()
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
         self.activity.secrets.include(self.secrets)  # a custom stream shows no secret of these tools
@@ -428,7 +433,7 @@ def _compose(steps: Sequence[Step], innermost: Next) -> tuple[Next, tuple[Look, 
         if after is not None:
             inside.append(after)
         if not callable(step):
-            neighbours.append(after or _refuse_step(step))
+            neighbours.append(step.after)
             continue
         if neighbours:
             run, neighbours = _look_after(run, tuple(neighbours)), []
@@ -477,7 +482,3 @@ async def _pass(ctx: ToolContext, result: ToolResult, looks: Iterable[Look]) -> 
                 f"{ctx.call.name}: its result is withheld, because a step failed: {text_of(broken)}", kind
             )
     return result
-
-
-def _refuse_step(step: object) -> Look:
-    raise TypeError(f"{step!r} is no step: pass a function `async (ctx, proceed)`, or an object with `after`")
