@@ -939,7 +939,7 @@ def test_a_looking_step_that_fails_does_not_lose_the_refusal():
 
 def test_what_is_no_step_is_refused_with_what_a_step_is():
     with pytest.raises(TypeError, match="is no step: pass a function"):
-        executor(three, steps=[object()])
+        executor(three, steps=[object()])  # type: ignore[list-item]
 
 
 def test_forgetting_reaches_the_steps_that_remember():
