@@ -354,7 +354,7 @@ def make_file(path: Path) -> None:
 
 @dataclass(slots=True)
 class ReadOnlyState:
-    """Whether an unwritable file may be read as it is (then later writes of others are not seen), and whether it is."""
+    """Reading an unwritable file as it is, without later writes of others: if it is allowed, and if it happens."""
 
     allowed: bool
     happens: bool = False
