@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import Any
 
 RESET = "reset"  # in the parts of a reply: the connection is reset here
@@ -68,7 +69,7 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(*replies: Reply) -> AsyncIterator[Server]:
+async def serving(*replies: Reply, tls: SSLContext | None = None) -> AsyncIterator[Server]:
     """Serves these replies, one a request."""
     server = Server(replies)
 
@@ -86,9 +87,9 @@ async def serving(*replies: Reply) -> AsyncIterator[Server]:
             server.connections.discard(task)
             writer.transport.abort()
 
-    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=tls)
     host, port = listening.sockets[0].getsockname()[:2]
-    server.url = f"http://{host}:{port}"
+    server.url = f"{'https' if tls else 'http'}://{host}:{port}"
     try:
         yield server
     finally:

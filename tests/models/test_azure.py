@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from ssl import SSLContext
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -18,9 +21,10 @@ from openai import AsyncAzureOpenAI
 
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.credentials import azure as entra
 from forge.models.names import provider_for
+from forge.network import connections
 from tests.models.serving import Reply, refusal, serving, sse, stream
+from tests.network.authority import make_authority
 
 ASK = ModelRequest(messages=[Message("user", "Hi")])
 HELLO = stream(sse({"choices": [{"index": 0, "delta": {"content": "Hello."}, "finish_reason": "stop"}]}))
@@ -33,9 +37,22 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
         *("AZURE_OPENAI_ENDPOINT", "AZURE_OPENAI_API_KEY", "AZURE_OPENAI_API_VERSION", "OPENAI_API_VERSION"),
         *("AZURE_OPENAI_AD_TOKEN", "AZURE_TENANT_ID", "AZURE_CLIENT_ID", "AZURE_CLIENT_SECRET", "AZURE_AUTHORITY_HOST"),
         *("AZURE_CLIENT_CERTIFICATE_PATH", "AZURE_FEDERATED_TOKEN_FILE", "IDENTITY_ENDPOINT", "IDENTITY_HEADER"),
+        *("AZURE_POD_IDENTITY_AUTHORITY_HOST", "MSI_ENDPOINT"),
     ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-must-not-go-to-azure")
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SSLContext]:
+    """A server's certificate, which our client trusts: azure-identity sends secrets only over TLS."""
+    authority = make_authority(tmp_path_factory.mktemp("authority"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORGE_TRUST_ENV", "1")
+        patch.setenv("SSL_CERT_FILE", str(authority.file))
+        connections._load.cache_clear()
+        yield authority.certify("IP:127.0.0.1")
+    connections._load.cache_clear()
 
 
 async def ask(model: str = "azure:my-gpt", times: int = 1) -> Message:
@@ -48,7 +65,8 @@ async def ask(model: str = "azure:my-gpt", times: int = 1) -> Message:
 
 
 def token(text: str = "eyJ.a-token", **more: object) -> Reply:
-    return Reply([json.dumps({"access_token": text, "expires_in": 3_600, **more}).encode()], framing="length")
+    document = {"access_token": text, "expires_in": 3_600, "token_type": "Bearer", **more}
+    return Reply([json.dumps(document).encode()], headers={"Content-Type": "application/json"}, framing="length")
 
 
 async def test_a_resource_with_a_key(monkeypatch):
@@ -70,8 +88,8 @@ async def test_a_resource_with_a_key(monkeypatch):
     assert third.path == first.path
 
 
-async def test_a_client_with_a_secret(monkeypatch):
-    async with serving(token(), HELLO) as server:
+async def test_a_client_with_a_secret(monkeypatch, tls):
+    async with serving(token(), HELLO, tls=tls) as server:
         monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
         monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
         for name, value in (("TENANT_ID", "my-tenant"), ("CLIENT_ID", "me"), ("CLIENT_SECRET", "s3cr3t")):
@@ -85,9 +103,9 @@ async def test_a_client_with_a_secret(monkeypatch):
     assert [one.headers["authorization"] for one in asked] == ["Bearer eyJ.a-token"] * 2
 
 
-async def test_a_workload_with_a_token_in_a_file(monkeypatch, tmp_path: Path):
-    (tmp_path / "token").write_text("workload-token\n")
-    async with serving(token(), HELLO) as server:
+async def test_a_workload_with_a_token_in_a_file(monkeypatch, tls, tmp_path: Path):
+    (tmp_path / "token").write_text("workload-token")
+    async with serving(token(), HELLO, tls=tls) as server:
         monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
         monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
         monkeypatch.setenv("AZURE_FEDERATED_TOKEN_FILE", str(tmp_path / "token"))
@@ -100,7 +118,7 @@ async def test_a_workload_with_a_token_in_a_file(monkeypatch, tmp_path: Path):
     assert parse_qs(server.asked[0].raw.decode())["client_assertion"] == ["workload-token"]
 
 
-async def test_a_client_with_a_certificate(monkeypatch, tmp_path: Path):
+async def test_a_client_with_a_certificate(monkeypatch, tls, tmp_path: Path):
     key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
     name, now = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "me")]), datetime.now(UTC)
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -111,7 +129,7 @@ async def test_a_client_with_a_certificate(monkeypatch, tmp_path: Path):
     (tmp_path / "me.pem").write_bytes(pem + key.private_bytes(*form, serialization.NoEncryption()))
     locked = serialization.BestAvailableEncryption(b"a password")
     (tmp_path / "locked.pem").write_bytes(pem + key.private_bytes(*form, locked))
-    async with serving(token(), HELLO) as server:
+    async with serving(token(), HELLO, tls=tls) as server:
         monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
         monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
         monkeypatch.setenv("AZURE_TENANT_ID", "t")
@@ -119,28 +137,30 @@ async def test_a_client_with_a_certificate(monkeypatch, tmp_path: Path):
         monkeypatch.setenv("AZURE_CLIENT_CERTIFICATE_PATH", str(tmp_path / "me.pem"))
         await ask()
         monkeypatch.setenv("AZURE_CLIENT_CERTIFICATE_PATH", str(tmp_path / "locked.pem"))
-        with pytest.raises(ProviderError, match="only an encrypted one") as refused:
+        with pytest.raises(ProviderError, match="key is encrypted") as refused:
             await ask()
         assert "openssl" in refused.value.suggestion
     assertion = parse_qs(server.asked[0].raw.decode())["client_assertion"][0]
     header, claims, signature = (urlsafe_b64decode(part + "==") for part in assertion.split("."))
     padding = PSS(MGF1(hashes.SHA256()), 32)
     key.public_key().verify(signature, assertion.rpartition(".")[0].encode(), padding, hashes.SHA256())
-    thumbprint = urlsafe_b64encode(certificate.fingerprint(hashes.SHA256())).rstrip(b"=").decode()
+    thumbprint = urlsafe_b64encode(certificate.fingerprint(hashes.SHA256())).decode()
     assert json.loads(header) == {"alg": "PS256", "typ": "JWT", "x5t#S256": thumbprint}
     said = json.loads(claims)
     assert (said["iss"], said["sub"], said["aud"]) == ("me", "me", f"{server.url}/t/oauth2/v2.0/token")
-    assert said["exp"] - said["nbf"] == 600
+    assert said["exp"] - said["nbf"] <= 1_800
 
 
 async def test_a_managed_identity_of_an_app_and_of_a_machine(monkeypatch):
-    async with serving(token(expires_in="86000", expires_on="4102444800"), HELLO, token(), HELLO) as server:
+    mine = {"resource": "https://cognitiveservices.azure.com"}
+    app_token = token(expires_in="86000", expires_on="4102444800", **mine)
+    async with serving(app_token, HELLO, token(**mine), HELLO) as server:
         monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
         monkeypatch.setenv("IDENTITY_ENDPOINT", f"{server.url}/msi/token")
         monkeypatch.setenv("IDENTITY_HEADER", "a-secret-header")
         await ask()
         monkeypatch.delenv("IDENTITY_ENDPOINT")
-        monkeypatch.setattr(entra, "_IDENTITY", f"{server.url}/metadata/identity/oauth2/token")
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", server.url)
         monkeypatch.setenv("AZURE_CLIENT_ID", "mine")
         await ask()
     app, _, machine, _ = server.asked
@@ -159,7 +179,7 @@ async def test_what_is_missing_or_refused_is_named(monkeypatch):
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "my-resource")
     with pytest.raises(ProviderError, match="AZURE_OPENAI_ENDPOINT is not a URL"):
         provider_for("azure:my-gpt")
-    monkeypatch.setattr(entra, "_IDENTITY", "http://127.0.0.1:9/token")
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://127.0.0.1:9")
     monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(ProviderError, match="there are no credentials") as refused:
         await ask()
@@ -171,6 +191,35 @@ async def test_what_is_missing_or_refused_is_named(monkeypatch):
             await ask()
     assert "AZURE_OPENAI_API_KEY" in refused.value.suggestion
     assert KEY not in str(refused.value)
+
+
+async def test_a_refused_client_says_what_to_do_and_shows_no_secret(monkeypatch, tls, caplog):
+    caplog.set_level(logging.DEBUG)
+    said = {"error": "invalid_client", "error_description": "AADSTS7000215: the secret s3cr3t-s3cr3t is invalid."}
+    for name, value in (("TENANT_ID", "t"), ("CLIENT_ID", "me"), ("CLIENT_SECRET", "s3cr3t-s3cr3t")):
+        monkeypatch.setenv(f"AZURE_{name}", value)
+    async with serving(refusal(401, said), tls=tls) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
+        with pytest.raises(ProviderError, match="HTTP 401: AADSTS7000215") as refused:
+            await ask()
+    assert "AZURE_TENANT_ID" in refused.value.suggestion
+    assert "s3cr3t" not in f"{refused.value} {refused.value!r} {caplog.text}"
+    monkeypatch.setenv("AZURE_AUTHORITY_HOST", "http://127.0.0.1:9")
+    with pytest.raises(ProviderError, match="must be a TLS protected"):
+        await ask()
+
+
+async def test_a_token_that_is_about_to_end_is_replaced(monkeypatch, tls):
+    for name, value in (("TENANT_ID", "t"), ("CLIENT_ID", "me"), ("CLIENT_SECRET", "s3cr3t-s3cr3t")):
+        monkeypatch.setenv(f"AZURE_{name}", value)
+    first, second = token("eyJ.first", expires_in=0), token("eyJ.second")
+    async with serving(first, HELLO, second, HELLO, HELLO, tls=tls) as server:
+        monkeypatch.setenv("AZURE_OPENAI_ENDPOINT", server.url)
+        monkeypatch.setenv("AZURE_AUTHORITY_HOST", server.url)
+        await ask(times=3)
+    sent = [one.headers.get("authorization") for one in server.asked]
+    assert sent == [None, "Bearer eyJ.first", None, "Bearer eyJ.second", "Bearer eyJ.second"]
 
 
 async def test_the_responses_api_of_a_resource(monkeypatch):

@@ -1,4 +1,4 @@
-"""Google's external accounts: a token from elsewhere becomes one of Google Cloud, as Google's own package does it."""
+"""Google's external accounts: a token from elsewhere becomes one of Google Cloud."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 import pytest
-from google.auth import identity_pool
 
 from forge.core.provider import ProviderError
 from forge.models.credentials.google import ALLOW_PROGRAMS, google_token
@@ -37,42 +36,33 @@ def account(url: str, source: dict[str, Any], **more: Any) -> dict[str, Any]:
     }
 
 
-async def authorise(tmp_path: Path, document: dict[str, Any], **variables: str) -> str:
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("CLOUDSDK_AUTH_ACCESS_TOKEN", ALLOW_PROGRAMS):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+
+
+async def authorise(tmp_path: Path, document: dict[str, Any]) -> str:
     (tmp_path / "account.json").write_text(json.dumps(document))
-    environment = {"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "account.json"), **variables}
-    return (await google_token(environment)())["authorization"]
+    return (await google_token()())["authorization"]
 
 
-class Recorded:
-    """A transport for Google's own package that remembers the requests."""
-
-    def __init__(self, *answers: dict[str, Any]) -> None:
-        self.answers, self.sent = list(answers), []  # type: ignore[var-annotated]
-
-    def __call__(self, url: str, method: str = "GET", body: Any = None, headers: Any = None, **_: Any) -> Any:
-        self.sent.append((urlsplit(url).path, body, headers))
-
-        class Response:
-            status, data = 200, json.dumps(self.answers.pop(0))
-            headers: dict[str, str] = {}  # noqa: RUF012
-
-        return Response()
-
-
-async def test_the_token_of_a_file_is_exchanged_as_googles_package_does_it(tmp_path):
-    (tmp_path / "token").write_text(f"{SUBJECT}\n")
+async def test_the_token_of_a_file_is_exchanged(tmp_path):
+    (tmp_path / "token").write_text(SUBJECT)
     async with serving(EXCHANGED) as server:
         document = account(server.url, {"file": str(tmp_path / "token")})
         assert await authorise(tmp_path, document) == "Bearer sts-token"
-    theirs = Recorded({"access_token": "x", "expires_in": 3_600, "issued_token_type": "x", "token_type": "Bearer"})
-    (tmp_path / "token").write_text(SUBJECT)  # their package keeps the end of the line
-    identity_pool.Credentials.from_info(
-        {**document, "token_url": "https://sts.googleapis.com/v1/token"},
-        scopes=["https://www.googleapis.com/auth/cloud-platform"],
-    ).refresh(theirs)
-    ((path, body, _),) = theirs.sent
-    assert server.asked[0].path == path
-    assert parse_qs(server.asked[0].raw.decode()) == parse_qs(body.decode())
+    (asked,) = server.asked
+    assert (asked.method, asked.path) == ("POST", "/v1/token")
+    assert parse_qs(asked.raw.decode()) == {
+        "grant_type": ["urn:ietf:params:oauth:grant-type:token-exchange"],
+        "audience": [document["audience"]],
+        "scope": ["https://www.googleapis.com/auth/cloud-platform"],
+        "requested_token_type": ["urn:ietf:params:oauth:token-type:access_token"],
+        "subject_token": [SUBJECT],
+        "subject_token_type": ["urn:ietf:params:oauth:token-type:jwt"],
+    }
 
 
 async def test_a_url_in_json_and_a_service_account(tmp_path):
@@ -97,7 +87,7 @@ async def test_a_url_in_json_and_a_service_account(tmp_path):
     assert json.loads(impersonation.raw)["lifetime"] == "600s"
 
 
-async def test_a_program_runs_only_if_a_person_allows_it(tmp_path):
+async def test_a_program_runs_only_if_a_person_allows_it(tmp_path, monkeypatch):
     said = {"version": 1, "success": True, "token_type": "urn:ietf:params:oauth:token-type:jwt", "id_token": SUBJECT}
     program = tmp_path / "program.py"
     program.write_text(f"import os\nassert os.environ['GOOGLE_EXTERNAL_ACCOUNT_AUDIENCE']\nprint({json.dumps(said)!r})")
@@ -107,12 +97,12 @@ async def test_a_program_runs_only_if_a_person_allows_it(tmp_path):
             await authorise(tmp_path, account(server.url, source))
         assert ALLOW_PROGRAMS in refused.value.suggestion
         assert server.asked == []
-        allowed = {ALLOW_PROGRAMS: "1"}
-        assert await authorise(tmp_path, account(server.url, source), **allowed) == "Bearer sts-token"
+        monkeypatch.setenv(ALLOW_PROGRAMS, "1")
+        assert await authorise(tmp_path, account(server.url, source)) == "Bearer sts-token"
         assert parse_qs(server.asked[0].raw.decode())["subject_token"] == [SUBJECT]
         program.write_text(f"print({SUBJECT!r}); raise SystemExit(1)")
         with pytest.raises(ProviderError, match="returned no token") as refused:
-            await authorise(tmp_path, account(server.url, source), **allowed)
+            await authorise(tmp_path, account(server.url, source))
     assert SUBJECT not in str(refused.value)
 
 
@@ -139,3 +129,29 @@ async def test_a_refusal_never_shows_the_token(tmp_path):
         with pytest.raises(ProviderError, match="has expired") as refused:
             await authorise(tmp_path, account(server.url, {"file": str(tmp_path / "token")}))
     assert SUBJECT not in f"{refused.value} {refused.value!r} {refused.value.message}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (refusal(403, {"message": f"here is {SUBJECT}"}), "HTTP 403: there is no token in the response"),
+        (reply(other=SUBJECT), "HTTP 200: there is no token in the response"),
+    ],
+)
+async def test_what_a_source_says_is_never_shown(answer, problem, tmp_path):
+    async with serving(answer, EXCHANGED) as server:
+        form = {"type": "json", "subject_token_field_name": "access_token"}
+        document = account(server.url, {"url": f"{server.url}/identity", "format": form})
+        with pytest.raises(ProviderError, match=problem) as refused:
+            await authorise(tmp_path, document)
+    assert "credential_source" in refused.value.suggestion
+    assert SUBJECT not in f"{refused.value} {refused.value!r}"
+
+
+@pytest.mark.parametrize("answer", [reply(), reply(access_token="x"), reply(access_token="x", expires_in="soon")])
+async def test_an_answer_that_cannot_be_read_is_an_error(answer, tmp_path):
+    (tmp_path / "token").write_text(SUBJECT)
+    async with serving(answer) as server:
+        with pytest.raises(ProviderError, match="getting a Google Cloud token for an external account: ") as refused:
+            await authorise(tmp_path, account(server.url, {"file": str(tmp_path / "token")}))
+    assert SUBJECT not in str(refused.value)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import subprocess
+import sys
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
+import jwt
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
-from google.auth import jwt as google_jwt
 
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.credentials.tokens import read_private_key, sign_jwt
 from forge.models.names import provider_for
 from tests.models.serving import Reply, Server, named_sse, refusal, serving, sse, stream
 
@@ -63,14 +65,6 @@ def use(monkeypatch: pytest.MonkeyPatch, server: Server, path: Path, document: d
     monkeypatch.setenv("VERTEX_BASE_URL", server.url)
 
 
-@pytest.mark.parametrize("form", [serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL])
-def test_googles_own_package_accepts_our_signature(form):
-    signed = sign_jwt({"iss": "me", "aud": "x", "iat": 1, "exp": 2**40}, read_private_key(pem(form)), "key-1")
-    public = KEY.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
-    assert google_jwt.decode(signed, certs=public, audience="x", clock_skew_in_seconds=0)["iss"] == "me"
-    assert google_jwt.decode_header(signed) == {"alg": "RS256", "typ": "JWT", "kid": "key-1"}
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -81,26 +75,40 @@ def test_googles_own_package_accepts_our_signature(form):
         "-----BEGIN PRIVATE KEY-----\nMAA=\n-----END PRIVATE KEY-----",
     ],
 )
-def test_a_broken_key_is_refused(broken):
-    with pytest.raises(ValueError, match=r"key|base64|padding|Base64"):
-        read_private_key(broken)
+async def test_a_broken_key_is_refused(monkeypatch, tmp_path, broken):
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
+    document = {"type": "service_account", "client_email": "me@example.org", "private_key": broken}
+    (tmp_path / "account.json").write_text(json.dumps(document))
+    with pytest.raises(ProviderError, match=r"account\.json: its private_key cannot be used") as refused:
+        await ask()
+    assert "MAA=" not in str(refused.value)
 
 
-async def test_a_service_account_signs_for_its_token_and_the_token_is_used_until_it_ends(monkeypatch, tmp_path):
+@pytest.mark.parametrize("form", [serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL])
+async def test_a_service_account_signs_for_its_token_and_the_token_is_used_until_it_ends(monkeypatch, tmp_path, form):
     async with serving(token(), stream(sse(HELLO, done=False))) as server:
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "account.json"))
         use(
             monkeypatch,
             server,
             tmp_path / "account.json",
-            {"type": "service_account", "client_email": "me@example.org", "private_key": pem(), "private_key_id": "k1"},
+            {
+                "type": "service_account",
+                "client_email": "me@example.org",
+                "private_key": pem(form),
+                "private_key_id": "k1",
+            },
         )
         assert (await ask(times=2)).text == "Hello."
     first, *asked = server.asked
-    form = parse_qs(first.raw.decode())
-    claims = google_jwt.decode(form["assertion"][0], verify=False)
+    sent = parse_qs(first.raw.decode())
+    assert sent["grant_type"] == ["urn:ietf:params:oauth:grant-type:jwt-bearer"]
+    google = "https://oauth2.googleapis.com/token"  # whatever address gets the token
+    claims = jwt.decode(sent["assertion"][0], KEY.public_key(), algorithms=["RS256"], audience=google, leeway=5)
     assert claims["iss"] == "me@example.org"
-    assert claims["aud"] == f"{server.url}/token"
+    assert claims["scope"] == "https://www.googleapis.com/auth/cloud-platform"
+    assert 0 < claims["exp"] - claims["iat"] <= 3_600
+    assert jwt.get_unverified_header(sent["assertion"][0]) == {"alg": "RS256", "typ": "JWT", "kid": "k1"}
     assert [one.path for one in asked] == [
         "/v1/projects/my-project/locations/global/publishers/google/models/gemini-3-pro:streamGenerateContent?alt=sse"
     ] * 2
@@ -121,15 +129,48 @@ async def test_a_token_that_is_about_to_end_is_replaced(monkeypatch, tmp_path):
     ]
 
 
+ASK_ONCE = """
+import asyncio
+from forge.core.messages import Message
+from forge.core.provider import ModelRequest, ProviderError
+from forge.models.names import provider_for
+
+async def ask():
+    async for part in provider_for("vertex:gemini-3-pro").stream(ModelRequest(messages=[Message("user", "Hi")])):
+        last = part
+    return last.text
+
+try:
+    print(asyncio.run(ask()))
+except ProviderError as error:
+    print(error, error.suggestion)
+"""
+
+
+async def ask_in_a_program() -> str:
+    """google-auth reads GCE_METADATA_HOST when it is imported."""
+    program = [sys.executable, "-c", ASK_ONCE]
+    done = await asyncio.to_thread(subprocess.run, program, capture_output=True, text=True, timeout=100)
+    assert not done.stderr, done.stderr
+    return done.stdout
+
+
 async def test_a_machine_of_google_cloud_gets_its_token_from_the_metadata_server(monkeypatch):
-    async with serving(token(), stream(sse(HELLO, done=False))) as server:
+    account = {"email": "me@example.org", "scopes": ["https://www.googleapis.com/auth/cloud-platform"]}
+    json_type = {"Content-Type": "application/json"}
+    info = Reply([json.dumps(account).encode()], headers=json_type, framing="length")
+    given = Reply(token().parts, headers=json_type, framing="length")
+    async with serving(info, given, stream(sse(HELLO, done=False))) as server:
         monkeypatch.setenv("GCE_METADATA_HOST", server.url.removeprefix("http://"))
         monkeypatch.setenv("VERTEX_BASE_URL", server.url)
         monkeypatch.setenv("GOOGLE_CLOUD_LOCATION", "europe-west1")
-        await ask()
-    assert server.asked[0].path == "/computeMetadata/v1/instance/service-accounts/default/token"
-    assert server.asked[0].headers["metadata-flavor"] == "Google"
-    assert "/locations/europe-west1/" in server.asked[1].path
+        assert await ask_in_a_program() == "Hello.\n"
+    first, second, third = server.asked
+    assert first.path == "/computeMetadata/v1/instance/service-accounts/default/?recursive=true"
+    assert second.path.startswith("/computeMetadata/v1/instance/service-accounts/default/token")
+    assert (first.headers["metadata-flavor"], second.headers["metadata-flavor"]) == ("Google", "Google")
+    assert "/locations/europe-west1/" in third.path
+    assert third.headers["authorization"] == "Bearer ya29.a-token"
 
 
 async def test_claude_on_vertex_speaks_its_own_protocol(monkeypatch):
@@ -182,6 +223,6 @@ def test_without_a_project_the_variable_is_named_and_the_file_may_name_it(monkey
 
 async def test_no_credentials_at_all(monkeypatch):
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
-    with pytest.raises(ProviderError, match="there are no credentials") as refused:
-        await ask()
-    assert "gcloud auth application-default login" in refused.value.suggestion
+    said = await ask_in_a_program()
+    assert "there are no credentials" in said
+    assert "gcloud auth application-default login" in said

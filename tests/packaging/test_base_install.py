@@ -180,6 +180,43 @@ def test_the_library_works_with_them(tmp_path):
     assert ended.err == ""
 
 
+CLOUDS = """
+import os
+os.environ |= {"GOOGLE_CLOUD_PROJECT": "p", "AZURE_OPENAI_ENDPOINT": "https://example.org", "AWS_REGION": "eu-west-1"}
+os.environ |= {"HOME": os.getcwd(), "CLOUDSDK_CONFIG": os.getcwd()}
+for name in ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
+    os.environ.pop(name, None)
+from forge.core.provider import ProviderError
+from forge.models.names import provider_for
+def choose():
+    for model in ("vertex:gemini-3-pro", "azure:gpt", "bedrock:amazon.nova-pro-v1:0"):
+        try:
+            provider_for(model)
+            print("chosen")
+        except ProviderError as error:
+            print(f"{error.message}: {error.suggestion}")
+choose()
+os.environ |= {"AZURE_OPENAI_API_KEY": "k", "CLOUDSDK_AUTH_ACCESS_TOKEN": "t", "AWS_BEARER_TOKEN_BEDROCK": "t"}
+choose()
+print([name for name in ("azure.identity", "botocore", "google.auth") if name in sys.modules])
+"""
+
+
+def test_a_model_of_a_cloud_names_the_extra_of_its_credentials(tmp_path):
+    *refused, vertex, azure, bedrock, loaded = run_without_extras(CLOUDS, tmp_path).out.splitlines()
+    for extra, line in zip(("vertex", "azure", "bedrock"), refused, strict=True):
+        assert f"the extra '{extra}' is not installed" in line
+        assert line.endswith(f": Install it with: {install_command(extra)}")
+    assert (vertex, azure, bedrock) == ("chosen",) * 3  # a key or a token in a variable needs no package
+    assert loaded == "[]"
+
+
+def test_with_the_extras_it_is_chosen_and_their_packages_wait_for_its_first_request(tmp_path):
+    *chosen, loaded = run_with_extras(CLOUDS, tmp_path).out.splitlines()
+    assert chosen == ["chosen"] * 6
+    assert loaded == "[]"
+
+
 @pytest.mark.parametrize("command", LACKING)
 def test_commands_of_a_missing_extra_say_how_to_get_it(base, command):
     ended = base[command]

@@ -63,7 +63,7 @@ def test_the_image_has_scripts_in_code_and_exports_telemetry() -> None:
     assert len(wanted) == 2
     assert wanted[0] == wanted[1]
     extras, more = wanted[0]
-    assert {"code", "console", "durable", "mcp", "otel"} <= set(extras.split(","))
+    assert {"azure", "bedrock", "code", "console", "durable", "mcp", "otel", "vertex"} <= set(extras.split(","))
     assert set(more.split()) == {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"}
 
 

@@ -35,7 +35,8 @@ class Bedrock(HttpModel):
     """A model behind Bedrock's `converse-stream`.
 
     Requests are signed with AWS's usual credentials: the environment, the profile of `~/.aws`, single sign-on, a role,
-    or the container's or machine's own. A token in `AWS_BEARER_TOKEN_BEDROCK` replaces them.
+    or the container's or machine's own. The extra `bedrock` finds them. A token in `AWS_BEARER_TOKEN_BEDROCK` replaces
+    them and needs no extra.
 
     Args:
         model: the id of a model or an inference profile, or its ARN.

@@ -1,1 +1,1 @@
-"""Finds the credentials of cloud services where their own programs look for them; their packages are not needed."""
+"""Finds the credentials of cloud services, with the vendors' own packages: the extras `vertex`, `bedrock`, `azure`."""

@@ -1,367 +1,172 @@
-"""Finds AWS credentials in AWS's order (environment, profile, sign-on, roles, containers, machines); signs requests."""
+"""Finds AWS credentials in AWS's own order, and signs requests with them; botocore does both."""
 
 from __future__ import annotations
 
-import asyncio
-import configparser
-import hashlib
-import hmac
-import ipaddress
-import json
 import os
-import re
-import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
-from hashlib import sha1
-from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+import threading
+from collections.abc import Iterator, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind
+from forge.core.extras import is_installed
 from forge.core.provider import ProviderError
-from forge.core.yaml import Unreadable, bounded_text
-from forge.models.credentials.tokens import MARGIN, refused_error
-from forge.models.http.fetch import Fetched, fetch_json
+from forge.models.credentials.tokens import Door, check_package, refused_error
+from forge.models.http.fetch import Fetched
+from forge.models.http.outgoing import Mask, clean_message
+
+if TYPE_CHECKING:
+    from botocore.awsrequest import AWSPreparedRequest, AWSResponse
+    from botocore.credentials import Credentials
+    from botocore.session import Session
 
 ACTION = "getting AWS credentials"
-_FORM = "application/x-www-form-urlencoded"
-_CONTAINERS = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")  # addresses that hand out credentials
-_LONGEST_CHAIN = 5  # roles that lead to one another
+ADVICE = "Run `aws configure` or `aws sso login`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
+_LOGIN = "Run `aws sso login` to sign in again."
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+_SIGNED = ("authorization", "x-amz-date", "x-amz-security-token")
 
 
-def find_region(environment: Mapping[str, str] = os.environ) -> str:
+def find_region() -> str:
     """Returns the region of the environment or of the profile; empty if neither names one. Raises `ProviderError`."""
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION"):
-        if found := environment.get(name, "").strip():
+        if found := os.environ.get(name, "").strip():
             return found
-    profiles = AwsProfiles(environment)
-    return profiles.settings(profiles.name).get("region", "").strip()
+    if not is_installed("bedrock"):
+        return ""
+    from botocore.exceptions import BotoCoreError
+    from botocore.session import Session
+
+    session = Session()
+    try:
+        return str(session.get_config_variable("region") or "").strip()
+    except BotoCoreError as error:
+        raise _explain(error, session) from None
 
 
 class AwsSigner:
-    """Signs requests with the credentials that it finds, and finds them again shortly before their end."""
+    """Signs requests with the credentials that it finds. Roles and tokens are renewed shortly before their end."""
 
-    def __init__(self, service: str, region: str, environment: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, service: str, region: str) -> None:
+        """Raises `ProviderError` if botocore is not installed."""
+        check_package("bedrock", ACTION)
         self.service, self.region = service, region
-        self._environment = environment
-        self._keys: AwsKeys | None = None
+        self._session: Session | None = None
+        self._credentials: Credentials | None = None
+        self._thread = threading.local()  # its `door`: that of the call which this thread works for
 
     async def __call__(self, url: str, content: bytes = b"", method: str = "POST") -> Mapping[str, str]:
         """Returns the headers for a request. Raises `ProviderError`."""
-        keys = self._keys
-        if keys is None or (keys.expires and keys.expires - MARGIN < time.time()):
-            self._keys = keys = await find_keys(self._environment, self.region)
-        kind = "application/json" if method == "POST" else ""
-        return sign_request(
-            url, content, keys, region=self.region, service=self.service, method=method, content_type=kind
-        )
+        door = Door(ACTION)
+        return await door.run(lambda: self._sign(door, url, content, method))
 
+    def _sign(self, door: Door, url: str, content: bytes, method: str) -> dict[str, str]:
+        from botocore.auth import SigV4Auth  # heavy, as all of botocore
+        from botocore.awsrequest import AWSRequest
+        from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.session import Session
 
-async def find_keys(environment: Mapping[str, str], region: str) -> AwsKeys:
-    """Returns the first credentials in AWS's own order. Raises `ProviderError` if there are none."""
-    if keys := _environment_keys(environment):
-        return keys
-    if (file := environment.get("AWS_WEB_IDENTITY_TOKEN_FILE", "").strip()) and environment.get("AWS_ROLE_ARN"):
-        return await _assume_with_token(file, environment["AWS_ROLE_ARN"], environment, region)
-    profiles = AwsProfiles(environment)
-    if keys := await _profile_keys(profiles, profiles.name, environment, region, 0):
-        return keys
-    if found := await _container_keys(environment) or await _machine_keys(environment):
+        self._thread.door = door
+        self._session = self._session or Session()
+        try:
+            self._credentials = self._credentials or self._find_credentials(self._session)
+            keys = self._credentials.get_frozen_credentials()
+        except (BotoCoreError, ClientError, LookupError, OSError, TypeError, ValueError) as error:
+            raise _explain(error, self._session, door.mask) from None
+        headers = {"content-type": "application/json"} if method == "POST" else {}
+        request = AWSRequest(method=method, url=url, data=content, headers=headers)
+        SigV4Auth(keys, self.service, self.region).add_auth(request)
+        return {name.lower(): value for name, value in request.headers.items() if name.lower() in _SIGNED}
+
+    def _find_credentials(self, session: Session) -> Credentials:
+        from botocore import credentials
+        from botocore.utils import ContainerMetadataFetcher
+
+        _check_environment()
+        _check_profiles(session)
+        session.set_config_variable("region", self.region)
+        session.unregister("before-send", self._answer)
+        session.register("before-send", self._answer)  # the requests of STS and of single sign-on
+        resolver = credentials.create_credential_resolver(session, region_name=self.region)
+        for left_out in (
+            *(credentials.ProcessProvider, credentials.OriginalEC2Provider, credentials.BotoProvider),
+            credentials.ContainerProvider,
+        ):
+            resolver.remove(left_out.METHOD)
+        container = credentials.ContainerProvider(fetcher=ContainerMetadataFetcher(session=self))
+        resolver.insert_before(credentials.InstanceMetadataProvider.METHOD, container)
+        found = resolver.load_credentials()
+        if found is None:
+            raise ProviderError(f"{ACTION}: there are none", ErrorKind.CONFIG, ADVICE)
         return found
-    raise ProviderError(f"{ACTION}: there are none", ErrorKind.CONFIG, ADVICE)
+
+    def send(self, request: AWSPreparedRequest) -> AWSResponse:
+        """Sends a request of botocore through our client: the method of its HTTP sessions that is used here."""
+        from botocore.awsrequest import AWSResponse
+
+        body = request.body.read() if hasattr(request.body, "read") else request.body
+        door: Door = self._thread.door
+        status, headers, content = door.send(request.method, request.url, request.headers, body)
+        return AWSResponse(request.url, status, headers, _Raw(content))
+
+    def _answer(self, request: AWSPreparedRequest, **_: Any) -> AWSResponse:
+        return self.send(request)
 
 
-def _environment_keys(environment: Mapping[str, str]) -> AwsKeys | None:
-    access, secret = (environment.get(name, "").strip() for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
-    if not access and not secret:
-        return None
-    if not access or not secret:
-        missing = "AWS_SECRET_ACCESS_KEY" if access else "AWS_ACCESS_KEY_ID"
+class _Raw(BytesIO):
+    """A body as botocore reads it."""
+
+    def stream(self, **_: Any) -> Iterator[bytes]:
+        yield self.read()
+
+
+def _check_environment() -> None:
+    given = [name for name in _KEYS if os.environ.get(name, "").strip()]
+    if len(given) == 1:
+        (missing,) = {*_KEYS} - {*given}
         raise ProviderError(f"{ACTION}: {missing} is not set", ErrorKind.CONFIG, f"Set {missing}, too.")
-    return AwsKeys(access, secret, environment.get("AWS_SESSION_TOKEN", "").strip())
 
 
-async def _profile_keys(
-    profiles: AwsProfiles, name: str, environment: Mapping[str, str], region: str, depth: int
-) -> AwsKeys | None:
-    settings = profiles.settings(name)
-    role, source = settings.get("role_arn"), settings.get("source_profile")
-    if role and (file := settings.get("web_identity_token_file")):
-        return await _assume_with_token(file, role, environment, region)
-    if role and source and depth < _LONGEST_CHAIN:
-        has_own = source == name and "aws_access_key_id" in settings
-        keys = _settings_keys(settings) if has_own else None
-        keys = keys or await _profile_keys(profiles, source, environment, region, depth + 1)
-        return await _assume_role(keys, role, settings, environment, region) if keys is not None else None
-    if "sso_session" in settings or "sso_start_url" in settings:
-        return await _sign_on_keys(profiles, settings, environment)
-    if keys := _settings_keys(settings):
-        return keys
-    for unknown in ("credential_process", "role_arn"):
-        if unknown in settings:
-            message = f"{ACTION}: the profile {name[:60]!r} uses {unknown}, which Forge cannot follow"
-            raise ProviderError(
-                message, ErrorKind.CONFIG, 'Run: eval "$(aws configure export-credentials --format env)"'
-            )
-    return None
+def _check_profiles(session: Session) -> None:
+    """Refuses a profile for which botocore would start a program, or ask at the terminal."""
+    if os.environ.get(_KEYS[0], "").strip():
+        return
+    profiles, name = session.full_config.get("profiles", {}), session.get_config_variable("profile") or "default"
+    seen: set[str] = set()
+    while name in profiles and name not in seen:
+        seen.add(name)
+        for setting in ("credential_process", "mfa_serial"):
+            if setting in profiles[name]:
+                message = f"{ACTION}: the profile {name[:60]!r} uses {setting}, which Forge cannot follow"
+                hint = 'Run: eval "$(aws configure export-credentials --format env)"'
+                raise ProviderError(message, ErrorKind.CONFIG, hint)
+        name = profiles[name].get("source_profile", "")
 
 
-def _settings_keys(settings: Mapping[str, str]) -> AwsKeys | None:
-    access, secret = settings.get("aws_access_key_id", ""), settings.get("aws_secret_access_key", "")
-    return AwsKeys(access, secret, settings.get("aws_session_token", "")) if access and secret else None
+def _explain(error: Exception, session: Session, mask: Mask = str) -> ProviderError:
+    """Returns our error for one of botocore."""
+    from botocore import exceptions
 
-
-async def _sign_on_keys(profiles: AwsProfiles, settings: Mapping[str, str], environment: Mapping[str, str]) -> AwsKeys:
-    """Uses the token that `aws sso login` stored."""
-    name = settings.get("sso_session", "")
-    merged = {**settings, **profiles.session(name)}
-    key = sha1((name or merged.get("sso_start_url", "")).encode(), usedforsecurity=False).hexdigest()
-    advice = "Run `aws sso login` to sign in again."
-    try:
-        stored = json.loads(bounded_text(profiles.folder / "sso" / "cache" / f"{key}.json"))
-        token, expires = str(stored["accessToken"]), _time(stored["expiresAt"])
-    except (Unreadable, ValueError, KeyError, TypeError):
-        raise ProviderError(f"{ACTION}: there is no login of AWS single sign-on", ErrorKind.CONFIG, advice) from None
-    if expires < time.time():
-        raise ProviderError(f"{ACTION}: the login of AWS single sign-on has ended", ErrorKind.CONFIG, advice)
-    server = _endpoint("SSO", f"https://portal.sso.{merged.get('sso_region', '')}.amazonaws.com", environment)
-    query = urlencode({"role_name": merged.get("sso_role_name", ""), "account_id": merged.get("sso_account_id", "")})
-    url = f"{server}/federation/credentials?{query}"
-    found = await fetch_json(url, action=ACTION, headers={"x-amz-sso_bearer_token": token})
-    given = found.document.get("roleCredentials") if isinstance(found.document, Mapping) else None
-    if not isinstance(given, Mapping):
-        raise refused_error(found, ACTION, advice)
-    ends = float(given.get("expiration") or 0) / 1000
-    names = ("accessKeyId", "secretAccessKey", "sessionToken")
-    access, secret, session = (str(given.get(one, "")) for one in names)
-    return AwsKeys(access, secret, session, ends)
-
-
-async def _assume_role(
-    keys: AwsKeys, role: str, settings: Mapping[str, str], environment: Mapping[str, str], region: str
-) -> AwsKeys:
-    form = {"Action": "AssumeRole", "RoleArn": role, "RoleSessionName": settings.get("role_session_name") or "forge"}
-    form |= {"ExternalId": settings["external_id"]} if settings.get("external_id") else {}
-    return await _ask_sts(form, keys, environment, region)
-
-
-async def _assume_with_token(file: str, role: str, environment: Mapping[str, str], region: str) -> AwsKeys:
-
-    try:
-        token = bounded_text(Path(file)).strip()
-    except Unreadable as error:
-        raise ProviderError(f"{ACTION}: {error.place}: {error.problem}", ErrorKind.CONFIG, error.advice) from None
-    form = {"Action": "AssumeRoleWithWebIdentity", "RoleArn": role, "WebIdentityToken": token}
-    form["RoleSessionName"] = environment.get("AWS_ROLE_SESSION_NAME") or "forge"
-    return await _ask_sts(form, None, environment, region)
-
-
-async def _ask_sts(
-    form: Mapping[str, str], keys: AwsKeys | None, environment: Mapping[str, str], region: str
-) -> AwsKeys:
-    url = _endpoint("STS", f"https://sts.{region}.amazonaws.com", environment) + "/"
-    content = urlencode({**form, "Version": "2011-06-15"}).encode()
-    headers = {"content-type": _FORM}
-    if keys is not None:
-        headers |= sign_request(url, content, keys, region=region, service="sts", content_type=_FORM)
-    found = await fetch_json(url, action=ACTION, method="POST", headers=headers, content=content)
-    text = found.document if isinstance(found.document, str) else ""
-    values = {name: _read_tag(name, text) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken", "Expiration")}
-    if found.status != 200 or not values["AccessKeyId"]:
-        said = Fetched(found.status, {"message": _read_tag("Message", text) or text[:300]})
-        raise refused_error(said, ACTION, "Check the role and who may assume it.")
-    return AwsKeys(
-        values["AccessKeyId"], values["SecretAccessKey"], values["SessionToken"], _time(values["Expiration"])
-    )
-
-
-async def _container_keys(environment: Mapping[str, str]) -> AwsKeys | None:
-    relative, url = (environment.get(f"AWS_CONTAINER_CREDENTIALS_{name}_URI", "") for name in ("RELATIVE", "FULL"))
-    url = f"http://{_CONTAINERS[0]}{relative}" if relative else url
-    if not url:
-        return None
-    if not _is_allowed(url):
-        message = (
-            f"{ACTION}: AWS_CONTAINER_CREDENTIALS_FULL_URI names a server that may not be asked without encryption"
-        )
-        raise ProviderError(message, ErrorKind.CONFIG, "Use https, or an address of this machine.")
-    token = environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "").strip()
-    if file := environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", "").strip():
-        token = (await asyncio.to_thread(bounded_text, Path(file))).strip()
-    found = await fetch_json(url, action=ACTION, headers={"authorization": token} if token else {})
-    return _read_keys(found)
-
-
-async def _machine_keys(environment: Mapping[str, str]) -> AwsKeys | None:
-    """Asks the server that every machine of EC2 has; elsewhere it does not answer."""
-    if environment.get("AWS_EC2_METADATA_DISABLED", "").strip().lower() == "true":
-        return None
-    server = environment.get("AWS_EC2_METADATA_SERVICE_ENDPOINT", "").strip().rstrip("/") or "http://169.254.169.254"
-    try:
-        lasts = {"x-aws-ec2-metadata-token-ttl-seconds": "21600"}
-        url = f"{server}/latest/api/token"
-        token = await fetch_json(url, action=ACTION, method="PUT", headers=lasts, seconds=1.0)
-        headers = {"x-aws-ec2-metadata-token": str(token.document)}
-        url = f"{server}/latest/meta-data/iam/security-credentials/"
-        roles = await fetch_json(url, action=ACTION, headers=headers, seconds=2.0)
-        if token.status != 200 or roles.status != 200:
-            return None
-        role = str(roles.document).split("\n", 1)[0].strip()
-        return _read_keys(await fetch_json(f"{url}{quote(role)}", action=ACTION, headers=headers, seconds=2.0))
-    except ProviderError:
-        return None
-
-
-def _read_keys(found: Fetched) -> AwsKeys:
-    if found.status != 200 or not found.get("AccessKeyId"):
-        raise refused_error(found, ACTION, ADVICE)
-    access, secret, token = (found.get(name) for name in ("AccessKeyId", "SecretAccessKey", "Token"))
-    return AwsKeys(access, secret, token, _time(found.get("Expiration")))
-
-
-def _is_allowed(url: str) -> bool:
-    """Returns whether a server may be asked: over https, or at an address of this machine or of its container."""
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    try:
-        is_local = host in _CONTAINERS or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_local = host == "localhost"
-    return parts.scheme == "https" or (parts.scheme == "http" and is_local)
-
-
-def _endpoint(service: str, usual: str, environment: Mapping[str, str]) -> str:
-    return (environment.get(f"AWS_ENDPOINT_URL_{service}") or usual).rstrip("/")
-
-
-def _read_tag(name: str, text: str) -> str:
-    found = re.search(rf"<{name}>([^<]{{1,4096}})</{name}>", text)
-    return found[1] if found else ""
-
-
-def _time(written: Any) -> float:
-    try:
-        return datetime.fromisoformat(str(written).replace("UTC", "Z")).timestamp()
-    except ValueError:
-        return time.time() + 900  # it is found again soon
-
-
-# --- Reads AWS profiles from `~/.aws/config` and `~/.aws/credentials`.
-
-
-ADVICE = "Run `aws configure` or `aws sso login`, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY."
-
-
-class AwsProfiles:
-    """The settings of all profiles, those of both files together."""
-
-    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
-        """Raises `ProviderError` for a file that cannot be read."""
-        home = Path(environment.get("HOME") or os.path.expanduser("~"), ".aws")
-        self.folder = home
-        self.name = (environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE") or "default").strip()
-        self._config = _read(environment.get("AWS_CONFIG_FILE") or home / "config")
-        self._keys = _read(environment.get("AWS_SHARED_CREDENTIALS_FILE") or home / "credentials")
-        self._is_named = bool(environment.get("AWS_PROFILE") or environment.get("AWS_DEFAULT_PROFILE"))
-
-    def settings(self, name: str) -> dict[str, str]:
-        """Returns the settings of a profile. Raises `ProviderError` if a profile that was named does not exist."""
-        section = "default" if name == "default" else f"profile {name}"
-        if section not in self._config and name not in self._keys and (self._is_named or name != "default"):
-            known = sorted({one.removeprefix("profile ") for one in (*self._config, *self._keys)})
-            hint = f"The profiles are {', '.join(known[:20])}." if known else ADVICE
-            raise ProviderError(f"choosing AWS credentials: there is no profile {name[:60]!r}", ErrorKind.CONFIG, hint)
-        return {**self._config.get(section, {}), **self._keys.get(name, {})}
-
-    def session(self, name: str) -> dict[str, str]:
-        """Returns the settings of a single sign-on session."""
-        return self._config.get(f"sso-session {name}", {})
-
-
-def _read(path: str | Path) -> dict[str, dict[str, str]]:
-    path = Path(path).expanduser()
-    if not path.exists():
-        return {}
-    parser = configparser.RawConfigParser(default_section="", strict=False)
-    try:
-        parser.read_string(bounded_text(path, 1024 * 1024), str(path))
-    except (Unreadable, configparser.Error) as error:
-        problem = (
-            error.problem if isinstance(error, Unreadable) else f"it is no file of profiles ({type(error).__name__})"
-        )
-        raise ProviderError(f"reading AWS profiles in {path}: {problem}", ErrorKind.CONFIG, "Fix the file.") from None
-    return {name: dict(parser.items(name)) for name in parser.sections()}
-
-
-# --- Signs requests to AWS (Signature Version 4).
-
-
-_ALGORITHM = "AWS4-HMAC-SHA256"
-_PORTS = {"http": 80, "https": 443}
-
-
-class AwsKeys(NamedTuple):
-    """An access key. `expires` is in seconds since 1970; 0: it does not."""
-
-    access: str
-    secret: str
-    token: str = ""
-    expires: float = 0.0
-
-
-def sign_request(
-    url: str,
-    content: bytes,
-    keys: AwsKeys,
-    *,
-    region: str,
-    service: str,
-    method: str = "POST",
-    content_type: str = "application/json",
-    now: datetime | None = None,
-) -> dict[str, str]:
-    """Returns the headers that authorise the request."""
-    stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
-    headers = {"x-amz-date": stamp, **({"x-amz-security-token": keys.token} if keys.token else {})}
-    signed = {"host": host_header(url), **({"content-type": content_type} if content_type else {}), **headers}
-    names = ";".join(sorted(signed))
-    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
-    request = _canonical_request(method, url, signed, names, content)
-    to_sign = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
-    key = f"AWS4{keys.secret}".encode()
-    for part in scope.split("/"):
-        key = hmac.digest(key, part.encode(), "sha256")
-    signature = hmac.digest(key, to_sign.encode(), "sha256").hex()
-    credential = f"{_ALGORITHM} Credential={keys.access}/{scope}, SignedHeaders={names}, Signature={signature}"
-    return {**headers, "authorization": credential}
-
-
-def host_header(url: str) -> str:
-    """Returns the host as HTTP clients send it: with its port, unless it is the usual one."""
-    parts = urlsplit(url)
-    host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname or ""
-    return host if parts.port in (None, _PORTS.get(parts.scheme)) else f"{host}:{parts.port}"
-
-
-def _canonical_request(method: str, url: str, headers: Mapping[str, str], names: str, content: bytes) -> str:
-    parts = urlsplit(url)
-    path = quote(_normalise_path(parts.path), safe="/~")  # encoded a second time, as the specification says
-    pairs = sorted(
-        (quote(name, safe="-_.~"), quote(value, safe="-_.~")) for name, value in parse_qsl(parts.query, True)
-    )
-    lines = [f"{name}:{' '.join(headers[name].split())}" for name in sorted(headers)]
-    query = "&".join(f"{name}={value}" for name, value in pairs)
-    return "\n".join([method, path, query, *lines, "", names, hashlib.sha256(content).hexdigest()])
-
-
-def _normalise_path(path: str) -> str:
-    """Removes empty segments and resolves `.` and `..`."""
-    segments: list[str] = []
-    for segment in path.split("/"):
-        if segment == "..":
-            del segments[-1:]
-        elif segment not in ("", "."):
-            segments.append(segment)
-    ends = "/" if segments and path.endswith("/") else ""
-    return f"/{'/'.join(segments)}{ends}"
+    problem, advice = clean_message(str(error), mask) or type(error).__name__, ADVICE
+    if isinstance(error, exceptions.ClientError):
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        said = Fetched(status, {"message": error.response.get("Error", {}).get("Message") or problem})
+        is_role = error.operation_name.startswith("AssumeRole")
+        return refused_error(said, ACTION, "Check the role and who may assume it." if is_role else _LOGIN, mask)
+    if isinstance(error, exceptions.ProfileNotFound):
+        known = ", ".join(sorted(session.available_profiles)[:20])
+        message = f"choosing AWS credentials: there is no profile {str(error.kwargs.get('profile'))[:60]!r}"
+        return ProviderError(message, ErrorKind.CONFIG, f"The profiles are {known}." if known else ADVICE)
+    if isinstance(error, exceptions.ConfigParseError):
+        message = f"reading AWS profiles in {error.kwargs.get('path')}: it is no file of profiles"
+        return ProviderError(message, ErrorKind.CONFIG, "Fix the file.")
+    if isinstance(error, exceptions.UnauthorizedSSOTokenError | exceptions.TokenRetrievalError):
+        problem, advice = "the login of AWS single sign-on has ended", _LOGIN
+    elif isinstance(error, exceptions.SSOError):
+        problem, advice = "there is no login of AWS single sign-on", _LOGIN
+    elif isinstance(error, ValueError) and "Unsupported host" in problem:
+        problem = "AWS_CONTAINER_CREDENTIALS_FULL_URI names a server that may not be asked without encryption"
+        advice = "Use https, or an address of this machine."
+    elif isinstance(error, LookupError | TypeError):
+        problem = f"a response cannot be read ({type(error).__name__})"
+    return ProviderError(f"{ACTION}: {problem}", ErrorKind.CONFIG, advice)

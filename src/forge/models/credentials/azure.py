@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import time
 from collections.abc import Mapping
-from pathlib import Path
-from urllib.parse import quote, urlencode
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
 
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
-from forge.core.yaml import Unreadable, bounded_text
-from forge.models.credentials.tokens import (
-    CachedToken,
-    Token,
-    read_certificate,
-    read_private_key,
-    read_token,
-    sign_jwt_with_certificate,
-)
-from forge.models.http.fetch import fetch_json
+from forge.models.credentials.tokens import Door, check_package, given_token, refused_error
+from forge.models.http.fetch import SECONDS, Response, read_document
+from forge.models.http.outgoing import Mask, Sign, clean_message
+
+if TYPE_CHECKING:
+    from azure.core.credentials_async import AsyncTokenCredential
+    from azure.core.rest import HttpRequest
 
 CERTIFICATE = "AZURE_CLIENT_CERTIFICATE_PATH"
-RESOURCE = "https://cognitiveservices.azure.com"
+SCOPE = "https://cognitiveservices.azure.com/.default"
 ADVICE = (
     "Set AZURE_OPENAI_API_KEY; or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET or"
     f" {CERTIFICATE}; or AZURE_OPENAI_AD_TOKEN, from"
@@ -32,86 +26,119 @@ ADVICE = (
 )
 
 _ACTION = "getting an Entra ID token"
-_ASSERTION = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
-_IDENTITY = "http://169.254.169.254/metadata/identity/oauth2/token"
+_CHECK = "Check AZURE_TENANT_ID, AZURE_CLIENT_ID and the client's secret, certificate or token."
+_MACHINES = "http://169.254."  # servers that every machine of Azure has; elsewhere they do not answer
 
 
-def azure_token(environment: Mapping[str, str] = os.environ) -> CachedToken:
-    """Authorises requests to Azure, with the first kind of credentials that the environment has."""
+def azure_token(environment: Mapping[str, str] = os.environ) -> Sign:
+    """Authorises requests to Azure, with the first kind of credentials that the environment has.
 
-    def read(name: str) -> str:
-        return environment.get(name, "").strip()
-
-    if given := read("AZURE_OPENAI_AD_TOKEN"):
-        return CachedToken(lambda: _return(Token(given, time.time() + 3_600)))
-    tenant, client = read("AZURE_TENANT_ID"), read("AZURE_CLIENT_ID")
-    server = read("AZURE_AUTHORITY_HOST").rstrip("/") or "https://login.microsoftonline.com"
-    url = f"{server}/{quote(tenant)}/oauth2/v2.0/token"
-    if tenant and client and (secret := read("AZURE_CLIENT_SECRET")):
-        return CachedToken(lambda: _ask(url, {"client_id": client, "client_secret": secret}))
-    if tenant and client and (file := read(CERTIFICATE)):
-        return CachedToken(lambda: _ask_with_certificate(url, client, file))
-    if tenant and client and (file := read("AZURE_FEDERATED_TOKEN_FILE")):
-        return CachedToken(lambda: _ask_with_file(url, client, file))
-    return CachedToken(lambda: _ask_identity(environment))
+    Raises `ProviderError` if azure-identity is needed and not installed.
+    """
+    if given := environment.get("AZURE_OPENAI_AD_TOKEN", "").strip():
+        return given_token(given)
+    check_package("azure", _ACTION)
+    return EntraToken(environment)
 
 
-async def _return(token: Token) -> Token:
-    return token
+class EntraToken:
+    """Authorises requests with azure-identity, which keeps a token and renews it some minutes before its end."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._environment = environment
+        self._credential: AsyncTokenCredential | None = None
+        self._is_client = all(self._read(f"AZURE_{name}") for name in ("TENANT_ID", "CLIENT_ID")) and any(
+            self._read(name) for name in ("AZURE_CLIENT_SECRET", CERTIFICATE, "AZURE_FEDERATED_TOKEN_FILE")
+        )
+
+    async def __call__(self, url: str = "", content: bytes = b"") -> Mapping[str, str]:
+        """Returns the header for a request. Raises `ProviderError`."""
+        if self._credential is None:
+            self._credential = await Door(_ACTION).run(self._make_credential)
+        from azure.core.exceptions import AzureError, HttpResponseError
+
+        try:
+            token = await self._credential.get_token(SCOPE)
+        except ProviderError:
+            raise
+        except AzureError as error:
+            answer = error.response if isinstance(error, HttpResponseError) else None
+            raise self._explain(error, answer if isinstance(answer, _Answer) else None) from None
+        except (LookupError, OSError, TypeError, ValueError) as error:  # such as a file that is not there
+            raise ProviderError(f"{_ACTION}: {clean_message(str(error), str)}", ErrorKind.CONFIG, _CHECK) from None
+        return {"authorization": f"Bearer {token.token}"}
+
+    def _read(self, name: str) -> str:
+        return self._environment.get(name, "").strip()
+
+    def _make_credential(self) -> AsyncTokenCredential:
+        from azure.identity import aio  # heavy
+
+        tenant, client = self._read("AZURE_TENANT_ID"), self._read("AZURE_CLIENT_ID")
+        settings: dict[str, Any] = {"transport": _Transport(), "retry_total": 2}
+        if not self._is_client:
+            return aio.ManagedIdentityCredential(client_id=client or None, **settings)
+        if host := self._read("AZURE_AUTHORITY_HOST"):
+            settings["authority"] = host
+        file = self._read(CERTIFICATE)
+        try:
+            if secret := self._read("AZURE_CLIENT_SECRET"):
+                return aio.ClientSecretCredential(tenant, client, secret, **settings)
+            if file:
+                return aio.CertificateCredential(tenant, client, file, **settings)
+            token_file = self._read("AZURE_FEDERATED_TOKEN_FILE")
+            return aio.WorkloadIdentityCredential(
+                tenant_id=tenant, client_id=client, token_file_path=token_file, **settings
+            )
+        except (OSError, TypeError, ValueError) as error:
+            problem, hint = clean_message(str(error), str), _CHECK
+            if file and "authority" not in problem and "tenant" not in problem:
+                problem = f"{file[:200]}, of {CERTIFICATE}: {problem}"
+                hint = (
+                    "Convert it: openssl pkcs12 -in FILE -nodes -out FILE.pem. Keys with a password are not supported."
+                )
+            raise ProviderError(f"{_ACTION}: {problem}", ErrorKind.CONFIG, hint) from None
+
+    def _explain(self, error: Exception, answer: _Answer | None) -> ProviderError:
+        if answer is not None and answer.status_code >= 400:
+            advice = _CHECK if self._is_client else "Give the machine an identity that may use the resource."
+            return refused_error(read_document(answer.response), _ACTION, advice, answer.mask)
+        if not self._is_client:
+            message = f"{_ACTION}: there are no credentials, and this machine has no managed identity"
+            return ProviderError(message, ErrorKind.CONFIG, ADVICE)
+        return ProviderError(f"{_ACTION}: {clean_message(str(error), str)}", ErrorKind.CONFIG, _CHECK)
 
 
-async def _ask(url: str, form: Mapping[str, str]) -> Token:
-    content = urlencode({"grant_type": "client_credentials", "scope": f"{RESOURCE}/.default", **form}).encode()
-    headers = {"content-type": "application/x-www-form-urlencoded"}
-    found = await fetch_json(url, action=_ACTION, method="POST", headers=headers, content=content)
-    return read_token(
-        found, _ACTION, "Check AZURE_TENANT_ID, AZURE_CLIENT_ID and the client's secret, certificate or token."
-    )
+class _Transport:
+    """Sends the requests of azure-identity through our client: its interface `AsyncHttpTransport`."""
+
+    async def send(self, request: HttpRequest, **_: Any) -> _Answer:
+        content = request.content
+        content = urlencode(content) if isinstance(content, Mapping) else content
+        door, seconds = Door(_ACTION), 3.0 if request.url.startswith(_MACHINES) else SECONDS
+        return _Answer(
+            request, await door.fetch(request.method, request.url, request.headers, content, seconds), door.mask
+        )
+
+    async def __aenter__(self) -> _Transport:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
 
-async def _ask_with_file(url: str, client: str, file: str) -> Token:
-    """Uses the token of a workload, such as a Kubernetes pod; it is replaced in its file, so it is read each time."""
-    return await _ask_with_assertion(url, client, _read(file).strip())
+class _Answer:
+    """A response as azure-identity reads it: a part of the interface `AsyncHttpResponse`."""
 
+    reason = ""
 
-async def _ask_with_certificate(url: str, client: str, file: str) -> Token:
-    """Signs for the token with the key of a PEM file that holds the key and its certificate."""
-    try:
-        pem = _read(file)
-        key, thumbprint = read_private_key(pem), read_certificate(pem)
-    except ValueError as error:
-        hint = "Convert it: openssl pkcs12 -in FILE -nodes -out FILE.pem. Keys with a password are not supported."
-        raise ProviderError(f"{_ACTION}: {file[:200]}, of {CERTIFICATE}: {error}", ErrorKind.CONFIG, hint) from None
-    now = int(time.time())
-    claims = {"aud": url, "iss": client, "sub": client, "jti": str(uuid4()), "iat": now, "nbf": now, "exp": now + 600}
-    assertion = await asyncio.to_thread(sign_jwt_with_certificate, claims, key, thumbprint)
-    return await _ask_with_assertion(url, client, assertion)
+    def __init__(self, request: HttpRequest, response: Response, mask: Mask) -> None:
+        self.request, self.response, self.mask = request, response, mask
+        self.status_code, self.headers, self.content = response.status, response.headers, response.content
+        self.content_type = response.headers.get("content-type", "")
 
+    def text(self, encoding: str | None = None) -> str:
+        return self.content.decode(encoding or "utf-8", errors="replace")
 
-async def _ask_with_assertion(url: str, client: str, assertion: str) -> Token:
-    form = {"client_id": client, "client_assertion_type": _ASSERTION, "client_assertion": assertion}
-    return await _ask(url, form)
-
-
-def _read(file: str) -> str:
-    try:
-        return bounded_text(Path(file))
-    except Unreadable as error:
-        raise ProviderError(f"{_ACTION}: {error.place}: {error.problem}", ErrorKind.CONFIG, error.advice) from None
-
-
-async def _ask_identity(environment: Mapping[str, str]) -> Token:
-    """Asks the server that machines and apps of Azure have; elsewhere it does not answer."""
-    address, secret = environment.get("IDENTITY_ENDPOINT", "").strip(), environment.get("IDENTITY_HEADER", "").strip()
-    is_app = bool(address and secret)
-    query = {"resource": RESOURCE, "api-version": "2019-08-01" if is_app else "2018-02-01"}
-    if client := environment.get("AZURE_CLIENT_ID", "").strip():
-        query["client_id"] = client
-    headers = {"x-identity-header": secret} if is_app else {"metadata": "true"}
-    url = f"{address if is_app else _IDENTITY}?{urlencode(query)}"
-    try:
-        found = await fetch_json(url, action=_ACTION, headers=headers, seconds=10.0 if is_app else 3.0)
-    except ProviderError:
-        message = f"{_ACTION}: there are no credentials, and this machine has no managed identity"
-        raise ProviderError(message, ErrorKind.CONFIG, ADVICE) from None
-    return read_token(found, _ACTION, "Give the machine an identity that may use the resource.")
+    def body(self) -> bytes:
+        return self.content

@@ -1,22 +1,46 @@
-"""Keeps an access token until it is about to expire, and signs requests for one with an RSA key."""
+"""Lets the vendors' packages reach the network through our client, and keeps a token until it is about to expire."""
 
 from __future__ import annotations
 
-import json
-import re
+import asyncio
+import logging
 import time
-from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Mapping
-from hashlib import sha256
-from os import urandom
-from typing import Any, NamedTuple
+from importlib import import_module
+from typing import Any, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
+from forge.core.extras import check_extra
 from forge.core.provider import ProviderError
-from forge.models.http.fetch import Fetched
-from forge.models.http.outgoing import clean_message, read_error
+from forge.models.http.fetch import SECONDS, Fetched, Response, fetch, read_document
+from forge.models.http.outgoing import Mask, clean_message, mask_for, read_error
 
 MARGIN = 120.0  # seconds before its end in which a token is no longer used
+
+_LOGGERS = {"azure": ("azure", "msal"), "bedrock": ("botocore",), "vertex": ("google.auth",)}
+_SECRET_FIELDS = {  # of the forms that are sent for a token
+    *("assertion", "client_assertion", "client_secret", "code", "password", "refresh_token", "subject_token"),
+    *("SAMLAssertion", "WebIdentityToken"),
+}
+
+Value = TypeVar("Value")
+
+
+def check_package(extra: str, action: str) -> None:
+    """Checks that the vendor's package is there. Raises `ProviderError` that names the extra.
+
+    The package logs only errors, unless a program sets a level for it: what it logs below holds keys and tokens.
+    """
+    try:
+        check_extra(extra, action)
+    except ToolError as error:
+        raise ProviderError(error.message, error.kind, error.suggestion) from None
+    for name in _LOGGERS[extra]:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.ERROR)
 
 
 class Token(NamedTuple):
@@ -40,135 +64,87 @@ class CachedToken:
         return {"authorization": f"Bearer {self._token.text}"}
 
 
-def read_token(found: Fetched, action: str, advice: str) -> Token:
-    """Reads the answer of an OAuth server. Raises `ProviderError` for an error in it."""
-    text = found.get("access_token")
-    if found.status != 200 or not text:
-        raise refused_error(found, action, advice)
-    document = found.document
-    lasts, until = document.get("expires_in"), document.get("expires_on")  # Azure sends texts, and a date
-    seconds = float(lasts) if str(lasts).isdigit() else 300.0
-    return Token(text, float(until) if str(until).isdigit() else time.time() + seconds)
+def given_token(text: str) -> CachedToken:
+    """Authorises requests with a token that a person got elsewhere."""
+
+    async def give() -> Token:
+        return Token(text, time.time() + 3_600)
+
+    return CachedToken(give)
 
 
-def refused_error(found: Fetched, action: str, advice: str) -> ProviderError:
+class Door:
+    """The way of one call of a vendor's package to the network: our client, with its limits.
+
+    A package that blocks runs in a thread, and its requests on the event loop. The door remembers the last response
+    and the secrets that were sent, so that an error can quote the server.
+    """
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+        self.last: Response | None = None
+        self.address = ""  # of the last request
+        self._sent: dict[str, str] = {}
+        self._loop = asyncio.get_running_loop()
+
+    async def load(self, *modules: str) -> None:
+        """Imports modules of the package beside the event loop: they take tenths of a second."""
+        await in_thread(lambda: [import_module(name) for name in modules])
+
+    async def run(self, function: Callable[[], Value]) -> Value:
+        """Runs a function of the package beside the event loop; raises whatever it raised."""
+        value: Value = await in_thread(function)
+        return value
+
+    def send(
+        self, method: str, url: str, headers: Mapping[str, Any], content: bytes | str | None, seconds: float = SECONDS
+    ) -> Response:
+        """Sends a request from the package's thread. Raises `ProviderError` if there is no response in time."""
+        sending = self.fetch(method, url, headers, content, seconds)
+        try:
+            return asyncio.run_coroutine_threadsafe(sending, self._loop).result(seconds + SECONDS)
+        except RuntimeError:  # the loop has ended, and with it the run that needed the token
+            sending.close()
+            raise
+
+    async def fetch(
+        self, method: str, url: str, headers: Mapping[str, Any], content: bytes | str | None, seconds: float = SECONDS
+    ) -> Response:
+        """Async version of `send`."""
+        raw = content.encode() if isinstance(content, str) else content or b""
+        written = {
+            str(name): value.decode() if isinstance(value, bytes) else str(value) for name, value in headers.items()
+        }
+        fields = parse_qsl(raw.decode(errors="replace")) if b"=" in raw else []
+        self._sent |= written | {name: value for name, value in fields if name in _SECRET_FIELDS}
+        self.address = url
+        self.last = await fetch(
+            url, action=self.action, method=method, headers=written, content=raw, seconds=min(seconds, SECONDS)
+        )
+        return self.last
+
+    @property
+    def mask(self) -> Mask:
+        """Hides what was sent as a secret."""
+        return mask_for(self._sent)
+
+    def error(self, problem: Exception, advice: str) -> ProviderError:
+        """Returns the error for a failed call: the server's message if it refused, otherwise those of the package."""
+        if isinstance(problem, ProviderError):
+            return problem
+        if self.last is not None and self.last.status >= 400:
+            return refused_error(read_document(self.last), self.action, advice, self.mask)
+        said = str(problem.args[0]) if problem.args else ""  # google-auth adds the whole response as the second
+        if isinstance(problem, AttributeError | LookupError | TypeError) or not said:
+            said = f"the response cannot be read ({type(problem).__name__})"
+        return ProviderError(f"{self.action}: {clean_message(said, self.mask)}", ErrorKind.CONFIG, advice)
+
+
+def refused_error(found: Fetched, action: str, advice: str, mask: Mask = str) -> ProviderError:
     """Returns the error for credentials that a server refuses."""
-    said = read_error(found.document, str).text
+    said = read_error(found.document, mask).text
     if described := found.get("error_description"):
-        said = clean_message(described, str)
+        said = clean_message(described, mask)
     passing = found.status >= 500 or found.status == 429
     message = f"{action}: HTTP {found.status}: {said}"
     return ProviderError(message, ErrorKind.CONFIG, advice, passing=passing, status=found.status)
-
-
-# --- Signs a JSON Web Token with an RSA key (RS256, PS256), for service accounts: the standard library has no RSA.
-
-
-_SEQUENCE, _INTEGER, _OCTETS = 0x30, 0x02, 0x04
-_SHA256 = bytes.fromhex("3031300d060960864801650304020105000420")  # how PKCS #1 names the hash
-
-
-class RsaKey(NamedTuple):
-    """The private part of a key, and its size in bytes."""
-
-    modulus: int
-    exponent: int
-    size: int
-
-
-def sign_jwt(claims: Mapping[str, Any], key: RsaKey, key_id: str = "") -> str:
-    """Returns the token as text."""
-    header = {"alg": "RS256", "typ": "JWT", **({"kid": key_id} if key_id else {})}
-    return _sign_parts(header, claims, key, _pad)
-
-
-def sign_jwt_with_certificate(claims: Mapping[str, Any], key: RsaKey, thumbprint: bytes) -> str:
-    """Returns a token (PS256) that names the certificate of its key by the certificate's SHA-256."""
-    header = {"alg": "PS256", "typ": "JWT", "x5t#S256": _encode(thumbprint).decode()}
-    return _sign_parts(header, claims, key, _pad_with_salt)
-
-
-def read_certificate(pem: str) -> bytes:
-    """Returns the SHA-256 of the first certificate in a PEM file. Raises `ValueError`."""
-    found = re.search(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", pem, re.DOTALL)
-    if found is None:
-        raise ValueError("it holds no certificate in PEM")
-    return sha256(b64decode("".join(found[1].split()), validate=True)).digest()
-
-
-def read_private_key(pem: str) -> RsaKey:
-    """Reads the key of a PEM file, as PKCS #8 or PKCS #1. Raises `ValueError`."""
-    found = re.search(r"-----BEGIN (?:RSA )?PRIVATE KEY-----(.+?)-----END (?:RSA )?PRIVATE KEY-----", pem, re.DOTALL)
-    if found is None:
-        raise ValueError("it holds no private key in PEM" + (", only an encrypted one" if "ENCRYPTED" in pem else ""))
-    fields = _read_fields(_read_one(b64decode("".join(found[1].split()), validate=True), _SEQUENCE))
-    if len(fields) >= 3 and fields[2][0] == _OCTETS:  # PKCS #8: the key is inside
-        fields = _read_fields(_read_one(fields[2][1], _SEQUENCE))
-    numbers = [int.from_bytes(value) for kind, value in fields if kind == _INTEGER]
-    if len(numbers) < 4:
-        raise ValueError("it is not an RSA key")
-    _, modulus, _, exponent = numbers[:4]
-    size = (modulus.bit_length() + 7) // 8
-    if size < 128:
-        raise ValueError("the key is too short")
-    return RsaKey(modulus, exponent, size)
-
-
-def _sign_parts(
-    header: Mapping[str, Any], claims: Mapping[str, Any], key: RsaKey, pad: Callable[[bytes, RsaKey], bytes]
-) -> str:
-    start = b".".join(_encode(json.dumps(part, separators=(",", ":")).encode()) for part in (header, claims))
-    number = int.from_bytes(pad(sha256(start).digest(), key))
-    return b".".join([start, _encode(pow(number, key.exponent, key.modulus).to_bytes(key.size))]).decode()
-
-
-def _pad(digest: bytes, key: RsaKey) -> bytes:
-    named = _SHA256 + digest
-    return b"\x00\x01" + b"\xff" * (key.size - len(named) - 3) + b"\x00" + named
-
-
-def _pad_with_salt(digest: bytes, key: RsaKey) -> bytes:
-    """Pads as PSS does (RFC 8017, 9.1.1), with a salt as long as the hash."""
-    salt, bits = urandom(32), key.modulus.bit_length() - 1
-    size = (bits + 7) // 8
-    hashed = sha256(bytes(8) + digest + salt).digest()
-    block = bytes(size - 66) + b"\x01" + salt
-    masked = int.from_bytes(block) ^ int.from_bytes(_stretch(hashed, len(block)))
-    masked &= (1 << (bits - 8 * (size - len(block)))) - 1  # the highest bits are zero, so that the key is larger
-    return masked.to_bytes(len(block)) + hashed + b"\xbc"
-
-
-def _stretch(seed: bytes, size: int) -> bytes:
-    return b"".join(sha256(seed + count.to_bytes(4)).digest() for count in range(-(-size // 32)))[:size]
-
-
-def _encode(raw: bytes) -> bytes:
-    return urlsafe_b64encode(raw).rstrip(b"=")
-
-
-def _read_fields(raw: bytes) -> list[tuple[int, bytes]]:
-    """Returns the kinds and values of the fields of a DER sequence."""
-    fields = []
-    while raw:
-        kind, value, raw = _read_field(raw)
-        fields.append((kind, value))
-    return fields
-
-
-def _read_one(raw: bytes, wanted: int) -> bytes:
-    kind, value, _ = _read_field(raw)
-    if kind != wanted:
-        raise ValueError("the key has another structure than expected")
-    return value
-
-
-def _read_field(raw: bytes) -> tuple[int, bytes, bytes]:
-    if len(raw) < 2:
-        raise ValueError("the key ends too early")
-    kind, length, start = raw[0], raw[1], 2
-    if length & 0x80:
-        count = length & 0x7F
-        length, start = int.from_bytes(raw[2 : 2 + count]), 2 + count
-    if start + length > len(raw):
-        raise ValueError("the key ends too early")
-    return kind, raw[start : start + length], raw[start + length :]

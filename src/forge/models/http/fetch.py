@@ -17,6 +17,14 @@ LARGEST = 4 * 1024 * 1024  # bytes of a document
 SECONDS = 10.0
 
 
+class Response(NamedTuple):
+    """A response as it came; the names of its headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
+
+
 class Fetched(NamedTuple):
     """A response; `document` is its JSON, or its text if it is none."""
 
@@ -39,6 +47,28 @@ async def fetch_json(
     seconds: float = SECONDS,
 ) -> Fetched:
     """Returns the response, whatever its status. Raises `ProviderError` if there is none in time."""
+    found = await fetch(url, action=action, method=method, headers=headers, content=content, seconds=seconds)
+    return read_document(found)
+
+
+def read_document(response: Response) -> Fetched:
+    """Returns the JSON of a response, or its text if it is none."""
+    try:
+        return Fetched(response.status, json.loads(response.content))
+    except (ValueError, RecursionError):
+        return Fetched(response.status, response.content.decode(errors="replace"))
+
+
+async def fetch(
+    url: str,
+    *,
+    action: str,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    content: bytes = b"",
+    seconds: float = SECONDS,
+) -> Response:
+    """Returns the response, whatever its status. Raises `ProviderError` if there is none in time."""
     import httpx2  # heavy
 
     mask = mask_for(headers or {})
@@ -59,10 +89,7 @@ async def fetch_json(
         raise _error(action, url, f"no response within {seconds:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
         raise _error(action, url, clean_message(str(problem), mask) or type(problem).__name__) from None
-    try:
-        return Fetched(response.status_code, json.loads(raw))
-    except (ValueError, RecursionError):
-        return Fetched(response.status_code, raw.decode(errors="replace"))
+    return Response(response.status_code, {name.lower(): value for name, value in response.headers.items()}, raw)
 
 
 async def suggest_model(

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Literal
 from weakref import WeakSet
 
@@ -322,8 +323,6 @@ def is_writable(workspace: Path) -> bool:
 @contextlib.contextmanager
 def copy_state_file(workspace: Path, name: str) -> Iterator[Path | None]:
     """Yields a temporary copy that may be changed; None if there is no usable file."""
-    from tempfile import TemporaryDirectory  # it loads more than a run needs
-
     file = workspace / NAME / name
     if file.is_symlink() or not file.is_file() or is_foreign(file.parent):
         yield None
