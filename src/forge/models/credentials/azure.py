@@ -53,12 +53,12 @@ class EntraToken:
 
     async def __call__(self, url: str = "", content: bytes = b"") -> Mapping[str, str]:
         """Returns the header for a request. Raises `ProviderError`."""
-        if self._credential is None:
-            self._credential = await Door(_ACTION).run(self._make_credential)
+        credential: AsyncTokenCredential = self._credential or await Door(_ACTION).run(self._make_credential)
+        self._credential = credential
         from azure.core.exceptions import AzureError, HttpResponseError
 
         try:
-            token = await self._credential.get_token(SCOPE)
+            token = await credential.get_token(SCOPE)
         except ProviderError:
             raise
         except AzureError as error:
