@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from forge.models.names import DEFAULTS, OWN_PROTOCOLS, SERVERS
+from forge.models.vendors import DEFAULTS, OWN_PROTOCOLS, SERVERS
 from forge.project.config.declaration import KEYS, Configuration, config_schema, keys_of_layer, known_variables
 from forge.project.config.reader import on_one_line
 from forge.project.config.section import Section

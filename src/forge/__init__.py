@@ -98,20 +98,20 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.bedrock import Bedrock as Bedrock
     from forge.models.fallback import fallback as fallback
     from forge.models.gemini import Gemini as Gemini
-    from forge.models.names import provider_for as provider_for
     from forge.models.openai import OpenAI as OpenAI
     from forge.models.openai_responses import OpenAIResponses as OpenAIResponses
     from forge.models.scripted import Scripted as Scripted
     from forge.models.scripted import scripted as scripted
     from forge.models.text_calls import text_calls as text_calls
+    from forge.models.vendors import provider_for as provider_for
     from forge.network.egress import Egress as Egress
     from forge.openapi.source import openapi as openapi
     from forge.permissions.answers import Answer as Answer
     from forge.permissions.answers import Approver as Approver
     from forge.permissions.answers import approve_all as approve_all
     from forge.permissions.answers import nobody as nobody
+    from forge.permissions.conditions import Trace as Trace
     from forge.permissions.gate import PolicyGate as PolicyGate
-    from forge.permissions.labels.conditions import Trace as Trace
     from forge.permissions.labels.settings import LabelSettings as LabelSettings
     from forge.permissions.policy import layered as layered
     from forge.permissions.policy import load_rules as load_rules

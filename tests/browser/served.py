@@ -19,8 +19,8 @@ from forge.cli.commands.console import command
 from forge.core.events import TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, Provider, StreamPart
-from forge.models.names import provider_for
 from forge.models.scripted import scripted_file
+from forge.models.vendors import provider_for
 
 MODEL = "scripted:scenes"
 END = "END\n"

@@ -21,8 +21,9 @@ def board(own_console, folder, html=""):
     servers = {"docs": {"command": sys.executable, "args": ["library.py", "old"]}}
     files = [library.HERE]
     if html:
-        files.append(folder / "app.html")
-        files[-1].write_text(html, encoding="utf-8")
+        app = folder / "app.html"
+        app.write_text(html, encoding="utf-8")
+        files.append(app)
     return own_console(config=f"{CONFIG}\nmcpServers: {json.dumps(servers)}\n", files=tuple(files))
 
 

@@ -12,7 +12,7 @@ from forge.cli.terminal.output import Output
 from forge.cli.terminal.tables import width_of
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission
-from forge.permissions.labels.conditions import Trace
+from forge.permissions.conditions import Trace
 from forge.permissions.policy import Decision, Ruling
 from tests.permissions.judging import spec_of
 from tests.permissions.test_questions import INVISIBLE, question

@@ -91,7 +91,7 @@ def test_every_change_is_tried_here():
 
 
 async def test_no_body_makes_a_change_fail_badly(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.models.names.default_model", lambda: None)
+    monkeypatch.setattr("forge.models.vendors.default_model", lambda: None)
     async with running_console(tmp_path, works=False) as console:
         for path, fields in FIELDS.items():
             for body in NO_OBJECTS:
@@ -103,7 +103,7 @@ async def test_no_body_makes_a_change_fail_badly(tmp_path, monkeypatch):
 
 
 async def test_no_address_makes_a_look_fail_badly(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.models.names.default_model", lambda: None)
+    monkeypatch.setattr("forge.models.vendors.default_model", lambda: None)
     queries = ["after=-1", "after=1e9", f"after={'9' * 30}", "limit=NaN", "limit=-5", "before=nan x", "before=1e400 x",
                "before=%00", "status=%00,x", "text=%25%ff", "kind=z", "tail=-3", "since=-1", "q=%00",
                "name=../../etc/x", "name=%00", "as=html", "session=%00", f"text={'x' * 3_000}",

@@ -165,7 +165,7 @@ async def test_a_question_of_the_model_is_answered_in_words(tmp_path):
 
 
 async def test_without_a_model_tools_work_and_chatting_says_why_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("forge.models.names.default_model", lambda: None)
+    monkeypatch.setattr("forge.models.vendors.default_model", lambda: None)
     async with running_console(tmp_path) as console:
         me = await console.get("/api/me")
         assert me["model"] is None

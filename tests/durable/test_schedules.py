@@ -22,7 +22,7 @@ from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker.housekeeping import deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
 from forge.permissions.answers import approve_all
-from forge.schedules.cron import Cron
+from forge.schedules.due_times import Cron
 from forge.schedules.occurrences import Due, Progress, latest_time
 from forge.schedules.schedule import Schedule
 from forge.workspace.state.store import StoreError

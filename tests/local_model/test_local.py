@@ -40,7 +40,7 @@ from forge.core.errors import ErrorKind
 from forge.core.provider import ModelRequest
 from forge.models.http.outgoing import PromptTooLong
 from forge.models.local import CONTEXT, Local, _find_server, local
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 
 pytestmark = pytest.mark.timeout(300)  # a machine may be busy
 

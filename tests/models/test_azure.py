@@ -21,7 +21,7 @@ from openai import AsyncAzureOpenAI
 
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.network import connections
 from tests.models.serving import Reply, refusal, serving, sse, stream
 from tests.network.authority import make_authority

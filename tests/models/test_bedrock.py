@@ -24,7 +24,7 @@ from forge.models.bedrock import Bedrock, BedrockModel, ConverseReader, request_
 from forge.models.http import post
 from forge.models.http.events import LONGEST_EVENT, AwsEventReader, EventTooLong
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.tools import built_ins
 from tests.models.aws import aws_stream, event, exception, frame
 from tests.models.serving import Reply, Server, refusal, serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from forge import Agent, Scope, rules
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.tools.bash import Bash
 
 

@@ -21,7 +21,7 @@ from forge.models.gemini import Gemini, GeminiModel, GeminiReader, request_body
 from forge.models.http import post
 from forge.models.http.events import EventReader
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.tools import built_ins
 from tests.models.serving import Reply, Server, refusal, serving, sse, stream
 

@@ -12,8 +12,8 @@ from forge.core.extras import install_command, install_program
 from forge.core.provider import ModelRequest
 from forge.models import local as module
 from forge.models.local import local
-from forge.models.names import provider_for
 from forge.models.text_calls import text_calls
+from forge.models.vendors import provider_for
 
 XLLAMACPP = '''
 """Speaks as the real one does, and counts how often it was started."""

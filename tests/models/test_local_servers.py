@@ -15,11 +15,11 @@ from forge import Agent, Limits, tool
 from forge.core.events import Retrying
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls
-from forge.models import names
+from forge.models import vendors as names
 from forge.models.http import post
 from forge.models.http.outgoing import NoTools
 from forge.models.local_servers import find_local_servers, is_loopback
-from forge.models.names import Server, default_model, local_servers, provider_for
+from forge.models.vendors import Server, default_model, local_servers, provider_for
 from tests.models.serving import Reply, refusal, serving, sse, stream
 
 LISTED = Reply(

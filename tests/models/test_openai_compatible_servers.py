@@ -11,7 +11,7 @@ import pytest
 from forge.core.events import ReasoningDelta, TextDelta
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from tests.models.serving import Reply, refusal, serving, sse, stream
 
 

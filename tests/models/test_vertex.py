@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from tests.models.serving import Reply, Server, named_sse, refusal, serving, sse, stream
 
 ASK = ModelRequest(messages=[Message("user", "Hi")])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import forge.agent.agent
-import forge.models.names
+import forge.models.vendors
 from forge.agent.agent import Agent
 from forge.agent.session import SessionStore
 from forge.core.context import ToolContext
@@ -109,7 +109,7 @@ def test_turns_are_limited(made):
 
 
 def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
-    monkeypatch.setattr(forge.models.names, "default_model", lambda: None)
+    monkeypatch.setattr(forge.models.vendors, "default_model", lambda: None)
     with pytest.raises(ToolError) as refused:
         Project(RunOptions()).agent()
     assert "ANTHROPIC_API_KEY" in refused.value.message
@@ -117,7 +117,7 @@ def test_without_a_model_it_says_what_to_set(workspace, monkeypatch):
 
 
 def test_the_model_whose_key_is_set_is_taken_unless_another_is_named(workspace, monkeypatch):
-    monkeypatch.setattr(forge.models.names, "default_model", lambda: "says:default")
+    monkeypatch.setattr(forge.models.vendors, "default_model", lambda: "says:default")
     monkeypatch.setattr(forge.agent.agent, "provider_for", lambda name: Says())
     assert Project(RunOptions()).agent().model == "says:default"
     assert Project(RunOptions()).agent("says:named").model == "says:named"

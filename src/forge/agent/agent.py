@@ -19,7 +19,7 @@ from forge.agent.instructions import DepsT, Instructions, call_instructions, che
 from forge.agent.limits import Limits
 from forge.agent.loop import may_run_again, run_loop
 from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session
-from forge.agent.output import Structured
+from forge.agent.output import MISSING, PartialReader, Structured
 from forge.agent.result import OutputT, RunResult, check_output
 from forge.agent.run import LoopSettings
 from forge.agent.shown_results import ContextRules, make_store
@@ -36,7 +36,7 @@ from forge.core.registry import ToolRegistry, ToolSource, mount_source
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
 from forge.core.tool import Tool, explain_unavailable
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
@@ -542,7 +542,6 @@ class Agent(Generic[OutputT, DepsT]):
         default, or None. The last value has passed every check of the type. Raises `ToolError` where the run ends
         without an answer, and where the agent has no `output`. Takes the parameters of `run`.
         """
-        from forge.agent.output import MISSING, PartialReader
 
         structured = self._structure()
         if structured is None:

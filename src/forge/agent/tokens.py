@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from forge.core.arguments.dialects import openai
 from forge.core.messages import Message
 from forge.core.plain_values import plain
 from forge.core.provider import name_model
@@ -215,7 +216,6 @@ def estimate_message(message: Message, weights: Weights = GENERAL) -> int:
 
 def estimate_definition(spec: ToolSpec) -> int:
     """Estimates a tool's definition, as a request has it."""
-    from forge.core.arguments.dialects import openai  # only if costs are shown
 
     return estimate(_json(openai(spec)))
 

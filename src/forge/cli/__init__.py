@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -142,7 +143,6 @@ def _leave_quietly() -> None:
 
 
 def _explain_system_error(error: OSError, message: str) -> str:
-    import errno
 
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         place = f"writing {error.filename}" if error.filename else "writing the output"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from importlib.util import find_spec
+from json import loads
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
@@ -92,7 +93,6 @@ def install_program() -> str:
 def _requirement(extra: str) -> str:
     """Return what pip calls Forge with an extra: a folder, a file, an address, or a name in an index."""
     from importlib.metadata import distributions
-    from json import loads
     from urllib.parse import unquote, urlsplit
 
     beside = os.path.abspath(os.path.join(__file__, "..", "..", ".."))

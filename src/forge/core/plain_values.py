@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -160,15 +161,12 @@ def brief(value: Any, depth: int = 0) -> str:
     if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 200:
         return f"a number of {value.bit_length()} bits"
     if value is None or isinstance(value, bool | int | float):
-        import json  # listing tools does without
-
         return json.dumps(value)
     return quote_json(sendable(_represent(value)[:60]))
 
 
 def quote_json(text: str) -> str:
     """Returns the text as JSON writes it."""
-    import json  # listing tools does without
 
     return json.dumps(text, ensure_ascii=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Protocol
@@ -450,7 +451,6 @@ def _from_structure(value: object) -> ToolResult:
         )
     if isinstance(data, str):  # an enum, a date, NaN: its text as it is
         return ToolResult(for_llm=data, data={RESULT: data})
-    import json  # listing tools does without
 
     failure = read_failure(data)
     if failure is not None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec
 
 from forge.core.arguments.call_style import CallStyle, call_style
 from forge.core.arguments.explain import near
+from forge.core.arguments.outline import flatten_schema
 from forge.core.arguments.parameters import Setting
 from forge.core.arguments.signature import (
     Signature,
@@ -690,7 +691,6 @@ def check_parameters(spec: ToolSpec) -> None:
     """Raises `DefinitionError` if the target, or a harmless parameter, is not in the schema."""
     if not spec.target and not spec.harmless:
         return
-    from forge.core.arguments.outline import flatten_schema
 
     properties = flatten_schema(spec.parameters).get("properties") or {}
     for target in spec.targets:

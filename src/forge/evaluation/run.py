@@ -29,8 +29,8 @@ from forge.core.secrets import Secrets
 from forge.evaluation.cases import EvalCase, EvalRun, read_cases
 from forge.evaluation.checks import ask_judge, find_failures, list_rubrics
 from forge.evaluation.report import EvalReport
-from forge.models.names import provider_for
 from forge.models.scripted import scripted_file
+from forge.models.vendors import provider_for
 from forge.workspace.state import append_whole
 
 NOT_COPIED = (".forge", ".venv", "node_modules", "__pycache__")

@@ -13,7 +13,7 @@ from forge.core.secrets import Secrets
 from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.memory.memory import Hit, Memory
-from forge.memory.notes import find_entry_labels
+from forge.memory.notes import append_entry, decode_note, find_entry_labels
 from forge.permissions.labels.settings import current_provenance
 
 MAX_RESULTS = 50
@@ -175,7 +175,6 @@ class MemoryWrite(
         check_secrets(content, ctx.activity.secrets)
 
     def _diff(self, content: str, target: Literal["today", "memory"]) -> str:
-        from forge.memory.notes import append_entry, decode_note
         from forge.workspace.text.diff import content_diff  # needed only for a preview
 
         name = self.memory.name_of(target)

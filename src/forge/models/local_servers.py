@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -100,7 +102,6 @@ def find_local_servers(addresses: Mapping[str, str]) -> list[LocalServer]:
     near = {name: url for name, url in addresses.items() if is_loopback(url)}
     if not near:
         return []
-    from concurrent.futures import ThreadPoolExecutor  # only where a server is looked for
 
     with ThreadPoolExecutor(len(near)) as pool:
         found = [*pool.map(list_models, near.values())]
@@ -118,7 +119,6 @@ def is_loopback(url: str) -> bool:
 
 def list_models(base_url: str, key: str = "", connect: float = CONNECT) -> tuple[str, ...]:
     """Returns the chat models of a server, or none; waits only briefly to connect. Never raises."""
-    import json
     from http.client import HTTPConnection, HTTPException
 
     try:

@@ -18,7 +18,7 @@ from forge.core.result import Attachment
 from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
 from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import PromptTooLong, Sign
-from forge.models.openai_server import BASE_URL, SCHEMA_REFUSED, OpenAIServer, endpoint_url, find_named, is_output
+from forge.models.openai_base import BASE_URL, SCHEMA_REFUSED, OpenAIServer, endpoint_url, find_named, is_output
 
 __all__ = ["BASE_URL", "OpenAI", "endpoint_url"]
 

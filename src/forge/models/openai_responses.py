@@ -28,7 +28,7 @@ from forge.models.openai import (
     split_images,
     write_arguments,
 )
-from forge.models.openai_server import SCHEMA_REFUSED, OpenAIServer, find_named, is_output
+from forge.models.openai_base import SCHEMA_REFUSED, OpenAIServer, find_named, is_output
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
 

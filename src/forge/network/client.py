@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -302,7 +303,6 @@ def _connection_error(error: Exception, request: _Request, limits: Limits) -> Ex
 
 
 def _is_about_tls(error: BaseException) -> bool:
-    import ssl
 
     seen: Any = error
     while seen is not None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from forge.core.context import Gate, ToolContext
+from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool
@@ -90,7 +91,6 @@ async def authorize_inner(tool: Tool, parsed: dict[str, Any], ctx: ToolContext, 
     `holder` is the parameter of the outer tool that holds the arguments. Every rule about the inner tool thus applies,
     whichever way the tool is called.
     """
-    from forge.core.messages import ToolCall  # not needed to list tools
 
     outer = gate_of(ctx)
     if not outer.judges:

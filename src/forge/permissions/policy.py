@@ -18,7 +18,7 @@ from forge.core.secrets import Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.permissions.answers import describe_failure
-from forge.permissions.labels.conditions import CallLabels, Trace, is_irreversible
+from forge.permissions.conditions import CallLabels, Trace, is_irreversible
 from forge.permissions.protected import protect
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.rules import LAYERS, PolicyError, Rule, RuleEntry, read_rule, without_comment

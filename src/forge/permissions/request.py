@@ -12,7 +12,7 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.labels.conditions import CallLabels, Trace
+from forge.permissions.conditions import CallLabels, Trace
 from forge.permissions.remember import make_memory
 
 MOST_REMEMBERED = 50  # permissions and targets of a question whose rules a person can read before an "always"

@@ -10,6 +10,7 @@ from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind
 from forge.core.events import Event, ToolOutput, ToolProgress
+from forge.core.execution.threads import in_thread
 from forge.core.executor import Next
 from forge.core.plain_values import number, plain
 from forge.core.result import Failure, ToolResult
@@ -120,7 +121,6 @@ async def _screen_result(result: ToolResult, rules: CallRules) -> ToolResult:
         return result
     if len(result.for_llm) + len(result.for_user) < LARGE and len(result.data) < 100:
         return _screen_now(result, rules)
-    from forge.core.execution.threads import in_thread  # only for much text
 
     screened: ToolResult = await in_thread(lambda: _screen_now(result, rules))
     return screened

@@ -15,6 +15,7 @@ from zlib import crc32
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.lazy import lazy_pattern
 from forge.core.messages import InnerCall
 from forge.core.plain_values import is_sendable, sendable
@@ -98,8 +99,6 @@ async def _limit_in_thread(ctx: ToolContext, result: ToolResult, limits: tuple[i
     def limit() -> ToolResult:
         within = _store_large_attachments(ctx, _bound_fields(result))
         return within if limits is None else _limit_text(ctx, within, *limits)
-
-    from forge.core.execution.threads import in_thread
 
     try:
         return await in_thread(limit)  # type: ignore[no-any-return]

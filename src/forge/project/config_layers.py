@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -80,7 +81,6 @@ def rule_layers(layers: Iterable[Layer]) -> dict[str, Rules]:
 
 
 def _rules(layer: Layer) -> Rules:
-    from dataclasses import replace
 
     from forge.permissions.policy import Rules, load_rules
     from forge.permissions.rules import PolicyError

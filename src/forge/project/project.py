@@ -21,7 +21,7 @@ from forge.core.provider import Provider, expects_calls
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
 from forge.memory.embedders import MiniLM, is_minilm_installed
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps

@@ -7,6 +7,7 @@ they are trusted. If the trusted text cannot be known, nothing runs.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 from forge.core.errors import ErrorKind, ToolError
 from forge.project.config_layers import file_exists
 from forge.project.read_yaml import read_text
-from forge.workspace.state import data_file
+from forge.workspace.state import data_file, replace_file
 
 NAME = "forge.yaml"
 STORE = "trust.json"
@@ -264,7 +265,6 @@ def _read_projects(store: Path) -> dict[str, dict[str, Any]]:
         if (hasattr(os, "getuid") and status.st_uid not in (0, os.getuid())) or status.st_mode & 0o022:
             raise ValueError("other users may change it; remove it, or restrict it with chmod go-w")
         content = stream.read(LARGEST + 1)
-    import json  # only where something was accepted before
 
     try:
         document = json.loads(content)
@@ -278,9 +278,6 @@ def _read_projects(store: Path) -> dict[str, dict[str, Any]]:
 @contextlib.contextmanager
 def _change_store(root: Path) -> Iterator[tuple[Path, dict[str, dict[str, Any]]]]:
     """Yields the store's content, and writes it back in one piece at the end; one process at a time."""
-    import json
-
-    from forge.workspace.state import replace_file
 
     store = data_file(STORE)
     if store is None or _read_trust_store(root, os.environ).problem:

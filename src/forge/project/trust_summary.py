@@ -11,6 +11,7 @@ from forge.core.context import ProgramLimits
 from forge.core.secrets import Secrets
 from forge.project.config import read_configuration
 from forge.project.config.declaration import Configuration
+from forge.project.config.reader import on_one_line
 
 if TYPE_CHECKING:  # most projects have no servers
     from forge.project.config.sources import McpEntry
@@ -174,6 +175,5 @@ def _is_number(value: Any) -> bool:
 
 
 def _plain(value: Any) -> str:
-    from forge.project.config.reader import on_one_line
 
     return on_one_line(value)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
-from forge.schedules.cron import Cron
+from forge.schedules.due_times import Cron
 from forge.schedules.schedule import Schedule, Source
 from forge.workspace.state.store import StoreError
 

@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, Required, TypedDict, Unpack, cast
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, sendable
 from forge.core.secrets import Secrets
-from forge.schedules.cron import Cron
+from forge.core.time_zones import zone_of
+from forge.schedules.due_times import Cron
 
 LONGEST_ID = 64
 LONGEST_TASK = 10_000  # characters
@@ -85,7 +86,6 @@ class Schedule:
         }
 
     def format_time(self, moment: float | None) -> str | None:
-        from forge.core.time_zones import zone_of  # not needed to list tools
 
         try:
             return format_moment(moment, zone_of(self.timezone))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
@@ -104,7 +105,7 @@ class ScheduleSet(
         return preview
 
     def _preview(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str:
-        from forge.schedules.cron import Cron
+        from forge.schedules.due_times import Cron
 
         self._check(cast("Definition", arguments), ctx)
         old, new = self._open().draft(by=_model(), here=_current_chat(ctx), **cast("Definition", arguments))
@@ -236,6 +237,5 @@ def _format_run(one: Run) -> str:
 
 
 def _quote(text: str) -> str:
-    import json
 
     return json.dumps(text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}…", ensure_ascii=False)

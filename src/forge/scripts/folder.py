@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import stat
@@ -13,9 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.threads import in_thread
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
 from forge.core.tool import Tool
+from forge.core.untrusted import clean
+from forge.process.scripts import MOST_OF_ERRORS, run_script
 from forge.process.scripts.tool import MAX_OUTPUT, TIMEOUT, FileTool, ScriptSettings
 from forge.scripts.header import Header, HeaderError, begins_with_tool, header_lines, looks_like_header, read_header
 from forge.workspace.paths import Location, PathValidator
@@ -85,16 +89,12 @@ class ScriptFolder:
             return list(self._tools.values())
 
     async def __aenter__(self) -> Sequence[Tool]:
-        import asyncio
-
-        from forge.core.execution.threads import in_thread
 
         self._loop, self._wanted = asyncio.get_running_loop(), asyncio.Event()
         tools: list[ScriptTool] = await in_thread(self.load)
         return tools
 
     async def __aexit__(self, *exception: object) -> None:
-        import asyncio
 
         self._changed = self._loop = None
         if self._task is not None:
@@ -115,9 +115,6 @@ class ScriptFolder:
             loop.call_soon_threadsafe(wanted.set)
 
     async def _watch_files(self, wanted: asyncio.Event) -> None:
-        import asyncio
-
-        from forge.core.execution.threads import in_thread
 
         while True:
             try:
@@ -446,9 +443,7 @@ class ScriptTool(FileTool):
         self.reload = reload
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
-        from forge.core.untrusted import clean
         from forge.permissions.gate import rule_allows  # needed only for a call
-        from forge.process.scripts import MOST_OF_ERRORS, run_script
 
         return await run_script(
             self.script,

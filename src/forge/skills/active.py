@@ -23,6 +23,7 @@ from forge.skills.catalog import Catalog, Problem
 from forge.skills.guardrails import Guardrails
 from forge.skills.script_tool import skill_tools
 from forge.skills.skill import Skill
+from forge.workspace.state import is_foreign, state_directory
 from forge.workspace.state.store import Store
 
 MOST_SESSIONS = 1_000  # whose rules are cached
@@ -144,7 +145,6 @@ class ActiveSkills:
 
     @cached_property
     def _store(self) -> ReadSkills:
-        from forge.workspace.state import is_foreign, state_directory
 
         if self._path is None or is_foreign(self._path.parent):
             return ReadSkills(None)

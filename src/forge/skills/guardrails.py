@@ -6,6 +6,7 @@ look-alike letters do not hide anything. Patterns are case-sensitive unless they
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import unicodedata
@@ -220,7 +221,6 @@ def _strings(value: Any, depth: int = 0) -> Iterator[str]:
 
 def _parse_json(text: str) -> Any:
     """Parses a text as JSON; None if it is not JSON."""
-    import json
 
     try:
         return json.loads(text)

@@ -11,6 +11,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
+from forge.process.scripts import run_script
 from forge.process.scripts.tool import FileTool, ScriptSettings
 from forge.skills.catalog import Problem
 from forge.skills.skill import Section, Skill, one_line, resolve_skill_file
@@ -47,7 +48,6 @@ class SkillTool(FileTool):
 
     async def invoke(self, arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
         from forge.permissions.gate import rule_allows  # needed only for a call
-        from forge.process.scripts import run_script
 
         return await run_script(
             self.script,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterator
 from typing import Annotated
 
@@ -64,7 +65,6 @@ class CsvParse(
 
 def _answer(records: list[Record], total: int) -> ToolResult:
     """Returns the records as JSON, with a note if there were more."""
-    import json  # listing tools does without
 
     shown = "[]" if not records else "[\n" + ",\n".join(json.dumps(r, ensure_ascii=False) for r in records) + "\n]"
     truncated = total > len(records)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -460,7 +461,6 @@ def _add_bounded(entries: dict[str, Any], key: str, value: Any) -> None:
 
 
 def _arguments(call: ToolCall) -> str:
-    import json
 
     if isinstance(call.arguments, str):
         return _shorten(call.arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -59,7 +60,6 @@ class FileCreate(
         filename: Annotated[str, Limits(example="report.md"), "With extension, without directories."],
         content: Annotated[str, Limits(example="# Report\n")],
     ) -> ToolResult:
-        import json  # listing tools does without
 
         from forge.workspace.changes.artefacts import write_artefact  # loads what only a change needs
         from forge.workspace.paths import PathValidator

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -162,7 +163,6 @@ def _read_paths(path: str | list[str]) -> list[str]:
     if isinstance(path, str):
         if not (path.startswith("[") and path.endswith("]")):
             return [path]
-        import json  # listing tools does without
 
         try:
             values = json.loads(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -136,7 +137,6 @@ class GlobRun:
         self._plain = plain  # the glob is the pattern with its brackets as parts of names
         self._prefix = "" if location.shown == "." else f"{location.shown.rstrip('/')}/"
         from heapq import nsmallest
-        from itertools import chain
 
         self._found = nsmallest(most, chain.from_iterable(self._files(self._prefix)))
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from json import dumps, loads
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.arguments.parameters import Limits
@@ -110,7 +112,6 @@ def build_result(answer: Any) -> ToolResult:
 
 def _prepare_request(headers: dict[str, str], body: str, value: Any) -> tuple[dict[str, str], bytes]:
     """Returns the headers and the body to send."""
-    from json import dumps, loads
 
     if value is None:
         return headers, _encode_body(body)
@@ -171,7 +172,6 @@ async def send_request(
     ctx: ToolContext, method: str, url: str, *, headers: Mapping[str, str], body: bytes, limits: Bounds
 ) -> Response:
     """Returns the answer after all redirects. Another server gets neither the body nor possible secrets."""
-    from dataclasses import replace
 
     from forge.network.client import fetch  # imports asyncio, which listing tools does without
     from forge.network.headers import check_headers, keep_harmless

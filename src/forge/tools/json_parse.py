@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import re
 from collections.abc import Callable, Iterable
@@ -58,7 +59,6 @@ class Verbatim(str):
 
 def read_json(text: str) -> tuple[Any, list[str]]:
     """Returns the value of a JSON text, and the keys that occurred twice in one object."""
-    import json  # listing tools does without
 
     text = text.removeprefix("\ufeff")
     repeated: dict[str, None] = {}
@@ -99,7 +99,6 @@ class _TooLong(Exception):
 
 class _Writer:
     def __init__(self, max_depth: int, indent: str) -> None:
-        import json
 
         self.max_depth = max_depth
         self.indent = indent
@@ -179,7 +178,6 @@ def _read_fraction(digits: str) -> float | Verbatim:
 
 def _refuse_constant(text: str) -> Any:
     """Raises with the position of the first NaN or Infinity outside a string."""
-    import json
 
     found = next(match for match in re.finditer(_NOT_A_NUMBER, text) if match[1])
     raise json.JSONDecodeError(f"{found[1]} is not JSON", text, found.start())
@@ -293,8 +291,6 @@ def _missing_error(value: Any, prefix: list[Step], step: Step) -> ToolError:
 
 def _describe_value(value: Any) -> str:
     if isinstance(value, dict) and value:
-        import json
-
         names = ", ".join(json.dumps(_clip(key, 60), ensure_ascii=False) for key in list(value)[:_SHOWN])
         more = f" and {len(value) - _SHOWN} more" if len(value) > _SHOWN else ""
         return f"has the keys {names}{more}"
@@ -319,7 +315,6 @@ def _render_step(step: Step) -> str:
         return "[*]"
     if isinstance(step, int):
         return f"[{step}]"
-    import json
 
     return f".{step}" if re.fullmatch(_SIMPLE_KEY, step) else f"[{json.dumps(step, ensure_ascii=False)}]"
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
+from urllib.parse import urlencode
 
 from forge.core.arguments.parameters import Limits
 from forge.core.context import ToolContext
@@ -66,8 +68,6 @@ class WebSearch(
         return _answer(service, search, await self._search(service, key, search))
 
     async def _search(self, service: Service, key: str, search: SearchQuery) -> SearchResults:
-        import json  # listing tools does without
-        from urllib.parse import urlencode
 
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.headers import Limits as Bounds
@@ -108,7 +108,6 @@ class WebSearch(
 
     def _egress(self, url: str, *, is_configured: bool = False) -> Any:
         """Allow the provider's server, or the one that a person configured, which may have a private address."""
-        from dataclasses import replace
 
         from forge.network.address import read_url
         from forge.network.egress import Egress

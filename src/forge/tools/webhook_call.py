@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from json import dumps
 from typing import Annotated, Any
 
 from forge.core.arguments.parameters import Limits
@@ -40,7 +41,6 @@ class WebhookCall(
         payload: Annotated[dict[str, Any], Limits(example={"text": "Done."})],
         headers: dict[str, str] | None = None,
     ) -> ToolResult:
-        from json import dumps
 
         from forge.network.client import fetch  # the network is loaded by the first request
         from forge.network.headers import Limits as Bounds

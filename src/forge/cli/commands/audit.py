@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
@@ -138,7 +139,6 @@ def _path(options: Options, file: str | None) -> Path:
 
 def _session(options: Options) -> tuple[str, ...]:
     """Returns the sessions that --session names; the default of the common flag does not count here."""
-    from click.core import ParameterSource
 
     named = click.get_current_context().get_parameter_source("session") is not ParameterSource.DEFAULT
     return (options.session,) if named else ()

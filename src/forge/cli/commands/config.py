@@ -12,6 +12,7 @@ from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
+from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # loaded when it is shown
     from pathlib import Path
@@ -84,7 +85,6 @@ def show(options: Options, explain: bool) -> None:
 
 
 def _find_workspace(requested: str | None, configured: Path | None) -> Path | None:
-    from forge.core.errors import ToolError
     from forge.project.assemble.access import workspace_root
 
     try:

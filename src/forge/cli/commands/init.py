@@ -12,6 +12,7 @@ import click
 
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
+from forge.core.errors import ToolError
 
 NAMES = ("minimal", "coding", "ops", "api")
 
@@ -68,7 +69,6 @@ def _accept_project(root: Path) -> bool:
     """Accepts the new project for its author. Returns False if the trust store cannot be written; `forge trust` says
     why.
     """
-    from forge.core.errors import ToolError
     from forge.project.trust import accept
 
     try:

@@ -17,6 +17,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.diffs import colour_diff
 from forge.cli.terminal.print_result import harmless
+from forge.core.errors import ToolError
 
 if TYPE_CHECKING:
     from forge.mcp.client.source import McpSource
@@ -259,7 +260,6 @@ async def _inspect_servers(servers: Mapping[str, McpSource]) -> list[dict[str, A
 
 
 async def _facts(name: str, server: McpSource) -> dict[str, Any]:
-    from forge.core.errors import ToolError
     from forge.mcp.oauth.login import LoginNeeded
 
     stored = "stored" if server.login is not None and server.login.is_stored else "none"
@@ -355,7 +355,6 @@ def _at_terminal() -> bool:
 
 async def log_in_person(login: Login, *, browser: bool) -> bool:
     """Returns False if the server asks for no login. Raises `ToolError`."""
-    from forge.core.errors import ToolError
     from forge.mcp.oauth.authorizer import log_in
     from forge.mcp.oauth.login import listen_for_redirect
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import click
 from forge.cli.options import PROJECT, Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 
 if TYPE_CHECKING:
     from forge.project.servers.plan import ServerPlan, ServerSettings
@@ -210,7 +212,6 @@ async def _try_server(options: Options, plan: ServerPlan, text: str, *, must_sta
 
     Raises `ToolError` for a program that fails and must start.
     """
-    from forge.core.errors import DefinitionError, ErrorKind, ToolError
     from forge.project.assemble.sources import project_server
 
     try:
@@ -292,7 +293,6 @@ def import_(
 
 
 def _list_found(options: Options, workspace: Path) -> int:
-    from forge.core.errors import ToolError
     from forge.project.servers.other_clients import CLIENTS, list_files, read_file
 
     rows = []
@@ -324,7 +324,6 @@ async def _plan_all(
     replace: bool,
 ) -> tuple[list[ServerPlan], dict[str, str]]:
     """Returns the plans, and the servers that cannot be imported, with the reason."""
-    from forge.core.errors import ToolError
     from forge.project.servers.change import read_servers
     from forge.project.servers.plan import check_entry, pin_entry
 
@@ -375,7 +374,6 @@ _LONGEST = 4_000  # characters of one line
 
 def config_of(options: Options) -> str:
     """Returns the file to change: the named one, or the forge.yaml of the workspace."""
-    import os
 
     return options.config or os.path.join(workspace_of(options), PROJECT)
 

@@ -16,6 +16,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
 from forge.cli.terminal.tables import table_lines
+from forge.core.errors import ErrorKind, ToolError
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does without
     from collections.abc import Coroutine
@@ -249,7 +250,6 @@ def _store(options: Options, *, read_only: bool = False) -> Iterator[ScheduleSto
 
 def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]:
     """Returns the runs of workers. An unreachable database does not hide the runs of this machine."""
-    from forge.core.errors import ToolError
 
     with refusals():
         from forge.project.runs.scheduled_runs import list_worker_runs
@@ -263,7 +263,6 @@ def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]
 
 def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) -> Sequence[Run]:
     """Returns the runs of this machine. `needed` is False if workers know the schedule and this machine may not."""
-    from forge.core.errors import ErrorKind, ToolError
 
     try:
         return store.history(id, limit)
@@ -353,7 +352,7 @@ def _print_table(rows: list[tuple[str, ...]]) -> None:
 
 
 def _explain_rule(one: Schedule) -> str:
-    from forge.schedules.cron import Cron
+    from forge.schedules.due_times import Cron
 
     return Cron.parse(one.cron, one.timezone).explain()
 

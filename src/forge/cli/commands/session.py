@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -192,7 +193,6 @@ def _print_sessions(found: Sequence[SessionInfo], *, as_json: bool) -> None:
 
 
 def _pick(**given: Any) -> int:
-    import sys
 
     from forge.cli.terminal.output import Output
     from forge.cli.terminal.pick import pick

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 from forge.cli.terminal.tables import table_lines
+from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # loaded by the command that needs it
     from forge.skills.catalog import Catalog
@@ -231,9 +233,7 @@ def _built_in_names() -> set[str]:
 
 def _write_skill(catalog: Catalog, name: str) -> list[str]:
     """Writes all files of a new skill or none. A folder that leads out of the workspace is refused."""
-    import shutil
 
-    from forge.core.errors import ToolError
     from forge.project.templates import write_new
     from forge.skills.catalog import is_skill_name
     from forge.skills.skill import files_of

@@ -10,6 +10,7 @@ import click
 
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
+from forge.cli.terminal.diffs import colour_diff
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # loaded when it is used
@@ -182,8 +183,6 @@ def _print_items(items: list[TrustItem]) -> None:
 
 def _print_difference(before: str, after: str) -> None:
     from difflib import unified_diff
-
-    from forge.cli.terminal.diffs import colour_diff
 
     lines = unified_diff(before.splitlines(), after.splitlines(), "trusted", "now", lineterm="")
     click.echo("\nChanges since you trusted it:")

@@ -13,6 +13,7 @@ import click
 from click.core import ParameterSource
 
 from forge.cli.options import Options, with_options
+from forge.cli.refusal import refusals
 
 
 @click.command("undo")
@@ -56,7 +57,6 @@ def command(context: click.Context, options: Options, listed: bool, call_id: str
 
 def _call_undo(options: Options, arguments: dict[str, Any], session: str) -> int:
     """Calls the tool through the same steps and the same policy as the agent does; the agent may lack the tool."""
-    from forge.cli.refusal import refusals
     from forge.cli.running.event_log import log_events
     from forge.cli.terminal.approve import ask_on_terminal
     from forge.cli.terminal.keyboard import write_all

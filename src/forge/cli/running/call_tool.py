@@ -29,8 +29,10 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.permissions.answers import Approver, approve_all, nobody
+from forge.permissions.request import Decision
 from forge.project.assemble.sources import Sources
 from forge.project.project import Project
+from forge.workspace.paths.open import read_file
 
 NEED_ALL = frozenset({"tool_search"})  # it searches the tools of every source
 
@@ -84,10 +86,8 @@ def _advise_person(name: str, spec: ToolSpec, result: ToolResult) -> ToolResult:
 
 def _read_text(project: Project, path: str) -> str:
     """Returns the text of a file in the workspace that no rule hides. Raises `ToolError`."""
-    from forge.permissions.request import Decision
     from forge.project.preview_call import preview_call
     from forge.tools.file_read import FileRead
-    from forge.workspace.paths.open import read_file
     from forge.workspace.text import decode
 
     if not path:

@@ -21,7 +21,15 @@ from forge.permissions.answers import approve_all
 from forge.project.assemble.access import workspace_root
 from forge.project.config import load_configuration
 from forge.project.project import Project
-from forge.project.runs.durable_runs import check_installed, make_approver, own_file, project_database, project_version
+from forge.project.runs.durable_runs import (
+    check_installed,
+    is_own,
+    make_approver,
+    make_own_file,
+    own_file,
+    project_database,
+    project_version,
+)
 
 REPEAT_AFTER = 60.0  # seconds before the same line is written again
 
@@ -65,7 +73,6 @@ def read_status(options: Options, database: str | None) -> dict[str, Any]:
 
 def make_tables(options: Options, database: str | None) -> str:
     """Makes or migrates all tables of the database; returns its name. Raises `ToolError`."""
-    from forge.project.runs.durable_runs import is_own, make_own_file
     from forge.project.runs.project_worker import make_tables  # an extra: asked for by the command
 
     configuration = load_configuration(options.config)

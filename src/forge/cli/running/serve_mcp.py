@@ -29,7 +29,7 @@ from forge.core.extras import check_extra
 from forge.core.registry import CONVERSATION
 from forge.mcp.server import ATTEMPT, ElicitingApprover, Offered, serve_http, serve_stdio
 from forge.mcp.server.auth_settings import ResourceAuth
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 from forge.permissions.answers import approve_all
 from forge.project.project import Project
 from forge.project.trust import FoundConfig

@@ -15,6 +15,7 @@ import click
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
+from forge.core.errors import ToolError
 
 if TYPE_CHECKING:
     from forge.cli.running.next_commands import Commands
@@ -86,7 +87,6 @@ def _missing_file(url: str) -> Path | None:
 
 def _store_finished(runs: Any, workspace: Path) -> None:
     """Stores finished runs in their sessions. A failure is only printed, because no one asked for this."""
-    from forge.core.errors import ToolError
     from forge.project.runs.durable_runs import store_finished_runs
 
     try:

@@ -21,7 +21,7 @@ from forge.models.command import COMMAND
 from forge.project.assemble.schedules import missing_names, open_schedule_store
 from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.scheduled_runs import list_scheduled, scheduled_prompt
-from forge.schedules.cron import Cron
+from forge.schedules.due_times import Cron
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status, check_no_secret
 from forge.schedules.store import ScheduleStore
@@ -223,7 +223,7 @@ def _runs_of(console: ConsoleState, sessions: Sequence[str]) -> dict[str, str]:
 
 
 def _row(one: Run) -> dict[str, Any]:
-    names = "due started duration error session".split()
+    names = ["due", "started", "duration", "error", "session"]
     told = {name: getattr(one, name) for name in names}
     return {**told, "run": one.run_id, "status": str(one.status), "result": one.result[:LONGEST_RESULT]}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
@@ -306,6 +307,5 @@ def _follows(flag: str, item: Any, logs_in: bool) -> bool:
 
 def _json_spellings(value: str) -> tuple[str, str]:
     """Returns the two spellings of a value inside a JSON text."""
-    import json  # only where secrets exist
 
     return json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]

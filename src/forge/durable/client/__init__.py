@@ -21,9 +21,11 @@ from forge.core.plain_values import brief
 from forge.core.spec import ToolSpec
 from forge.durable.client.following import RunFollower
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
+from forge.durable.engine.approval import answer_to_json
+from forge.durable.engine.attempt import note_messages
 from forge.durable.engine.children import is_ready
 from forge.durable.engine.queues import DEFAULT, claim_key
-from forge.durable.engine.start_segments import Starter, workflow_id
+from forge.durable.engine.start_segments import Starter, carrier, workflow_id
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.database import Database
@@ -98,7 +100,6 @@ class Runs:
 
         `messages` is the first conversation of the model, the prompt included; by default the prompt alone.
         """
-        from forge.durable.engine.tracing import carrier  # the engine, which reading runs does without
 
         check_text(prompt, "the prompt")
         check_messages(messages)
@@ -210,7 +211,6 @@ class Runs:
         A run that waits for an answer in words takes it as the answer; one that waits for an approval hears it after
         that. Raises `StoreError` for a run that is over.
         """
-        from forge.durable.engine.attempt import note_messages  # the engine, which reading runs does without
 
         check_words(text, "the message to a run")
         run = self.get(run_id)
@@ -222,7 +222,6 @@ class Runs:
 
     def give(self, question: Question, answer: Answer, by: str = "") -> None:
         """Stores the answer to an approval; `go_on` then resumes the run."""
-        from forge.durable.engine.approval import answer_to_json  # the engine, which reading runs does without
 
         check_answer_values(answer, None, by)
         check_answer(question, answer)

@@ -14,7 +14,7 @@ from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.encoding import object_of
 from forge.durable.store.rows import COVERS, TAKES, Question
 from forge.permissions.answers import Answer
-from forge.permissions.labels.conditions import Trace
+from forge.permissions.conditions import Trace
 from forge.permissions.remember import make_memory
 from forge.permissions.request import PermissionRequest
 

@@ -17,7 +17,7 @@ from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import Attempt, WorkerContext, current
 from forge.durable.engine.queues import offer_queue
-from forge.durable.engine.tracing import carrier
+from forge.durable.engine.start_segments import carrier
 from forge.durable.store import RunStore
 from forge.durable.store.encoding import result_from_json, run_result
 from forge.durable.store.rows import NewRun, RunInfo, Wait

@@ -40,8 +40,7 @@ from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
 from forge.durable.engine.recorder import RecordedProvider, Recorder
 from forge.durable.engine.scripts import restore_spilled
-from forge.durable.engine.start_segments import SEGMENT, workflow_id
-from forge.durable.engine.tracing import segment_span
+from forge.durable.engine.start_segments import SEGMENT, segment_span, workflow_id
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json

@@ -6,18 +6,20 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
-from dbos import Serializer, _migration, _serialization, _sys_db  # private: the engine's version is pinned
+from dbos import DBOSClient, Serializer, _migration, _serialization, _sys_db  # private: the engine's version is pinned
 
 from forge.durable.engine.queues import NOBODY, claim_key, compute_priority
 from forge.durable.store import RunStore
 from forge.durable.store.inbox import notify_queued
-from forge.durable.store.rows import RunInfo
+from forge.durable.store.rows import Outcome, RunInfo
 from forge.durable.store.steps import APPLICATION, FORMAT
+from forge.pipeline.spans import AGENT, find_telemetry, run_operation
 
 if TYPE_CHECKING:
     from dbos import DBOSClient
@@ -72,8 +74,6 @@ class Starter:
     def client(self) -> DBOSClient:
         with self._lock:
             if self._client is None:
-                from dbos import DBOSClient  # slow to load: programs that only read runs do without
-
                 adapt_to()
                 silence_dbos_logger()
                 self._store.prepare()
@@ -167,3 +167,48 @@ def _refuse_pickle(serialized_data: str) -> Any:
     raise TypeError(
         "a pickle in the durable database was not loaded: Forge never writes pickles, and a pickle could run any code"
     )
+
+
+# Continues traces across machines: the spans of a run's segments belong to the span in which the run was submitted.
+
+
+def carrier() -> dict[str, str]:
+    """Returns the current span, as the parent of a run; empty if there is none.
+
+    Only the trace, in its own format: baggage may be private, and the resuming worker may use other formats.
+    """
+    found: dict[str, str] = {}
+    if find_telemetry() is not None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        TraceContextTextMapPropagator().inject(found)
+    return found
+
+
+@contextmanager
+def segment_span(run: RunInfo, worker: str) -> Iterator[Callable[[Outcome], None]]:
+    """Makes a span around the work on a segment; yields a function that records its outcome."""
+    attributes = {
+        "gen_ai.agent.name": run.agent,
+        "gen_ai.conversation.id": run.session or run.id,
+        "forge.run.id": run.id,
+        "forge.run.segment": run.segment,
+        "forge.worker": worker,
+    }
+    with run_operation(AGENT, run.agent, attributes, parent=lambda: _parent(run.carrier)) as operation:
+
+        def tell(outcome: Outcome) -> None:
+            operation.set("forge.run.status", outcome.status)
+            if outcome.status == "failed":
+                operation.fail(str((outcome.result or {}).get("reason") or "error"))
+
+        yield tell
+
+
+def _parent(carried: Mapping[str, str]) -> Any:
+    """Returns the caller's span, never one of the worker's own."""
+    from opentelemetry.context import Context
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    words = {str(name): str(value) for name, value in carried.items()}
+    return TraceContextTextMapPropagator().extract(words, Context())

@@ -25,7 +25,7 @@ from forge.durable.store.rows import MODEL, OPEN, SCHEDULED, NewRun, RunInfo
 from forge.durable.store.tables import Text, runs
 from forge.durable.worker.housekeeping import add_delivery, delivery_metadata
 from forge.models.command import COMMAND
-from forge.schedules.cron import Cron
+from forge.schedules.due_times import Cron
 from forge.schedules.occurrences import Due, Progress, Refusal, claim_due, find_due, is_spent
 from forge.schedules.schedule import Schedule
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from forge.core.arguments.schema import check_schema
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.messages import Message
 from forge.core.secrets import Secrets
 from forge.core.untrusted import clean, clean_schema, one_line
 from forge.mcp.client.link import current_call_key
@@ -229,7 +230,6 @@ async def ask_model(
 
     The model receives only these messages: no tools, and nothing of the conversation.
     """
-    from forge.core.messages import Message
     from forge.core.provider import ModelRequest
 
     messages = _messages(request)
@@ -315,7 +315,6 @@ def _form(fields: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any
 
 def _messages(request: Mapping[str, Any]) -> list[Message]:
     """Reads the messages: text only, bounded. Raises `ToolError`."""
-    from forge.core.messages import Message
 
     if request.get("tools"):
         raise ToolError("a server may not give tools to the model", ErrorKind.PERMISSION)

@@ -20,6 +20,7 @@ from forge.core.tool import Tool
 from forge.core.untrusted import one_line
 from forge.mcp.bounds import MEMORY, read_program_settings
 from forge.mcp.client.contents import ServerContents
+from forge.mcp.client.link import Target
 from forge.mcp.client.names import (
     SECRET_NAMES,
     SEPARATOR,
@@ -32,6 +33,7 @@ from forge.mcp.client.names import (
 )
 from forge.mcp.client.questions import CallListener
 from forge.mcp.client.tools import TIMEOUT, McpTool, ToolOffer, ToolSettings, check_definition, default_permissions
+from forge.mcp.oauth.login import Login, read_settings
 from forge.mcp.pins import Pins, digest, pins_of, state_of
 
 if TYPE_CHECKING:
@@ -283,16 +285,11 @@ class McpSource(ServerContents):
             if auth:
                 raise DefinitionError(f"mcp({self.name}): `auth` needs a URL, and no header Authorization")
             return None
-        from forge.mcp.oauth.login import (
-            Login,  # programs do without
-            read_settings,
-        )
 
         return Login(self.name, self.url, read_settings(auth), self._egress, self.directory)
 
     async def _open(self) -> None:
         from forge.mcp.client.connection import Connection
-        from forge.mcp.client.link import Target  # it imports the SDK, which takes a second
 
         target = Target(
             command=self.command,

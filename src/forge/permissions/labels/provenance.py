@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from forge.core.result import PRIVATE, UNTRUSTED, Label, merge_labels
 from forge.core.secrets import MASK, Secrets
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.labels.conditions import RequestLabels, Trace
+from forge.permissions.conditions import RequestLabels, Trace
 from forge.permissions.labels.folding import fold
 from forge.permissions.labels.texts import LONGEST_SHOWN, Fields, ReadText
 from forge.permissions.labels.values import (

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
+import sys
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import PurePath
@@ -184,8 +186,6 @@ def _text_of_object(value: Any) -> str:
         except UnicodeDecodeError:
             return ""
     import datetime  # few values are objects
-    import ipaddress
-    import sys
     import uuid
     from decimal import Decimal
 

@@ -7,6 +7,7 @@ leads there, and whatever cannot be read; this machine has many names, and each 
 
 from __future__ import annotations
 
+import ipaddress
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -151,7 +152,6 @@ def _names_of_numbers(host: str) -> frozenset[str]:
 
 
 def _names_of_ipv6(host: str) -> frozenset[str]:
-    import ipaddress  # only for addresses
 
     try:
         address = ipaddress.IPv6Address(host)

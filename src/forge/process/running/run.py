@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import resource
 import signal
 import threading
 from collections import deque
@@ -28,6 +29,7 @@ from forge.process.running.output import (
     read_piece,
 )
 from forge.process.running.supervisor import GRACE, Program, start
+from forge.process.sandbox import SandboxedCommand, Tier, choose_tier
 from forge.process.sandbox.layout import CommandLine, Confinement
 from forge.process.sandbox.restore_files import watch_protected_files
 
@@ -172,7 +174,6 @@ async def confine(
     """
     if confinement is None:
         return ConfinedCommand(CommandLine(list(argv)))
-    from forge.process.sandbox import SandboxedCommand, Tier  # only where programs are confined
 
     tier = await in_thread(lambda: find_tier(sandbox)) if sandbox not in _tiers else _tiers[sandbox]
     if tier is Tier.NONE:
@@ -197,7 +198,6 @@ def _without_given(confinement: Confinement, limits: Resources | None) -> Confin
 
 def find_tier(sandbox: str | bool) -> Tier:
     """Returns the tier that confines programs under a setting. The first call tries the tiers, which takes a moment."""
-    from forge.process.sandbox import choose_tier  # only where programs are confined
 
     if sandbox not in _tiers:
         _tiers[sandbox] = choose_tier(sandbox)
@@ -481,7 +481,6 @@ slots = Slots()
 
 def count_slots() -> int:
     """Returns how many programs may run at once, by the descriptor limit of this process."""
-    import resource
 
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import re
+import resource
 import secrets
 import shutil
 import subprocess
@@ -116,7 +117,6 @@ def kernel_limits(limits: ProgramLimits, *, apart: bool) -> dict[str, int]:
 
     `apart`: the program has a user namespace. Otherwise all processes of the user count. Root has no limit of them.
     """
-    import resource  # not on every platform that can import this
 
     wanted = {"RLIMIT_DATA": limits.memory * MIB, "RLIMIT_NOFILE": limits.open_files}
     if limits.processes and os.geteuid() != 0:

@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import shutil
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -134,7 +135,6 @@ def _modified_time(program: str) -> int:
 @lru_cache(maxsize=16)
 def _version_of(node: str, changed: int) -> tuple[int, int]:
     """Returns Node's version; `changed`: the program's modification time, for the cache."""
-    import subprocess  # once a process, in a thread; it runs a trusted program
 
     try:
         said = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=10, check=False, env={})

@@ -27,7 +27,7 @@ def choose_model(
 
     `report` receives a note if the model is one of a local server that was found.
     """
-    from forge.models.names import LOCAL, default_model, setup_advice
+    from forge.models.vendors import LOCAL, default_model, setup_advice
 
     if named := requested or configuration.agent.model:
         return named
@@ -40,7 +40,7 @@ def choose_model(
 
 
 def choose_provider(configuration: Configuration, requested: str | None = None) -> Provider:
-    from forge.models.names import provider_for
+    from forge.models.vendors import provider_for
 
     return provider_for(choose_model(configuration, requested))
 
@@ -63,7 +63,7 @@ def limits_of(said: Mapping[str, Any], standard: Limits | None = None) -> Limits
 
 def _agent_type(entry: SubAgentEntry) -> AgentType:
     from forge.agent.subagent import AgentType
-    from forge.models.names import provider_for
+    from forge.models.vendors import provider_for
 
     standard = AgentType()
     return AgentType(

@@ -14,6 +14,7 @@ from forge.project.assemble.access import ProjectFlags, project_scope
 from forge.project.assemble.sources import is_withheld
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
+from forge.workspace.state import NAME, state_directory
 
 if TYPE_CHECKING:
     from forge.core.messages import Message
@@ -42,7 +43,6 @@ def active_skills(configuration: Configuration, scope: Scope) -> ActiveSkills:
     from forge.agent.session import FILE
     from forge.skills.active import ActiveSkills
     from forge.skills.guardrails import Guardrails
-    from forge.workspace.state import NAME
 
     return ActiveSkills(
         catalog_of(configuration, scope),
@@ -107,7 +107,6 @@ def memory_of(configuration: Configuration, workspace: Path, *, writes: bool = T
     """Opens the memory of a workspace with the configured embedder."""
     from forge.memory.embedders import embedder_from
     from forge.memory.memory import Memory
-    from forge.workspace.state import state_directory
 
     try:
         embedder = embedder_from(configuration.memory.embedder if configuration.memory else None)

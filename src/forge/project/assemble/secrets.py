@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from forge.core.secrets import SHORTEST, Secrets
-from forge.models.names import OWN_PROTOCOLS, SERVERS
+from forge.models.vendors import OWN_PROTOCOLS, SERVERS
 from forge.project.config import Configuration
 
 KEYS = (

@@ -24,6 +24,9 @@ from forge.project.assemble.choose_tools import (
 )
 from forge.project.config import load_configuration
 from forge.project.config.declaration import NAME, Configuration
+from forge.tools import built_ins
+from forge.workspace.state import NAME as STATE
+from forge.workspace.state import is_foreign, state_directory
 
 if TYPE_CHECKING:  # loaded where a project has them
     from forge.mcp.client.source import McpSource
@@ -182,7 +185,6 @@ def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, M
         return {}
     from forge.mcp.client.source import mcp
     from forge.mcp.pins import Pins
-    from forge.workspace.state import state_directory
 
     pins = Pins(state_directory(workspace) / PINS, doubt=_unused_pins(workspace))
     servers = {
@@ -231,8 +233,6 @@ def server_sandbox(configuration: Configuration, entry: McpEntry) -> str:
 
 def _unused_pins(workspace: Path) -> str:
     """Returns why approvals in the workspace are not used: another person may have made them."""
-    from forge.workspace.state import NAME as STATE
-    from forge.workspace.state import is_foreign
 
     folder = workspace / STATE
     if not os.path.lexists(folder / PINS) or not is_foreign(folder):
@@ -303,7 +303,6 @@ def _build_scripts(configuration: Configuration, workspace: Path) -> Mapping[str
 
 def _reserved_names() -> frozenset[str]:
     """Returns the names of all built-in tools, chosen or not: no script may have one of them."""
-    from forge.tools import built_ins
 
     known = (tool.spec for tool in built_ins(ToolRegistry()))
     return frozenset(name for spec in known for name in (spec.name, *spec.aliases)) | MADE_FOR_PROJECTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import shutil
 import weakref
@@ -284,6 +285,5 @@ def _check_version(shown: Path, versions: Mapping[str, Any]) -> None:
 
 
 def _parse_json(file: OutputFile) -> Any:
-    import json
 
     return json.loads(file.content)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from forge.models.names import SERVERS
+from forge.models.vendors import SERVERS
 from forge.project.assemble.access import workspace_root
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.build.output import check_output, unusable_output

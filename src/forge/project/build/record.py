@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from forge.core.spec import ToolSpec
+from forge.core.spec import Category, ToolSpec
 from forge.project.config.declaration import Configuration
 
 if TYPE_CHECKING:  # loaded where a project has skills
@@ -111,7 +111,6 @@ class Build:
 
     @property
     def counts(self) -> dict[str, int]:
-        from forge.core.spec import Category
 
         found = {str(category): 0 for category in Category}
         for spec in self.tools.values():

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from forge.core.context import ProgramLimits
-from forge.permissions.labels.conditions import CONDITIONS
+from forge.permissions.conditions import CONDITIONS
 from forge.permissions.labels.settings import FORMS, LabelSettings, problem_with_entry
 from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, ListOf, Schema, Text, WholeNumber
 from forge.project.config.reader import Reader

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from forge.core.errors import ToolError
 from forge.project.config.kinds import NOTHING, MappingOf, Number, Text, WholeNumber
@@ -111,7 +112,6 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
 
 def passwords(url: str) -> Iterator[str]:
     """Yields the secrets in the URL of a database."""
-    from urllib.parse import parse_qsl, unquote, urlsplit  # most projects have no database
 
     try:
         parts = urlsplit(url)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -233,7 +234,5 @@ def on_one_line(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_./~][\w ./~-]*[\w./-]|[A-Za-z]", value):
-        import json  # only for an example that has to be quoted
-
         return json.dumps(value, ensure_ascii=False)
     return str(value)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forge.core.errors import ToolError
 from forge.core.extras import EXTRAS, install_command, install_program, is_installed
-from forge.models.names import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
+from forge.models.vendors import DEFAULTS, LOCAL, OWN_PROTOCOLS, SERVERS, local_servers
 from forge.process.environment import find_packaged_program
 from forge.process.running.cgroups import find_delegated
 from forge.process.sandbox import Tier, choose_tier, describe_tier_limits, report_tiers

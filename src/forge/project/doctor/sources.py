@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, ToolError
@@ -13,6 +14,7 @@ from forge.core.extras import install_command, is_installed
 from forge.mcp.pins import load_document
 from forge.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.mcp.programs.installed import is_installed_here
+from forge.process.running.run import find_tier
 from forge.project.assemble.choose_tools import choose_tools
 from forge.project.assemble.knowledge import catalog_of
 from forge.project.assemble.sources import PINS, SCRIPTS, has_scripts, is_withheld, server_sandbox
@@ -72,8 +74,6 @@ def _server_sandbox(name: str, entry: McpEntry, configuration: Configuration) ->
         fix = "Remove `sandbox: off`, unless the program needs all your permissions."
         yield Finding(f"mcp {name}", "note", "it runs without a sandbox", fix)
     elif sandbox != "auto":
-        from forge.process.running.run import find_tier  # it tries the sandboxes, which takes a moment
-
         try:
             find_tier(sandbox)
         except ToolError as error:
@@ -115,7 +115,6 @@ def _broken_approvals(workspace: Path) -> Iterator[Finding]:
 
 def _host(url: str) -> str:
     """Returns only the host, because the rest of a URL may be secret."""
-    from urllib.parse import urlsplit
 
     try:
         return urlsplit(url).hostname or "an address without a host"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import sqlite3
 import stat
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from urllib.parse import quote
 
 from forge.project.config_layers import user_file
 from forge.project.doctor.finding import Finding
@@ -125,7 +127,6 @@ def _check_files(folder: Path) -> Iterator[Finding]:
 
 def check_store(path: Path) -> Finding:
     """Checks a store without changing it, within the time that a person waits."""
-    import sqlite3
 
     until = time.monotonic() + PATIENCE
     size = f"{path.stat().st_size / 1024 / 1024:,.1f} MiB"
@@ -153,8 +154,6 @@ def check_store(path: Path) -> Finding:
 
 def read_only(path: Path) -> str:
     """Returns the URI with which SQLite opens a file read-only. Raises `sqlite3.Error` if it is no regular file."""
-    import sqlite3
-    from urllib.parse import quote
 
     from forge.workspace.state.store import check_log_files
 

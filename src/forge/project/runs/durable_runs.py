@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.extras import check_extra
+from forge.core.result import ToolResult
+from forge.core.spec import Permission, ToolSpec
 from forge.project.config.declaration import Configuration
 from forge.project.version import version as forge_version
 from forge.workspace.state import NAME as STATE
@@ -99,7 +101,7 @@ def project_version(configuration: Configuration, built: str = "") -> str:
 
 def models_for(agent: Agent) -> Models:
     """Returns a function that finds models for the runs of an agent. A scripted model becomes resumable."""
-    from forge.models.names import provider_for
+    from forge.models.vendors import provider_for
 
     if agent.provider is not None:
         agent.provider = _make_resumable(agent.provider)
@@ -152,8 +154,6 @@ def _with_ancestors(attempt: Attempt) -> list[str]:
 def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:
     """Builds the request of a stored question, with the tool's definition if it is known here."""
     from forge.core.messages import ToolCall
-    from forge.core.result import ToolResult
-    from forge.core.spec import ToolSpec
     from forge.permissions.request import Decision, PermissionRequest, Ruling
 
     fields = question.request
@@ -183,7 +183,6 @@ def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> P
 
 
 def _part(written: Any) -> tuple[Permission | None, str]:
-    from forge.core.spec import Permission
 
     permission, target = written
     return (Permission(permission) if permission else None), str(target)

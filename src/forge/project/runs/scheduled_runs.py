@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.core.errors import ToolError
+from forge.core.events import ToolFinished
 from forge.core.extras import is_installed
 from forge.models.command import COMMAND
 from forge.project.assemble.access import ProjectFlags, project_scope
@@ -15,7 +16,8 @@ from forge.project.assemble.channels import ProjectChannels
 from forge.project.assemble.schedules import project_schedules
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
-from forge.schedules.schedule import Run, Status
+from forge.schedules.schedule import Outcome, Run, Status
+from forge.workspace.state import state_directory
 
 if TYPE_CHECKING:
     from forge.core.result import Attachment
@@ -68,12 +70,9 @@ def check_channels(configuration: Configuration, channels: ProjectChannels) -> N
 
 async def _run_task(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
     """Runs one task in a session of its own. Questions are refused; its files are delivered with its answer."""
-    from forge.core.events import ToolFinished
     from forge.pipeline.audit_log import audit_log
     from forge.project.audit.log import NAME as AUDIT
     from forge.project.runs.sessions import new_name, open_conversation, session_store
-    from forge.schedules.schedule import Outcome
-    from forge.workspace.state import state_directory
 
     session = f"{schedule.id}-{new_name()}"
     agent = project.agent(COMMAND if schedule.command else model)

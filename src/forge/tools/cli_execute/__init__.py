@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
@@ -192,7 +193,6 @@ def _check_one_text(parsed: dict[str, Any]) -> None:
 
 
 def _split_words(text: str) -> str:
-    import json
     import shlex
 
     try:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from forge.core.arguments.parameters import Limits, Setting
@@ -74,7 +77,6 @@ class GrepSearch(
         names_only: Annotated[bool, "Only list files."] = False,
         include_ignored: Annotated[bool, "Also node_modules and the like."] = False,
     ) -> ToolResult:
-        from dataclasses import replace
 
         from forge.core.execution.threads import in_thread
         from forge.tools.grep_search.answer import SearchAnswer
@@ -146,8 +148,6 @@ async def _search(
 
 async def _split_target(location: Location) -> tuple[Location, str]:
     """Returns the directory to search and, if the path is a file, the name of that file."""
-    import os
-    import stat
 
     from forge.core.execution.threads import in_thread
     from forge.workspace.paths import quote_path

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -201,7 +202,6 @@ class _Script:
 
 
 def _make_result(value: Any, printed: str, made: int) -> ToolResult:
-    import json  # listing tools does without
 
     data = plain(value)
     text = "" if value is None else value if isinstance(value, str) else json.dumps(data, ensure_ascii=False)
@@ -218,7 +218,6 @@ def _value_of(spec: ToolSpec, result: ToolResult) -> Any:
     """Returns the value that a script gets: the declared data, or the text."""
     if spec.returns is None:
         return "" if result.data.get(RESULT) == "" else result.for_llm
-    import json
 
     try:
         return json.loads(result.for_llm)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterator
+from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Any
 
 from forge.core.context import ToolContext
@@ -72,7 +75,6 @@ def scan_directory(
     ctx: ToolContext, location: Location, depth: int, most: int, patience: float, *, hidden: bool, ignored: bool
 ) -> Overview:
     """Returns the first entries of a directory, without those that a rule denies."""
-    import time
 
     from forge.tools.shared.approved_paths import denied_predicate
     from forge.workspace.search.walk import OverviewOptions, make_overview
@@ -174,8 +176,6 @@ def no_directory_error(location: Location) -> ToolError:
 
 def is_directory(ctx: ToolContext, location: Location) -> bool:
     """Returns False for a file. Raises `ToolError` for a missing path, a loop of links or a special file."""
-    import os
-    from stat import S_ISDIR, S_ISREG
 
     from forge.workspace.paths.open import open_file, status_of
 

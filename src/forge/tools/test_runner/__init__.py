@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from forge.core.arguments.parameters import Limits, Setting
@@ -76,7 +77,6 @@ class TestRunner(
         return build_result(ctx, plan, finished, report, timeout)
 
     async def _run_plan(self, ctx: ToolContext, plan: Plan, timeout: float) -> Finished:
-        from dataclasses import replace
 
         from forge.process.running.output import Capture
         from forge.process.running.run import run

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from forge.core.context import ToolContext
 from forge.core.errors import ToolError
@@ -207,7 +208,6 @@ def detect_media_type(body: bytes, declared: str) -> str:
 
 def file_name(url: str, media_type: str, disposition: str = "") -> str:
     """Returns a name that is safe in any folder, from the server's header or the URL."""
-    from urllib.parse import unquote, urlsplit
 
     given = _DISPOSITION.search(disposition)
     name = unquote(given[1] if given else urlsplit(url).path.rpartition("/")[2])

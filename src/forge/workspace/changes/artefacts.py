@@ -8,6 +8,7 @@ import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -94,7 +95,6 @@ def _private_directory(path: Path) -> Path:
 
 def _project_directory(folder: Path, workspace: Path) -> Path:
     """Makes a subdirectory for this workspace: files of the same name from two projects must not collide."""
-    from hashlib import sha256  # only for a workspace that cannot be written
 
     path = folder / sha256(os.fsencode(os.path.realpath(workspace))).hexdigest()[:16]
     with suppress(FileExistsError):

@@ -11,6 +11,8 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
 from forge.cli.running.tool_names import complete_name, find_tool, project_tools
 from forge.core.tool import UnavailableTool
+from forge.project.assemble.access import project_policy, project_scope
+from forge.project.config import load_configuration
 
 if TYPE_CHECKING:  # completing a name does without
     from forge.core.context import Scope
@@ -58,10 +60,6 @@ def command(options: Options, name: str, arguments: str | None, after: str | Non
 
 
 def _rulings(options: Options, name: str, arguments: str | None, after: str | None) -> list[dict[str, Any]]:
-    from forge.project.assemble.access import project_policy, project_scope
-    from forge.project.config import (
-        load_configuration,  # the rules and the schema, which completing a name does without
-    )
     from forge.project.preview_call import preview_call
 
     configuration = load_configuration(options.config)

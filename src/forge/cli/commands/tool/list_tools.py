@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -50,8 +51,6 @@ def command(options: Options, category: str | None, permission: str | None, toke
     lacking = sorted(registry.unavailable, key=lambda spec: spec.name)
     unavailable = [spec for spec in lacking if _is_selected(spec, category, permission)]
     if options.json:
-        import json  # slow to load: only for programs
-
         listed: dict[str, Any] = {
             "tools": [{**facts(spec), **_cost_facts(spec, costs)} for spec in chosen],
             "unavailable": [*map(_unavailable_facts, unavailable)],

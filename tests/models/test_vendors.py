@@ -10,11 +10,11 @@ import pytest
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models import names
+from forge.models import vendors as names
 from forge.models.anthropic import Anthropic
-from forge.models.names import SERVERS, Server, default_model, provider_for, setup_advice
 from forge.models.openai import OpenAI
 from forge.models.openai_responses import OpenAIResponses
+from forge.models.vendors import SERVERS, Server, default_model, provider_for, setup_advice
 from tests.models.serving import Reply, refusal, serving, sse, stream
 
 KEY = "sk-test-0123456789abcdef"
