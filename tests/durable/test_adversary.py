@@ -32,7 +32,7 @@ from forge.durable.engine import attempt as attempts
 from forge.durable.engine import recorder
 from forge.durable.engine.agents import find_agent, for_stored_runs
 from forge.durable.engine.approval import answer_from_json, answer_to_json
-from forge.durable.engine.children import resume_run
+from forge.durable.engine.follow_up import resume_run
 from forge.durable.store import RunStore, StoreError
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
@@ -280,7 +280,7 @@ async def test_a_run_that_is_to_be_cancelled_is_cancelled_by_whoever_takes_it_ov
 
 async def replayed(worker: Worker, names: Sequence[tuple[str, Any]], run_id: str = "r") -> None:
     """Begin a run of which an earlier try recorded these steps."""
-    from forge.durable.engine.start_segments import JsonSerializer
+    from forge.durable.engine.dbos_parts import JsonSerializer
 
     new = NewRun(id=run_id, version="0", prompt="go", messages=(Message("user", "go"),))
     run = await asyncio.to_thread(worker.store.create, new)

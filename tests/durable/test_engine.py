@@ -10,8 +10,8 @@ import pytest
 
 from forge.core.errors import ToolError
 from forge.durable.engine import segment as workflow
+from forge.durable.engine.dbos_parts import JsonSerializer, RecordedError
 from forge.durable.engine.engine import Engine, new_worker_id, running_engine
-from forge.durable.engine.start_segments import JsonSerializer, RecordedError
 from tests.durable._worker_process import subject
 from tests.durable.fleet import fleet_of
 

@@ -21,7 +21,7 @@ def engine(monkeypatch):
 
 
 def test_an_older_one_is_given_whole_seconds(engine):
-    from forge.durable.engine.start_segments import adapt_to
+    from forge.durable.engine.dbos_parts import adapt_to
 
     adapt_to((3, 40, 1))
     (text,) = engine.sqlite_migrations
@@ -32,7 +32,7 @@ def test_an_older_one_is_given_whole_seconds(engine):
 
 
 def test_a_newer_one_keeps_its_own(engine):
-    from forge.durable.engine.start_segments import adapt_to
+    from forge.durable.engine.dbos_parts import adapt_to
 
     before = _sys_db.SystemDatabase._now_ms_sql
     adapt_to((3, 42, 0))

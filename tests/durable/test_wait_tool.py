@@ -18,7 +18,7 @@ from forge.core.time_zones import zone_of
 from forge.core.tool import tool
 from forge.durable.engine import attempt
 from forge.durable.engine.agents import OfferedTools, for_stored_runs
-from forge.durable.engine.children import resume_run
+from forge.durable.engine.follow_up import resume_run
 from forge.durable.engine.wait_tool import _end_of_wait, wait
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat

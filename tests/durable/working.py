@@ -13,7 +13,7 @@ from forge.core.context import Scope
 from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.engine.children import resume_run
+from forge.durable.engine.follow_up import resume_run
 from forge.durable.store.rows import NewRun, RunInfo
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted

@@ -342,7 +342,7 @@ class ToolContext(RunContext[DepsT]):
 
     @property
     def cleared_turns(self) -> int:
-        """How often the executor was told that a turn begins."""
+        """The number of times the executor was told that a turn begins."""
         return self._executor.cleared_turns if self._executor is not None else 0
 
     @property

@@ -1,4 +1,4 @@
-"""What other processes share with a session: they end with it, and get the context variables of a call."""
+"""Programs of a session: they end with it, and get the context variables of a call."""
 
 from __future__ import annotations
 

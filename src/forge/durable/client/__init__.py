@@ -21,11 +21,9 @@ from forge.core.plain_values import brief
 from forge.core.spec import ToolSpec
 from forge.durable.client.following import RunFollower
 from forge.durable.client.pruning import Retention, count_prunable, prune, prune_kept, remove
-from forge.durable.engine.approval import answer_to_json
-from forge.durable.engine.attempt import note_messages
-from forge.durable.engine.children import is_ready
+from forge.durable.engine.follow_up import is_ready
 from forge.durable.engine.queues import DEFAULT, claim_key
-from forge.durable.engine.start_segments import Starter, carrier, workflow_id
+from forge.durable.engine.start_segments import Starter, workflow_id
 from forge.durable.store import RunStore
 from forge.durable.store.check_input import check_messages, check_name, check_new, check_text, check_words
 from forge.durable.store.database import Database
@@ -100,6 +98,7 @@ class Runs:
 
         `messages` is the first conversation of the model, the prompt included; by default the prompt alone.
         """
+        from forge.durable.engine.tracing import carrier  # loads the steps, which reading runs does without
 
         check_text(prompt, "the prompt")
         check_messages(messages)
@@ -217,6 +216,8 @@ class Runs:
         if run.status == "waiting" and any(wait.kind == "question" for wait in run.waits):
             return self._answer_in_words(run, text)
         run = self.store.send(run.id, text)
+        from forge.durable.engine.attempt import note_messages  # the engine, which reading runs does without
+
         note_messages(run.id, self.store)
         return run
 
@@ -225,6 +226,8 @@ class Runs:
 
         check_answer_values(answer, None, by)
         check_answer(question, answer)
+        from forge.durable.engine.approval import answer_to_json  # the engine, which reading runs does without
+
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
             said = self.store.question(question.id)
             kind = (said.answer or {}).get("kind", "")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 
@@ -15,15 +14,14 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, ToolCall, unanswered_calls
 from forge.core.result import ToolResult
 from forge.durable.engine.agents import find_agent
-from forge.durable.engine.attempt import Attempt, WorkerContext, current
+from forge.durable.engine.attempt import Attempt, current
 from forge.durable.engine.queues import offer_queue
-from forge.durable.engine.start_segments import carrier
-from forge.durable.store import RunStore
+from forge.durable.engine.tracing import carrier
 from forge.durable.store.encoding import result_from_json, run_result
-from forge.durable.store.rows import NewRun, RunInfo, Wait
+from forge.durable.store.rows import NewRun, RunInfo
 from forge.permissions.labels.settings import current_provenance
 
-ONLY = "only_call"  # in a run's scope: it runs its one open call, without a model
+SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, without a model
 
 log = logging.getLogger("forge.durable")
 
@@ -58,7 +56,7 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
             queue=offer_queue(offer),
             prompt=f"{call.name} on {offer}",
             messages=(*export_context(current_provenance.get()), Message("assistant", tool_calls=(call,))),
-            scope={**new.scope, ONLY: True, "message_id": scope.message_id},
+            scope={**new.scope, SINGLE_CALL: True, "message_id": scope.message_id},
         )
         run = await _start_run(attempt, wanted)
     if not run.is_over:
@@ -126,54 +124,3 @@ async def _start_run(attempt: Attempt, new: NewRun) -> RunInfo:
     run = await asyncio.to_thread(attempt.store.create, new)
     await attempt.context.start_segment(run)
     return run
-
-
-# Starts what a run's new state requires: its next segment, or its parent's.
-
-
-async def follow_up(context: WorkerContext, run: RunInfo) -> None:
-    """Follows up a run's new state; idempotent, so housekeeping may repeat it. Logs the reason of a failed run."""
-    if run.status == "failed":
-        log.error("run %s of agent %s failed: %s", run.id, run.agent, _reason_of(run), extra=log_fields(run))
-    if run.status == "queued":
-        await context.start_segment(run)
-    elif run.status == "waiting":
-        if await asyncio.to_thread(is_ready, context.store, run):
-            await resume_run(context, run)
-    elif run.is_over and run.parent:
-        parent = await asyncio.to_thread(context.store.get, run.parent)
-        if parent.status == "waiting":
-            await resume_run(context, parent)
-
-
-def log_fields(run: RunInfo) -> dict[str, str]:
-    """Returns what a record of the log says about its run, as `extra`."""
-    return {"run": run.id, "session": run.session or run.id}
-
-
-def _reason_of(run: RunInfo) -> str:
-    result = run.result or {}
-    error = result.get("error")
-    message = str(error.get("message", "")) if isinstance(error, Mapping) else ""
-    return ": ".join(filter(None, [str(result.get("reason", "")), message])) or "no reason is stored"
-
-
-async def resume_run(context: WorkerContext, run: RunInfo) -> None:
-    """Queues a waiting run again; does nothing if another worker did."""
-    queued = await asyncio.to_thread(context.store.advance, run.id, from_segment=run.segment)
-    if queued is not None:
-        await context.start_segment(queued)
-
-
-def is_ready(store: RunStore, run: RunInfo) -> bool:
-    """Returns whether something that the run waits for has arrived."""
-    return any(_has_arrived(store, wait) for wait in run.waits)
-
-
-def _has_arrived(store: RunStore, wait: Wait) -> bool:
-    if wait.kind == "approval":
-        question = store.question(wait.detail["question"])
-        return question.answer is not None or not question.can_answer  # then the call asks again
-    if wait.kind == "run":
-        return store.get(wait.detail["run"]).is_over
-    return wait.kind == "time" and wait.detail["until"] <= store.now()

@@ -27,8 +27,9 @@ from forge.durable.engine import queues as queueing
 from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import Models, WatchActivity, note_messages
 from forge.durable.engine.claims import Claims
+from forge.durable.engine.dbos_parts import JsonSerializer, allow_pickles, refuse_pickles
 from forge.durable.engine.queues import Limits, claim_key, offer_queue
-from forge.durable.engine.start_segments import JsonSerializer, Starter, allow_pickles, on_start, refuse_pickles
+from forge.durable.engine.start_segments import Starter, on_start
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
 from forge.durable.store.database import HOLDS, set_up_connection

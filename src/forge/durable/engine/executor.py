@@ -31,7 +31,7 @@ from forge.core.secrets import Secrets
 from forge.core.tool import Tool
 from forge.durable.engine.attempt import Attempt, end_tasks, is_cancelled_itself
 from forge.durable.engine.background import find_completed, unknown_result
-from forge.durable.engine.children import ONLY, run_call_remotely
+from forge.durable.engine.children import SINGLE_CALL, run_call_remotely
 from forge.durable.engine.scripts import StoredJournals, is_spilled
 from forge.durable.store.encoding import result_from_json, result_to_json
 from forge.durable.store.heartbeats import has_ended, mark_process
@@ -237,7 +237,7 @@ class RecordedExecutor(ToolExecutor):
         """True for the run of one call that needs an offer. Other runs always delegate such calls, since the next
         attempt may be on a worker without that offer.
         """
-        return bool(self.attempt.run.scope.get(ONLY))
+        return bool(self.attempt.run.scope.get(SINGLE_CALL))
 
     def _may_be_repeated(self, call: ToolCall) -> bool:
         tool = self.registry.find(call.name)

@@ -35,16 +35,18 @@ from forge.core.result import Failure
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import ATTEMPTS, Attempt, LostSegment, Stopped, WorkerContext, current
 from forge.durable.engine.background import hold, note_run
-from forge.durable.engine.children import ONLY, delegate, follow_up
+from forge.durable.engine.children import SINGLE_CALL, delegate
 from forge.durable.engine.engine import running_engine
 from forge.durable.engine.executor import RecordedExecutor
+from forge.durable.engine.follow_up import follow_up
 from forge.durable.engine.recorder import RecordedProvider, Recorder
 from forge.durable.engine.scripts import restore_spilled
-from forge.durable.engine.start_segments import SEGMENT, segment_span, workflow_id
+from forge.durable.engine.start_segments import SEGMENT, workflow_id
+from forge.durable.engine.tracing import segment_span
 from forge.durable.engine.wait_tool import WAITED, remember_waits
 from forge.durable.store.database import is_away
 from forge.durable.store.encoding import result_of, result_to_json
-from forge.durable.store.rows import BEFORE, MODEL, Ending, Outcome, RunInfo, Wait
+from forge.durable.store.rows import MODEL, SPENT_BEFORE_RESUME, Ending, Outcome, RunInfo, Wait
 from forge.durable.store.steps import Begun
 
 log = logging.getLogger("forge.durable")
@@ -134,7 +136,7 @@ class SegmentRun:
         self.structured = Structured(agent.output) if agent.output is not None else None
         spent = self.run.spent
         self.meta = dict(spent.get("meta", {}))
-        self.before = dict(spent.get(BEFORE, {}))
+        self.before = dict(spent.get(SPENT_BEFORE_RESUME, {}))
         self.spent = Spent(
             turns=spent.get("turns", 0),
             calls=spent.get("calls", 0),
@@ -170,7 +172,7 @@ class SegmentRun:
         for message in self.conversation.messages[self.first - self._count_sent() :]:
             self._emit(MessageReceived(message.text))
         try:
-            if self.run.scope.get(ONLY):
+            if self.run.scope.get(SINGLE_CALL):
                 return await self.attempt.work(self._one_call(executor))
             result = await self.attempt.work(self._loop(executor))
             if self.attempt.broken is not None:  # not caused by the model or a tool
@@ -306,7 +308,7 @@ class SegmentRun:
             "cost": self.spent.cost(price_for(self.agent.limits, self.agent.provider), self.conversation.paid),
             "seconds": round(self.spent.seconds, 3),
             "meta": self.meta,
-            BEFORE: self.before,
+            SPENT_BEFORE_RESUME: self.before,
             WAITED: remember_waits([dict(wait.detail) for wait in waits if wait.kind == "time"]),
         }
         said = tuple(self.conversation.messages[self.first :])

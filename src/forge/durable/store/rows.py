@@ -19,7 +19,7 @@ COVERS = "covers"  # in a stored question: digests of what "always" would allow,
 TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
 MODEL = "model"  # in a run's scope: the requested model
 SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
-BEFORE = "before"  # key in a run's spent: its usage at the last resume
+SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last resume
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

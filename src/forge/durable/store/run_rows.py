@@ -16,7 +16,7 @@ from forge.durable.store.database import seal_row
 from forge.durable.store.encoding import object_of, wait_to_json
 from forge.durable.store.events import insert_events, lock_events
 from forge.durable.store.find import COLUMNS, clamp_limit, find_run, insert_into, insert_rows, last_turn, now, run_info
-from forge.durable.store.rows import BEFORE, OPEN, OVER, SEAL, NewRun, Outcome, RunInfo, Status, Wait
+from forge.durable.store.rows import OPEN, OVER, SEAL, SPENT_BEFORE_RESUME, NewRun, Outcome, RunInfo, Status, Wait
 from forge.durable.store.steps import is_lost
 from forge.durable.store.tables import HAS_PARENT, background, messages, questions, runs
 from forge.workspace.state.store import StoreError
@@ -134,7 +134,7 @@ def advance_run(
         said = [*_give_up_calls(connection, run.id), *said]
     append_messages(connection, run.id, 2 * run.segment + 1, said)
     # only on a resume: ended background work must not grant it more
-    spent = {**run.spent, BEFORE: _spent_so_far(run.spent)} if run.is_over and revive else run.spent
+    spent = {**run.spent, SPENT_BEFORE_RESUME: _spent_so_far(run.spent)} if run.is_over and revive else run.spent
     return change_run(connection, run, status="queued", segment=run.segment + 1, spent=spent)
 
 

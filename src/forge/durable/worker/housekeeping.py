@@ -20,8 +20,8 @@ from forge.core.result import Failure
 from forge.durable.client.pruning import Retention, prune_kept
 from forge.durable.engine.attempt import WorkerContext
 from forge.durable.engine.background import report_lost
-from forge.durable.engine.children import follow_up, log_fields, resume_run
 from forge.durable.engine.engine import Engine
+from forge.durable.engine.follow_up import follow_up, log_fields, resume_run
 from forge.durable.engine.queues import count_queued
 from forge.durable.engine.segment import MOST_TRIES
 from forge.durable.engine.start_segments import workflow_id

@@ -1,4 +1,4 @@
-"""What the parts of a connection share: its target, the state of its transport, and who listens to the server."""
+"""The state that the parts of a connection share: target, transport, and who listens to the server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says during a call: its progress, messages and questions reach the call, the person or the model."""
+"""Messages of a server during a call: its progress, log and questions reach the call, the person or the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client hears beside answers: the progress and the log of a call, and changes of lists and resources."""
+"""Notifications to a client, beside answers: the progress and the log of a call, and changes of lists and resources."""
 
 from __future__ import annotations
 
