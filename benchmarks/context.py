@@ -66,7 +66,7 @@ def plan(workspace: Path) -> list[list[ToolCall]]:
         [ToolCall("directory_tree", {"path": "."})],
         [ToolCall("bash", {"command": "git log --stat | head -80; wc -l */*.py"})],
     ]
-    files = ("loop", "agent", "session", "summary", "tokens", "subagent", "ending", "limits")
+    files = ("loop", "agent", "session", "summary", "tokens", "subagent", "labels", "limits")
     for number, name in enumerate(files):
         path = f"agent/{name}.py"
         first = (workspace / path).read_text().splitlines()[0]

@@ -16,7 +16,7 @@ PREPARE = """
 import asyncio, os, signal, sys, threading, time
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope, ToolContext
-from forge.core.execution.deadline import Deadline, DeadlinePassed, Until
+from forge.core.execution.deadline import Deadline, DeadlinePassed, Deadline
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry

@@ -14,7 +14,7 @@ from forge.agent.agent import Agent
 from forge.core.messages import Message, ToolCall, Usage
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.tool import tool
-from forge.durable.engine.start_segments import carrier, segment_span
+from forge.durable.engine.tracing import carrier, segment_span
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome
 from tests import programs

@@ -133,7 +133,7 @@ ASK_ONCE = """
 import asyncio
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 
 async def ask():
     async for part in provider_for("vertex:gemini-3-pro").stream(ModelRequest(messages=[Message("user", "Hi")])):

@@ -187,7 +187,7 @@ os.environ |= {"HOME": os.getcwd(), "CLOUDSDK_CONFIG": os.getcwd()}
 for name in ("AZURE_OPENAI_API_KEY", "AZURE_OPENAI_AD_TOKEN", "CLOUDSDK_AUTH_ACCESS_TOKEN", "AWS_BEARER_TOKEN_BEDROCK"):
     os.environ.pop(name, None)
 from forge.core.provider import ProviderError
-from forge.models.names import provider_for
+from forge.models.vendors import provider_for
 def choose():
     for model in ("vertex:gemini-3-pro", "azure:gpt", "bedrock:amazon.nova-pro-v1:0"):
         try:

@@ -100,5 +100,5 @@ def test_every_hint_of_the_sources_comes_from_one_place():
         for line in path.read_text().splitlines()
         if "pip install" in line
     }
-    others = {"project/build/dockerfile.py", "project/templates.py", "tools/test_runner/commands.py"}
+    others = {"project/build/manifest.py", "project/templates.py", "tools/test_runner/frameworks.py"}
     assert written == {"core/extras.py", *others}

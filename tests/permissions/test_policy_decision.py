@@ -129,7 +129,7 @@ async def test_what_a_policy_or_an_approver_raises_is_logged_without_its_words(w
         error = await refusal(gate, ctx)
     assert SECRET not in caplog.text
     assert "cannot judge" not in caplog.text
-    assert "HunterError (test_judge.py, line " in caplog.text
+    assert "HunterError (test_policy_decision.py, line " in caplog.text
     assert f"the {who} failed on save" in caplog.text
     assert "HunterError" in f"{error.message}"
 

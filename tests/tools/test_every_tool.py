@@ -182,7 +182,7 @@ def test_its_category_permissions_and_limits_are_declared(shared_bench, name):
     assert spec.permissions == {Permission(one) for one in PERMISSIONS.get(name, ())}
     assert spec.groups <= {*GROUPS, "default"}
     assert spec.timeout
-    assert re.match(r"forge\.(tools|sources|skills|memory|schedules)\.", spec.origin)
+    assert re.match(r"forge\.(tools|mcp|openapi|skills|memory|schedules)\.", spec.origin)
     assert spec.ends_turn == (name in CONVERSATION)
 
 

@@ -9,7 +9,7 @@ from forge.console.console_state import ConsoleState
 from forge.core.errors import ToolError
 from forge.core.messages import Message, export_message
 from forge.durable.client import FINE
-from forge.durable.engine.children import ONLY
+from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.store.rows import Question, RunInfo
 from forge.permissions.questions import request_text
 from forge.project.runs.durable_runs import build_request
@@ -29,7 +29,7 @@ def run_shape(run: RunInfo, *, whole: bool = False) -> dict[str, Any]:
     return {
         **{name: getattr(run, name) for name in _PLAIN},
         "prompt": _brief(run.prompt, most),
-        "kind": "call" if run.scope.get(ONLY) else "chat",
+        "kind": "call" if run.scope.get(SINGLE_CALL) else "chat",
         "waits": [{"kind": one.kind, "call": one.call, "detail": dict(one.detail)} for one in run.waits],
         "reason": str(result.get("reason", "")),
         "text": _brief(text, most),
@@ -51,7 +51,7 @@ _PLAIN = (
 
 
 def _can(run: RunInfo) -> list[str]:
-    is_chat = not run.scope.get(ONLY) and not run.parent
+    is_chat = not run.scope.get(SINGLE_CALL) and not run.parent
     can = [] if run.is_over or run.cancelling else ["cancel"]
     if run.is_over and is_chat:
         fine = run.status == "finished" and (run.result or {}).get("reason") in FINE

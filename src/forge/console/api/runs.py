@@ -29,7 +29,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.plain_values import brief
 from forge.durable.client import new_run_id
 from forge.durable.engine.attempt import ATTEMPTS
-from forge.durable.engine.children import ONLY
+from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.store import RunStore
 from forge.durable.store.find import COLUMNS, run_info
 from forge.durable.store.rows import MODEL, OVER, RunInfo
@@ -67,7 +67,7 @@ def _conditions(request: ApiRequest) -> list[sa.ColumnElement[bool]]:
         made.append(c.status.in_(statuses))
     made += [c[name] == request.text(name) for name in ("agent", "session") if request.text(name)]
     if kind := request.text("kind"):
-        is_call = sa.type_coerce(c.scope, sa.Text).contains(f'"{ONLY}":true')
+        is_call = sa.type_coerce(c.scope, sa.Text).contains(f'"{SINGLE_CALL}":true')
         made.append(is_call if kind == "call" else sa.not_(is_call))
     if text := request.text("text").strip():
         newest = sa.select(c.id).where(c.parent == "").order_by(c.created.desc()).limit(SEARCHED)
@@ -169,12 +169,12 @@ def begin(console: ConsoleState, prompt: str, session: str = "") -> RunInfo:
 def _history(console: ConsoleState, session: str) -> list[Message]:
     store = console.runs.store
     for run in store.list(session=session, parent="", limit=20)[::-1]:
-        if not run.is_over and not run.scope.get(ONLY):
+        if not run.is_over and not run.scope.get(SINGLE_CALL):
             message = f"run {run.id} of the session {brief(session)} is {run.status}"
             raise ToolError(message, ErrorKind.USER, "Wait until it is over, answer it, or stop it first.")
     with session_store(console.workspace) as sessions:
         for run in store.list(session=session, parent="", status=OVER, limit=20)[::-1]:
-            if not run.scope.get(ONLY):
+            if not run.scope.get(SINGLE_CALL):
                 store_in_session(run, store, sessions)
         return sessions.open(session).messages
 
@@ -190,7 +190,7 @@ def call_tool(
         session=session or SESSION,
         version=console.version,
         messages=(Message("assistant", tool_calls=(call,)),),
-        scope={ONLY: True, "message_id": uuid4().hex[:12]},
+        scope={SINGLE_CALL: True, "message_id": uuid4().hex[:12]},
     )
     return _answer_started(console, run)
 
@@ -331,7 +331,7 @@ def fork_session(console: ConsoleState, request: ApiRequest) -> StatusAnswer:
 
 
 def _check_repeatable(console: ConsoleState, run: RunInfo) -> None:
-    if run.scope.get(ONLY) or run.parent:
+    if run.scope.get(SINGLE_CALL) or run.parent:
         message = f"run {run.id} was to be repeated, and it is {'a sub-agent' if run.parent else 'a single tool call'}"
         hint = "Repeat the run that started it." if run.parent else "Call the tool again from its page."
         raise ToolError(message, ErrorKind.USER, hint)

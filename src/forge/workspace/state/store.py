@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Literal
 from weakref import WeakSet
 
@@ -327,6 +326,8 @@ def copy_state_file(workspace: Path, name: str) -> Iterator[Path | None]:
     if file.is_symlink() or not file.is_file() or is_foreign(file.parent):
         yield None
         return
+    from tempfile import TemporaryDirectory  # loads `random`, which a first run does without
+
     with TemporaryDirectory(prefix="forge-look-") as folder:
         for suffix in ("", "-wal"):  # the log holds the latest commits
             part = file.with_name(name + suffix)
