@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from random import uniform
 
 from forge.core.context import ToolContext
 from forge.core.executor import Next
@@ -31,6 +30,7 @@ class Retry:
         for attempt in range(1, self._attempts):
             if result.failure is None or not result.failure.passing:
                 return result
+            from random import uniform  # only for calls that are retried
 
             pause = min(self._longest_pause, self._first_pause * 2 ** (attempt - 1)) * uniform(0.5, 1.5)  # noqa: S311
             ctx.progress(f"Trying again in {pause:.1f} s: {result.failure.message}", attempt=attempt + 1)

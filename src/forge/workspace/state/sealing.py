@@ -11,7 +11,6 @@ import contextlib
 import errno
 import hmac
 import os
-import secrets
 from hashlib import sha256
 from pathlib import Path
 
@@ -103,7 +102,7 @@ def _read_key() -> bytes:
 
 def _make_key(path: Path) -> None:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    write_first(path, secrets.token_hex(SIZE))
+    write_first(path, os.urandom(SIZE).hex())
 
 
 def _read_key_file(path: Path) -> bytes:
