@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.timing import Measure
 from forge.schedules import tables as schedule_rows
-from forge.schedules.schedule import Outcome, Schedule, Status
+from forge.schedules.schedule import Schedule, ScheduleOutcome, Status
 from forge.schedules.store import ScheduleStore
 
 SCHEDULES = 10_000
@@ -30,7 +30,7 @@ async def measures() -> list[Measure]:
                 nonlocal now
                 now += 60
                 for one in store.tick("bench", 1).claims:
-                    store.finish(one.run.id, Status.COMPLETED, Outcome(text="done"), 1.0)
+                    store.finish(one.run.id, Status.COMPLETED, ScheduleOutcome(text="done"), 1.0)
 
             claimed = _microseconds(claim)
     return [

@@ -34,7 +34,7 @@ PROGRAMS = (
 # runs a program of the project, and writes how many questions labels asked as the last line of its errors
 COUNT = """
 import atexit, runpy, sys
-from forge.permissions import decision
+from forge.permissions import policy as decision
 asked, judge = [], decision.apply_labels
 def count(ruling, labels):
     judged = judge(ruling, labels)

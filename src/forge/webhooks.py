@@ -127,10 +127,12 @@ class WebhookTool(SchemaTool):
 
     async def _send(self, arguments: Mapping[str, Any], key: Mapping[str, str]) -> ToolResult:
         from forge.network.client import fetch
-        from forge.network.headers import Limits
+        from forge.network.headers import RequestLimits
 
         sent = arguments["payload"] if self.has_payload else arguments
-        bounds = Limits(connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes)
+        bounds = RequestLimits(
+            connect=min(10.0, self.seconds), read=self.seconds, total=self.seconds, size=self.max_bytes
+        )
         # a redirect to another server is not followed: the data is meant for this one
         answer = await fetch(
             self.method,

@@ -22,7 +22,7 @@ from forge.agent.context_window import (
 )
 from forge.agent.conversation import Conversation
 from forge.agent.shown_results import ContextRules, ShownResults
-from forge.agent.tokens import Tally, estimate_message, estimate_messages
+from forge.agent.tokens import TokenTally, estimate_message, estimate_messages
 from forge.core.events import TextDelta
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.provider import ModelRequest, ProviderError
@@ -149,7 +149,7 @@ def test_a_reserve_larger_than_the_window_does_not_ask_for_a_summary_of_nothing(
 
 
 def test_the_count_of_the_provider_decides():
-    messages, tally = history(2), Tally()
+    messages, tally = history(2), TokenTally()
     assert not needs_summary(messages, WINDOW, 1_000, tally)
     messages.append(Message("assistant", "ok", usage=Usage(input=9_500)))
     assert needs_summary(messages, WINDOW, 1_000, tally)

@@ -15,7 +15,7 @@ from forge.agent import tokens
 from forge.agent.tokens import (
     GENERAL,
     WEIGHTS,
-    Tally,
+    TokenTally,
     estimate,
     estimate_message,
     estimate_messages,
@@ -94,7 +94,7 @@ def test_a_run_counts_with_the_weights_of_its_model():
     provider = OpenAI("gpt-5.4", base_url="http://127.0.0.1:9", api_key="k")
     known = find_weights(Wrapped(Wrapped(provider)))
     assert known is WEIGHTS["o200k"]
-    assert Tally(known).of(history) == tokens.MESSAGE + estimate(CHINESE, known) != Tally().of(history)
+    assert TokenTally(known).of(history) == tokens.MESSAGE + estimate(CHINESE, known) != TokenTally().of(history)
     assert find_weights(Scripted("Hello.")) is GENERAL
 
 
@@ -204,7 +204,7 @@ class Counting(list):
 
 def test_a_tally_is_the_sum_and_looks_only_at_what_is_new():
     history = Counting(Message("user", f"question {number}") for number in range(1_000))
-    tally = Tally()
+    tally = TokenTally()
     assert tally.of(history) == estimate_messages(history)
     history.looks = 0
     history.append(Message("user", ENGLISH))
@@ -216,7 +216,7 @@ def test_a_tally_is_the_sum_and_looks_only_at_what_is_new():
 
 def test_a_tally_believes_the_provider():
     history = [Message("system", ENGLISH), Message("user", "go")]
-    tally = Tally()
+    tally = TokenTally()
     tally.of(history)
     history.append(Message("assistant", "ok", usage=Usage(input=9_000, output=5)))
     assert 9_000 < tally.of(history) < 9_020
@@ -226,7 +226,7 @@ def test_a_tally_believes_the_provider():
 
 def test_a_tally_keeps_what_no_message_holds_when_the_history_is_replaced():
     history = [Message("user", ENGLISH * 10)]
-    tally = Tally()
+    tally = TokenTally()
     tally.of(history)
     history.append(Message("assistant", "ok", usage=Usage(input=20_000)))
     tally.of(history)
@@ -236,7 +236,7 @@ def test_a_tally_keeps_what_no_message_holds_when_the_history_is_replaced():
 
 def test_a_tally_does_not_believe_a_server_that_counts_only_what_was_not_cached():
     history = [Message("user", ENGLISH * 100)]
-    tally = Tally()
+    tally = TokenTally()
     before = tally.of(history)
     history.append(Message("assistant", "ok", usage=Usage(input=12)))
     assert tally.of(history) >= before
@@ -244,7 +244,7 @@ def test_a_tally_does_not_believe_a_server_that_counts_only_what_was_not_cached(
 
 def test_a_shorter_history_is_counted_again():
     history = [Message("user", ENGLISH), Message("user", ENGLISH + "!")]
-    tally = Tally()
+    tally = TokenTally()
     tally.of(history)
     del history[1:]
     assert tally.of(history) == estimate_messages(history)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.project.audit import log_index as log_files
-from forge.project.audit.log import OTHERS, Log, Summary
+from forge.project.audit.log import OTHERS, Log, LogSummary
 from forge.project.audit.log_events import EventFilter, parse_moment
 from tests.cli.conftest import start
 
@@ -139,7 +139,7 @@ def test_a_call_that_never_ended_is_counted(here, log):
 
 
 def test_names_that_a_model_makes_up_do_not_fill_the_memory():
-    summary = Summary()
+    summary = LogSummary()
     for number in range(3_000):
         summary.add(ended(f"tool_{number}"))
     assert len(summary.tools) == 1_001

@@ -16,7 +16,7 @@ from forge.core.errors import ToolError
 from forge.project.assemble import schedules as schedule_store
 from forge.project.runs import scheduled_runs as schedules
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import Outcome
+from forge.schedules.schedule import ScheduleOutcome
 from forge.schedules.store import ScheduleStore
 
 
@@ -33,8 +33,8 @@ def cli(here, workspace, ran, monkeypatch):
     async def run(schedule):
         ran.append(schedule.task)
         if schedule.task == "fail":
-            return Outcome(success=False, error="it \x1b[31mfailed")
-        return Outcome(text=f"did {schedule.task}", session="s")
+            return ScheduleOutcome(success=False, error="it \x1b[31mfailed")
+        return ScheduleOutcome(text=f"did {schedule.task}", session="s")
 
     for name in ("project_schedules", "read_schedules"):
         monkeypatch.setattr(schedule_store, name, lambda options: ScheduleStore.of(workspace))

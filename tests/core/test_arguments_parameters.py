@@ -12,7 +12,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
 from forge import DefinitionError, ToolRegistry, ToolSpec, tool
-from forge.core.arguments.parameters import Limits, simple_arguments
+from forge.core.arguments.parameters import ParameterLimits, simple_arguments
 from forge.core.arguments.signature import make_closed_generator, without_titles
 from forge.core.tool import Tool
 
@@ -24,16 +24,23 @@ PLAIN = [
     *(int | str, int | float | None, str | list[str], dict[str, Any] | list[Any] | None, list[int | None]),
     *(Literal["a"], Literal["a", "b"], Literal["b", "a", "b"], Literal["a", "b"] | None, list[Literal["x", "y"]]),
     *(Annotated[str, "a text"], Annotated[int | None, "a text"], Annotated[str, "one", "two"]),
-    *(Annotated[int, Limits(ge=1, le=5)], Annotated[float, Limits(gt=0, lt=1.5, example=0.5)]),
-    *(Annotated[str, Limits(min_length=1, max_length=9)], Annotated[list[str], "texts", Limits(min_length=1)]),
-    *(Annotated[list, Limits(max_length=2, example=[1])], Annotated[bool, Limits(example=True)]),
-    *(Annotated[int, Limits(ge=0)] | None, list[Annotated[str, Limits(max_length=3)]]),
-    *(Annotated[str | None, Limits(example="x")], Annotated[Literal["a", "b"], Limits(example="b")]),
+    *(Annotated[int, ParameterLimits(ge=1, le=5)], Annotated[float, ParameterLimits(gt=0, lt=1.5, example=0.5)]),
+    *(
+        Annotated[str, ParameterLimits(min_length=1, max_length=9)],
+        Annotated[list[str], "texts", ParameterLimits(min_length=1)],
+    ),
+    *(Annotated[list, ParameterLimits(max_length=2, example=[1])], Annotated[bool, ParameterLimits(example=True)]),
+    *(Annotated[int, ParameterLimits(ge=0)] | None, list[Annotated[str, ParameterLimits(max_length=3)]]),
+    *(Annotated[str | None, ParameterLimits(example="x")], Annotated[Literal["a", "b"], ParameterLimits(example="b")]),
 ]
 LEFT_TO_PYDANTIC = [
     *(bytes, tuple[int, str], set[int], complex, object, type(None), dict[int, str], Literal[1, 2], Literal["a", None]),
     *(Any | None, dict | dict[str, Any], List, list[bytes], bytes | None),  # noqa: UP006
-    *(Annotated[int, Limits(min_length=1)], Annotated[str | None, Limits(max_length=3)], Annotated[int, object()]),
+    *(
+        Annotated[int, ParameterLimits(min_length=1)],
+        Annotated[str | None, ParameterLimits(max_length=3)],
+        Annotated[int, object()],
+    ),
 ]
 TEXTS = [
     *("null", "true", "1", "-3", "0.5", "1e400", "9" * 30, '"a"', '"abcdefghij"', '""', '"1"', "NaN", "Infinity"),

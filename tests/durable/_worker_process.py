@@ -21,7 +21,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.provider import ModelRequest
 from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
-from forge.durable.engine.queues import Limits
+from forge.durable.engine.queues import QueueLimits
 from forge.durable.worker import Worker
 from forge.permissions.answers import approve_all
 
@@ -89,7 +89,7 @@ def subject(name: str = "main") -> Agent:
 
 async def main(database: str, settings: dict[str, Any]) -> None:
     grace = settings.pop("grace", 20.0)
-    limits = {name: Limits.of(name, entry) for name, entry in settings.pop("limits", {}).items()}
+    limits = {name: QueueLimits.of(name, entry) for name, entry in settings.pop("limits", {}).items()}
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     agents = [subject(name) for name in settings.pop("agents", ["main"])]

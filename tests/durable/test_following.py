@@ -31,7 +31,7 @@ from forge.core.events import (
 )
 from forge.core.messages import ToolCall
 from forge.core.result import Attachment, ToolResult
-from forge.durable.client.following import EventFilter, event_from_dict
+from forge.durable.client.following import RepeatFilter, event_from_dict
 
 CALL = ToolCall("bash", {"command": "ls"}, "call-1")
 RESULT = ToolResult(
@@ -102,11 +102,11 @@ def test_what_is_missing_has_its_default_and_what_is_unknown_is_left_out():
 def test_what_cannot_be_read_is_said_in_words(wire):
     with pytest.raises(ValueError, match=r"\w"):
         event_from_dict(wire)
-    assert EventFilter().decode(wire) is None
+    assert RepeatFilter().decode(wire) is None
 
 
 def told(*events: Event, own: bool = True) -> list[str]:
-    straight = EventFilter()
+    straight = RepeatFilter()
     found = [straight.decode(event.to_dict(), own=own) for event in events]
     return [event.type for event in found if event is not None]
 

@@ -15,7 +15,7 @@ from forge import Agent, DurableAgent, Limits, Price, ToolCall, ToolError, Usage
 from forge.core.messages import Message
 from forge.durable.engine.background import unknown_result
 from forge.durable.monitor import health
-from forge.durable.monitor.health import Address
+from forge.durable.monitor.health import ServedAddress
 from forge.durable.monitor.metrics import MOST_LABELS, Counters, Load, QueueLoad, WorkerState, read_load, render_metrics
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome
@@ -192,7 +192,7 @@ def test_an_address_in_use_is_an_error_of_the_start_and_a_free_one_is_served(sql
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ToolError, match="expected an IP address and a port"):
-        Address.parse(text)
+        ServedAddress.parse(text)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_what_is_no_address_is_refused(text: str) -> None:
     [("9464", "127.0.0.1", True), ("[::1]:9464", "::1", True), ("0.0.0.0:9464", "0.0.0.0", False)],
 )
 def test_what_is_an_address_is_read(text: str, host: str, loopback: bool) -> None:
-    address = Address.parse(text)
+    address = ServedAddress.parse(text)
     assert (address, address.is_loopback) == ((host, 9464, 0), loopback)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.durable.engine.engine import Engine
-from forge.durable.engine.queues import CLASS, Limits, compute_priority, count_queued, offer_queue
+from forge.durable.engine.queues import CLASS, QueueLimits, compute_priority, count_queued, offer_queue
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
@@ -66,9 +66,9 @@ def test_the_same_segment_is_queued_once(store: RunStore, starter: Starter) -> N
 
 
 def test_limits_are_read_as_the_configuration_has_them() -> None:
-    found = Limits.of("q", {"concurrency": 5, "rate": {"calls": 10, "seconds": 1.5}, "per_tenant": 2})
-    assert found == Limits(concurrency=5, calls=10, seconds=1.5, per_tenant=2)
-    assert Limits.of("q", {}) == Limits()
+    found = QueueLimits.of("q", {"concurrency": 5, "rate": {"calls": 10, "seconds": 1.5}, "per_tenant": 2})
+    assert found == QueueLimits(concurrency=5, calls=10, seconds=1.5, per_tenant=2)
+    assert QueueLimits.of("q", {}) == QueueLimits()
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_limits_are_read_as_the_configuration_has_them() -> None:
 )
 def test_a_limit_that_cannot_be_is_refused_in_words(entry: dict[str, object]) -> None:
     with pytest.raises(ToolError) as refused:
-        Limits.of("night", entry)
+        QueueLimits.of("night", entry)
     assert "night" in refused.value.message
     assert refused.value.kind is ErrorKind.CONFIG
     assert "concurrency: 50" in refused.value.suggestion
@@ -94,7 +94,7 @@ def test_a_limit_that_cannot_be_is_refused_in_words(entry: dict[str, object]) ->
 async def test_limits_that_are_given_are_set_and_others_are_left(shared_first: str) -> None:
     with RunStore(shared_first) as store:
         async with Engine(
-            shared_first, queues=["default", "night"], limits={"night": Limits(concurrency=3)}, listen=False
+            shared_first, queues=["default", "night"], limits={"night": QueueLimits(concurrency=3)}, listen=False
         ):
             pass
         async with Engine(

@@ -20,10 +20,10 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker import schedules as occurrences
 from forge.durable.worker.schedules import ProcessOccurrences, StoredOccurrences, run_id_of
-from forge.schedules.occurrences import Due, Refusal, claim_due
+from forge.schedules.occurrences import ClaimRefusal, Due, claim_due
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import Outcome as Ended
 from forge.schedules.schedule import Schedule, Source, Status
+from forge.schedules.schedule import ScheduleOutcome as Ended
 from forge.schedules.store import ScheduleStore
 from tests import programs
 from tests.schedules.clocks import Clocks, at
@@ -37,7 +37,7 @@ from pathlib import Path
 from forge.durable.worker.schedules import ProcessOccurrences
 from forge.durable.store import RunStore
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import Outcome
+from forge.schedules.schedule import ScheduleOutcome
 from forge.schedules.store import ScheduleStore
 
 state, database, *names = sys.argv[1:]
@@ -51,7 +51,7 @@ async def run(schedule):
     if schedule.id == "deadly":
         os.kill(os.getpid(), signal.SIGKILL)
     ran.append(schedule.id)
-    return Outcome()
+    return ScheduleOutcome()
 
 print("ready", flush=True)
 for line in sys.stdin:
@@ -251,11 +251,11 @@ def test_intervals_that_are_counted_from_elsewhere_fire_once_an_interval(store: 
     fire(store, schedule, START)  # first seen here: due at 12:10, 12:20, …
     due = Due(schedule, START + 15 * MINUTE)  # and by the plan of a process at 12:05, 12:15, …
     assert mine.claim(due, due.at, "one") is None
-    assert mine.claim(Due(schedule, due.at + 1), due.at + 1, "two") is Refusal.ELSEWHERE
+    assert mine.claim(Due(schedule, due.at + 1), due.at + 1, "two") is ClaimRefusal.ELSEWHERE
     mine.release("one")
     (begun,) = fire(store, schedule, START + 20 * MINUTE)
     end(store, begun)
-    assert mine.claim(Due(schedule, START + 25 * MINUTE), START + 25 * MINUTE, "one") is Refusal.ELSEWHERE
+    assert mine.claim(Due(schedule, START + 25 * MINUTE), START + 25 * MINUTE, "one") is ClaimRefusal.ELSEWHERE
     assert mine.claim(Due(schedule, START + 35 * MINUTE), START + 35 * MINUTE, "one") is None
 
 
@@ -266,16 +266,16 @@ def test_beats_keep_what_a_process_holds(store: RunStore, monkeypatch: pytest.Mo
     monkeypatch.setattr(occurrences, "database_now", lambda connection: clock[0])
     mine.beat("one")
     clock[0] += 59
-    assert mine.claim(Due(schedule, START + MINUTE), START + MINUTE, "two") is Refusal.ACTIVE
+    assert mine.claim(Due(schedule, START + MINUTE), START + MINUTE, "two") is ClaimRefusal.ACTIVE
     clock[0] += 2
     assert mine.claim(Due(schedule, START + 2 * MINUTE), START + 2 * MINUTE, "two") is None
     mine.release("one")  # holds nothing any more
-    assert mine.claim(Due(schedule, START + 3 * MINUTE), START + 3 * MINUTE, "one") is Refusal.ACTIVE
+    assert mine.claim(Due(schedule, START + 3 * MINUTE), START + 3 * MINUTE, "one") is ClaimRefusal.ACTIVE
 
 
 async def test_a_shared_store_that_is_away_is_said_in_the_history(tmp_path: Path) -> None:
     class Away:
-        def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
+        def claim(self, due: Due, now: float, owner: str) -> ClaimRefusal | None:
             raise ToolError("the database is away")
 
         def beat(self, owner: str) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forge.memory.index import MOST, Chunk, split_note
+from forge.memory.index import MOST, NoteChunk, split_note
 
 LINES = st.lists(
     st.one_of(
@@ -40,8 +40,8 @@ def _joined(chunks):
 
 def test_a_heading_begins_a_piece_and_stays_with_what_follows():
     assert split_note("# Day\n\n## 10:00\n\none\n\n## 11:00\n\ntwo\n") == [
-        Chunk("# Day\n\n## 10:00\n\none", 1, 5),
-        Chunk("## 11:00\n\ntwo", 7, 9),
+        NoteChunk("# Day\n\n## 10:00\n\none", 1, 5),
+        NoteChunk("## 11:00\n\ntwo", 7, 9),
     ]
 
 

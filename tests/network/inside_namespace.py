@@ -23,7 +23,7 @@ from typing import Any
 from forge.core.errors import ToolError
 from forge.network.client import fetch
 from forge.network.egress import Egress
-from forge.network.headers import Limits
+from forge.network.headers import RequestLimits
 from tests.network.authority import Authority
 
 UNPREPARED = "a namespace without the addresses it needs"
@@ -111,7 +111,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
 
 async def ask(url: str, egress: Egress | None = None) -> str:
     try:
-        limits = Limits(connect=2, read=2, total=4)
+        limits = RequestLimits(connect=2, read=2, total=4)
         return str((await fetch("GET", url, egress=egress or Egress(), limits=limits)).status)
     except ToolError as error:
         return f"{error.kind}: {error}"

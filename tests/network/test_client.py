@@ -11,10 +11,10 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.network.client import fetch
 from forge.network.egress import Egress, use_egress
-from forge.network.headers import Limits
+from forge.network.headers import RequestLimits
 from tests.network.serving import HERE, Part, Reply, page, serving
 
-BRIEF = Limits(connect=60, read=60, total=0.5)
+BRIEF = RequestLimits(connect=60, read=60, total=0.5)
 
 
 async def test_a_page_comes_back_with_everything_it_came_with():
@@ -101,7 +101,7 @@ async def test_every_spelling_of_what_is_allowed_is_asked_in_one_spelling():
 async def test_a_body_is_cut_at_its_limit_and_said_to_be(framing):
     async with serving(Reply([b"x" * 600, b"y" * 600], framing=framing)) as server:
         for size, expected in ((1_200, b"x" * 600 + b"y" * 600), (1_000, b"x" * 600 + b"y" * 400)):
-            found = await fetch("GET", server.url, egress=HERE, limits=Limits(size=size))
+            found = await fetch("GET", server.url, egress=HERE, limits=RequestLimits(size=size))
             assert found.body == expected
             assert found.truncated is (size == 1_000)
 
@@ -129,7 +129,7 @@ async def test_an_endless_body_ends_at_the_limit():
 
     parts: list[Part] = [b"x" * 65_536, on] * 1_000
     async with serving(Reply(parts, framing="chunked")) as server:
-        found = await fetch("GET", server.url, egress=HERE, limits=Limits(size=100_000))
+        found = await fetch("GET", server.url, egress=HERE, limits=RequestLimits(size=100_000))
         await server.left.wait()
     assert (found.truncated, len(found.body)) == (True, 100_000)
 
@@ -162,7 +162,7 @@ async def test_headers_that_drip_end_at_the_deadline():
 async def test_silence_ends_at_the_limit_of_a_read():
     async with serving(Reply([b"x", asyncio.Event().wait], framing="chunked")) as server:
         with pytest.raises(ToolError, match=r"no data for 0\.3 s") as raised:
-            await fetch("GET", server.url, egress=HERE, limits=Limits(connect=60, read=0.3, total=60))
+            await fetch("GET", server.url, egress=HERE, limits=RequestLimits(connect=60, read=0.3, total=60))
         assert raised.value.kind is ErrorKind.TIMEOUT
 
 
@@ -224,7 +224,7 @@ async def test_endless_headers_are_an_error():
 async def test_what_is_no_proper_answer_is_an_error(raw):
     async with serving(Reply([raw], raw=True)) as server:
         with pytest.raises(ToolError) as raised:
-            await fetch("GET", server.url, egress=HERE, limits=Limits(connect=60, read=60, total=60))
+            await fetch("GET", server.url, egress=HERE, limits=RequestLimits(connect=60, read=60, total=60))
     assert raised.value.kind is ErrorKind.SYSTEM
     assert server.url in raised.value.message
 

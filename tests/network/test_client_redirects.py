@@ -10,7 +10,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.network.address import read_url
 from forge.network.client import _is_same_server, fetch
 from forge.network.egress import Egress
-from forge.network.headers import Limits
+from forge.network.headers import RequestLimits
 from tests.network.serving import HERE, Reply, page, redirect, serving, site
 
 SECRETS = {
@@ -36,7 +36,7 @@ async def test_a_chain_is_followed_and_told():
 async def test_a_chain_has_an_end():
     async with serving(redirect("/again")) as server:
         with pytest.raises(ToolError, match="more than 3 redirects"):
-            await fetch("GET", server.url, egress=HERE, limits=Limits(redirects=3))
+            await fetch("GET", server.url, egress=HERE, limits=RequestLimits(redirects=3))
     assert len(server.asked) == 4
 
 

@@ -12,7 +12,7 @@ from forge.network import connections as tls
 from forge.network.client import fetch
 from forge.network.connections import model_client
 from forge.network.egress import Egress
-from forge.network.headers import Limits
+from forge.network.headers import RequestLimits
 from tests.network.authority import Authority, make_authority
 from tests.network.serving import HERE, page, redirect, serving, site
 
@@ -81,7 +81,7 @@ async def test_http_spoken_to_https_and_the_other_way_round_are_errors(authority
     async with serving(page()) as plain, serving(page(), tls=authority.certify("IP:127.0.0.1")) as secure:
         for url in (plain.url.replace("http:", "https:"), secure.url.replace("https:", "http:")):
             with pytest.raises(ToolError, match=r"no secure connection|no connection|not valid HTTP|broke"):
-                await fetch("GET", url, egress=HERE, limits=Limits(connect=0.3))
+                await fetch("GET", url, egress=HERE, limits=RequestLimits(connect=0.3))
 
 
 @pytest.mark.usefixtures("trusted")

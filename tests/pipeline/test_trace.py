@@ -6,7 +6,7 @@ import pytest
 
 from forge import Scope, ToolCall, ToolContext, ToolError, ToolResult, rules, tool
 from forge.pipeline import standard_executor
-from forge.pipeline.trace import Trace
+from forge.pipeline.trace import TraceCalls
 from tests.pipeline.calling import call_once, executor_of
 
 telemetry = pytest.importorskip("opentelemetry.trace")
@@ -38,7 +38,7 @@ def test_a_span_carries_the_genai_names(spans):
         """Fail."""
         raise ToolError("no")
 
-    call_once(fails, Trace())
+    call_once(fails, TraceCalls())
     [span] = spans()
     assert span.name == "execute_tool fails"
     assert {**(span.attributes or {})}.items() >= {"gen_ai.tool.name": "fails", "error.type": "user_error"}.items()
@@ -67,8 +67,8 @@ def test_no_text_of_an_exception_is_told(spans):
     async def broken(ctx, proceed):
         raise RuntimeError("the password is hunter2")
 
-    call_once(save, Trace(), broken, path="a")
-    call_once(save, Trace(), broken, path="b")
+    call_once(save, TraceCalls(), broken, path="a")
+    call_once(save, TraceCalls(), broken, path="b")
     assert len(spans()) == 2
     for span in spans():
         assert span.events == ()
@@ -89,7 +89,7 @@ async def test_background_work_has_a_span_of_its_own_when_it_fails(spans, number
 
         return ctx.background(work(), "started")
 
-    executor = executor_of([later], Trace())
+    executor = executor_of([later], TraceCalls())
     await executor.execute(ToolCall("later"), Scope())
     await executor.background.settled(10)
     await executor.background.settled(10)

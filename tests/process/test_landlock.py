@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from forge.process.running.run import Finished
+from forge.process.running.run import FinishedProgram
 from forge.process.running.run import run as run_program
 from forge.process.running.supervisor import end_left
 from forge.process.sandbox import Confinement, Tier, confine_command, landlock, landlock_program
@@ -165,7 +165,7 @@ def test_processes_that_a_line_leaves_running_stay_and_are_named(tmp_path: Path)
 def test_the_end_of_a_program_is_the_end_of_its_launcher(tmp_path: Path):
     needs(Tier.LANDLOCK)
 
-    async def finish(line: str, timeout: float | None = None) -> Finished:
+    async def finish(line: str, timeout: float | None = None) -> FinishedProgram:
         there = Confinement(workspace=tmp_path)
         env = {"PATH": os.defpath}
         return await run_program(

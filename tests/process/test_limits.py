@@ -21,7 +21,7 @@ from forge.process.environment import shell_environment
 from forge.process.running import cgroups
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
-from forge.process.running.run import Finished, confine, run
+from forge.process.running.run import FinishedProgram, confine, run
 from forge.process.running.supervisor import find_supervisor
 from forge.process.sandbox import Confinement, Tier
 from forge.tools.bash import Bash
@@ -30,7 +30,7 @@ from tests.process.attacks import needs
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="as Linux enforces them")
 
 
-async def limited(line: str, limits: Resources | None = None, **options) -> Finished:
+async def limited(line: str, limits: Resources | None = None, **options) -> FinishedProgram:
     return await run(["bash", "-c", line], cwd=Path("/"), env=shell_environment(), limits=limits, **options)
 
 
@@ -93,7 +93,7 @@ DEFAULT = ProgramLimits()
 def sandboxed(request, tmp_path):
     needs(Tier(request.param))
 
-    async def run_line(line: str, limits: ProgramLimits = DEFAULT, own: Resources | None = None) -> Finished:
+    async def run_line(line: str, limits: ProgramLimits = DEFAULT, own: Resources | None = None) -> FinishedProgram:
         return await run(
             ["bash", "-c", line],
             cwd=tmp_path,

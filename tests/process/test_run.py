@@ -17,7 +17,7 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.deadline import Deadline, DeadlinePassed
 from forge.process.environment import shell_environment
-from forge.process.running.run import Capture, Finished, run
+from forge.process.running.run import Capture, FinishedProgram, run
 from forge.process.running.supervisor import end_left
 from tests.patience import longer
 from tests.process.planting import found, mark, until, zombies
@@ -28,7 +28,7 @@ ENVIRONMENT = shell_environment()
 HERE = Path("/")
 
 
-async def shell(line: str, **options) -> Finished:
+async def shell(line: str, **options) -> FinishedProgram:
     return await run(["bash", "-c", line], **{"cwd": HERE, "env": ENVIRONMENT, **options})
 
 

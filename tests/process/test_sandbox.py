@@ -14,7 +14,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.process import sandbox
-from forge.process.running.run import Finished
+from forge.process.running.run import FinishedProgram
 from forge.process.running.run import run as run_program
 from forge.process.sandbox import Confinement, Tier, choose_tier, confine_command, landlock, problem, report_tiers
 from forge.process.sandbox.layout import CommandLine
@@ -359,7 +359,7 @@ def test_what_the_sandbox_says_of_itself_is_no_result_of_the_program(here: World
         place = command.argv.index(option)
         return replace(command, argv=[*command.argv[:place], *broken, *command.argv[place:]])
 
-    async def finish(*argv: str) -> Finished:
+    async def finish(*argv: str) -> FinishedProgram:
         env = {"PATH": os.environ["PATH"]}
         there = Confinement(workspace=here.inside)
         return await run_program(argv, cwd=here.inside, env=env, confinement=there, sandbox=str(tier))

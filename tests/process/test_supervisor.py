@@ -14,14 +14,14 @@ import pytest
 
 from forge import Scope, ToolCall, rules, standard_executor, tool
 from forge.process.environment import command_environment, shell_environment
-from forge.process.running.run import Finished, run
+from forge.process.running.run import FinishedProgram, run
 from forge.process.running.supervisor import end_left
 from tests.process.planting import found, mark, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 
 
-async def shell(line: str, **options) -> Finished:
+async def shell(line: str, **options) -> FinishedProgram:
     return await run(["bash", "-c", line], cwd=Path("/"), env=shell_environment(), **options)
 
 

@@ -20,7 +20,7 @@ from forge.core.spec import Permission
 from forge.core.tool import tool
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import Attempt, current
-from forge.durable.engine.queues import Limits
+from forge.durable.engine.queues import QueueLimits
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo
 from forge.models.scripted import Scripted
@@ -120,7 +120,7 @@ def test_queues_have_the_limits_of_the_file():
     said = read_configuration(
         "durable: {queues: {default: {concurrency: 5, rate: {calls: 9, seconds: 1}, per_tenant: 2}, slow: {}}}", "f"
     )
-    assert queue_limits(said) == {"default": Limits(5, 9, 1, 2), "slow": Limits()}
+    assert queue_limits(said) == {"default": QueueLimits(5, 9, 1, 2), "slow": QueueLimits()}
     wrong = read_configuration("durable: {queues: {a: {concurrency: 1, per_tenant: 2}}}", "f")
     with pytest.raises(ToolError, match="more runs per tenant than in total"):
         queue_limits(wrong)

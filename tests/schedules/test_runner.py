@@ -9,7 +9,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import Outcome, Run, Status
+from forge.schedules.schedule import ScheduleOutcome, ScheduleRun, Status
 from forge.schedules.store import ScheduleStore
 from forge.workspace.state.store import StoreError
 from tests.schedules.clocks import Waiting, shown
@@ -31,7 +31,7 @@ class Work:
         try:
             if self.seconds:
                 await self.time.wait(self.seconds)
-            return Outcome(text=f"did {schedule.task}", session="s1")
+            return ScheduleOutcome(text=f"did {schedule.task}", session="s1")
         finally:
             self.active -= 1
 
@@ -64,7 +64,7 @@ def planned(store, *rules):
 
 async def test_what_is_due_is_run_at_its_time(store, time, work):
     planned(store, "*/10 * * * *", "30 12 * * *")
-    told: list[Run] = []
+    told: list[ScheduleRun] = []
     async with running(Runner(store, work, wait=time.wait, report=told.append)):
         await time.go(1_830)
     assert work.begun == [
@@ -106,7 +106,7 @@ async def test_no_more_run_at_once_than_is_allowed(store, time):
 async def test_a_run_that_is_still_active_is_skipped_and_its_lease_held(store, time):
     planned(store, "* * * * *")
     work = Work(time, seconds=150)
-    told: list[Run] = []
+    told: list[ScheduleRun] = []
     async with running(*(Runner(store, work, wait=time.wait, report=told.append) for _ in range(2))):
         await time.go(400)
     assert [moment for _, moment in work.begun] == ["2026-11-15 12:01", "2026-11-15 12:04"]
@@ -143,7 +143,7 @@ async def test_an_outcome_without_success_is_a_failure(store, time):
     planned(store, "* * * * *")
 
     async def fail(schedule):
-        return Outcome(success=False, error="a limit was reached")
+        return ScheduleOutcome(success=False, error="a limit was reached")
 
     async with running(Runner(store, fail, wait=time.wait)):
         await time.go(65)

@@ -16,7 +16,7 @@ import pytest
 
 import forge
 from forge.core.errors import ToolError
-from forge.schedules.schedule import Outcome, Status
+from forge.schedules.schedule import ScheduleOutcome, Status
 from forge.schedules.store import ScheduleStore
 from forge.workspace.state.store import StoreError
 from tests import programs
@@ -24,7 +24,7 @@ from tests import programs
 BUSY = """
 import sys, time
 from pathlib import Path
-from forge.schedules.schedule import Outcome, Status
+from forge.schedules.schedule import ScheduleOutcome, Status
 from forge.schedules.store import ScheduleStore
 
 offset = float(sys.argv[2])
@@ -38,7 +38,7 @@ while True:
     offset += 60
     for claim in store.tick(sys.argv[2], 100).claims:
         print(claim.schedule.id, claim.run.due, flush=True)
-        store.finish(claim.run.id, Status.COMPLETED, Outcome(text="x" * 100), 0.1)
+        store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(text="x" * 100), 0.1)
     if number % 7 == 0:
         store.delete(f"task-{number % 50}")
 """
@@ -59,7 +59,7 @@ while found := store.tick(sys.argv[3], 7).claims:
 FULL = """
 import resource, signal, sys
 from pathlib import Path
-from forge.schedules.schedule import Outcome, Status
+from forge.schedules.schedule import ScheduleOutcome, Status
 from forge.schedules.store import ScheduleStore
 from forge.workspace.state.store import StoreError
 
@@ -158,7 +158,7 @@ def test_a_store_that_cannot_grow_claims_nothing(store, clocks):
     def run_on() -> None:
         for _ in range(1_000):
             for claim in store.tick("one", 100).claims:
-                store.finish(claim.run.id, Status.COMPLETED, Outcome(text="x" * 4_000), 0.1)
+                store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(text="x" * 4_000), 0.1)
             clocks.pass_(60)
 
     with pytest.raises(StoreError) as caught:

@@ -6,7 +6,7 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.schedules import tables
-from forge.schedules.schedule import Outcome, Source, Status
+from forge.schedules.schedule import ScheduleOutcome, Source, Status
 from forge.schedules.store import ScheduleStore
 from tests.schedules.clocks import at, shown
 
@@ -21,7 +21,7 @@ def fired(store, owner="one", free=10):
     """What a runner gets, each run to its end at once."""
     found = store.tick(owner, free)
     for claim in found.claims:
-        store.finish(claim.run.id, Status.COMPLETED, Outcome(text="done"), 1.5)
+        store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(text="done"), 1.5)
     return [(claim.schedule.id, shown(claim.run.due)) for claim in found.claims]
 
 
@@ -255,7 +255,7 @@ def test_a_run_that_is_active_at_its_next_time_is_skipped(store, clocks):
         clocks.pass_(10)
         found = store.tick("two", 0)
         assert (found.claims, [run.status for run in found.skipped]) == ([], [Status.SKIPPED])
-    store.finish(claim.run.id, Status.COMPLETED, Outcome(), 120.0)
+    store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(), 120.0)
     clocks.pass_(60)
     assert len(fired(store)) == 1
     assert [run.status for run in store.history()] == ["completed", "skipped", "skipped", "completed"]
@@ -280,7 +280,7 @@ def test_a_one_shot_that_is_running_already_waits_for_its_turn(store, clocks):
     clocks.wall = at("2026-11-16 03:00")
     found = store.tick("two", 1)
     assert (found.claims, found.skipped) == ([], [])
-    store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
+    store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(), 1.0)
     assert fired(store) == [("nightly", "2026-11-16 03:00")]
 
 
@@ -290,7 +290,7 @@ def test_running_now_changes_no_plan(store, clocks):
     with pytest.raises(ToolError) as caught:
         store.start("two", "nightly")
     assert "already running" in caught.value.message
-    store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
+    store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(), 1.0)
     assert store.start("two", "nightly")
     assert store.get("nightly").next_fire == planned.next_fire
 
@@ -332,7 +332,7 @@ def test_signs_of_life_keep_a_claim(store, clocks):
         clocks.pass_(30)
         assert store.beat([claim.run.id]) == []
         assert not store.tick("two", 1).lost
-    assert store.finish(claim.run.id, Status.COMPLETED, Outcome(text="late"), 300.0).status is Status.COMPLETED
+    assert store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(text="late"), 300.0).status is Status.COMPLETED
 
 
 def test_a_clock_that_jumps_loses_no_run(store, clocks):
@@ -374,7 +374,7 @@ def test_an_end_that_comes_late_is_the_truth(store, clocks):
     claim = store.start("slept", "nightly")
     clocks.pass_(600)
     store.tick("two", 0)
-    assert store.finish(claim.run.id, Status.COMPLETED, Outcome(text="done"), 600.0).status is Status.COMPLETED
+    assert store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(text="done"), 600.0).status is Status.COMPLETED
 
 
 # clocks that are set
@@ -448,7 +448,7 @@ def test_history_says_how_it_went(store, clocks):
         "session": None,
         "run": claim.run.id,
     }
-    store.finish(claim.run.id, Status.FAILED, Outcome(success=False, error="no stars", session="s1"), 2.0)
+    store.finish(claim.run.id, Status.FAILED, ScheduleOutcome(success=False, error="no stars", session="s1"), 2.0)
     shown_run = store.history("nightly")[0].to_dict()
     assert (shown_run["status"], shown_run["duration"], shown_run["error"]) == ("failed", 2.0, "no stars")
 
@@ -467,7 +467,7 @@ def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monke
     statuses = [str(run.status) for run in store.history("nightly", 50)]
     assert statuses == ["skipped"] * 3 + ["running"] + ["completed"] * 3
     monkeypatch.setattr(tables, "MOST_RUNS_IN_ALL", 2)
-    store.finish(claim.run.id, Status.COMPLETED, Outcome(), 1.0)
+    store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(), 1.0)
     clocks.pass_(60)
     fired(store)
     assert len(store.history(limit=50)) <= 2
@@ -476,6 +476,6 @@ def test_history_is_bounded_and_skips_push_out_nothing_else(store, clocks, monke
 def test_what_a_run_said_is_cut(store):
     made(store)
     claim = store.start("one", "nightly")
-    run = store.finish(claim.run.id, Status.COMPLETED, Outcome(text="é" * 1_000_000, error="\ud800"), 1.0)
+    run = store.finish(claim.run.id, Status.COMPLETED, ScheduleOutcome(text="é" * 1_000_000, error="\ud800"), 1.0)
     assert len(run.result.encode()) <= 4_000
     assert run.error == "?"

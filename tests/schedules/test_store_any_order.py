@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from forge.core.errors import ToolError
-from forge.schedules.schedule import Outcome, Status
+from forge.schedules.schedule import ScheduleOutcome, Status
 from forge.schedules.store import ScheduleStore
 from forge.schedules.tables import LARGE_STEP, LEASE
 from tests.schedules.clocks import Clocks
@@ -88,7 +88,7 @@ class Schedules(RuleBasedStateMachine):
     def one_ends(self, data: Any) -> None:
         number = data.draw(st.sampled_from(sorted(self.active)))
         del self.active[number]
-        run = self.store.finish(number, Status.COMPLETED, Outcome(), 1.0)
+        run = self.store.finish(number, Status.COMPLETED, ScheduleOutcome(), 1.0)
         assert run is not None
         assert run.status is Status.COMPLETED
 

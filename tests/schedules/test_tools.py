@@ -18,7 +18,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.spec import Category
-from forge.schedules.schedule import Outcome, Source, Status
+from forge.schedules.schedule import ScheduleOutcome, Source, Status
 from forge.schedules.tools import schedule_tools
 
 EXAMPLES = {
@@ -199,7 +199,7 @@ def test_what_a_person_changes_is_the_persons_from_then_on(bench, store):
 def test_history_is_bounded_by_its_schema(bench, store):
     bench.call("schedule_set", cron="@daily", task="Count", id="nightly")
     claim = store.start("one", "nightly")
-    store.finish(claim.run.id, Status.FAILED, Outcome(error="no\nstars"), 2.0)
+    store.finish(claim.run.id, Status.FAILED, ScheduleOutcome(error="no\nstars"), 2.0)
     result = bench.call("schedule_history", schedule_id="nightly", limit=50)
     assert [(one["status"], one["duration"], one["error"]) for one in result.data["history"]] == [
         ("failed", 2.0, "no\nstars")

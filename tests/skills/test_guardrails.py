@@ -171,10 +171,10 @@ def test_a_pattern_that_finds_the_mark_itself_ends(pattern):
 def test_after_redacting_nothing_is_found(text):
     rules = Guardrails.of({"deny_output": [{"pattern": "a-+b", "action": "redact"}]})
     (rule,) = rules.output
-    from forge.core.safe_regex import Clock
+    from forge.core.safe_regex import SearchClock
 
-    assert not rule.is_in(rules.redact(text).replace(MARK, ""), Clock()) or MARK in rules.redact(text)
-    assert not rule.is_in(rules.redact(text).replace(MARK, "\ue000"), Clock())
+    assert not rule.is_in(rules.redact(text).replace(MARK, ""), SearchClock()) or MARK in rules.redact(text)
+    assert not rule.is_in(rules.redact(text).replace(MARK, "\ue000"), SearchClock())
 
 
 def test_prompts_and_answers_are_checked():
@@ -238,7 +238,7 @@ def test_much_output_takes_little_time():
 
 
 def test_a_search_that_takes_too_long_counts_as_found(monkeypatch):
-    monkeypatch.setattr("forge.skills.guardrails.Clock", lambda: _Late())
+    monkeypatch.setattr("forge.skills.guardrails.SearchClock", lambda: _Late())
     assert refused(DENY, "bash", command="ls")
     assert Guardrails.of({"deny_output": ["x"]}).find_block("fine") is not None
     assert Guardrails.of({"deny_output": [{"pattern": "x", "action": "redact"}]}).redact("fine") == MARK

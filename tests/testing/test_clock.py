@@ -11,7 +11,7 @@ import pytest
 from forge import Rate, tool
 from forge.memory.memory import Memory
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import Outcome
+from forge.schedules.schedule import ScheduleOutcome
 from forge.schedules.store import ScheduleStore
 from forge.testing import Clock, bench
 from forge.testing import clock as module
@@ -137,9 +137,9 @@ async def test_on_an_ordinary_loop_those_who_wait_by_the_clock_go_on():
 def test_schedules_follow_it(tmp_path):
     clock, ran = Clock("2026-01-01 01:30"), []
 
-    async def work(schedule) -> Outcome:
+    async def work(schedule) -> ScheduleOutcome:
         ran.append(f"{clock.now():%H:%M}")
-        return Outcome(text="ok")
+        return ScheduleOutcome(text="ok")
 
     async def main() -> None:
         with ScheduleStore(tmp_path / "state.db", clock.time, clock.steady) as store:

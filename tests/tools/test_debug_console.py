@@ -19,7 +19,7 @@ from forge.permissions.gate import Answer, approve_all
 from forge.permissions.policy import PermissionRequest, rules
 from forge.pipeline import standard_executor
 from forge.project.project import Project, RunOptions
-from forge.tools.debug_console import LONGEST, MOST_RECORDED, DebugConsole, Recorder
+from forge.tools.debug_console import LONGEST, MOST_RECORDED, ActivityRecorder, DebugConsole
 
 SECRET = "hunter2hunter2"
 
@@ -236,7 +236,7 @@ async def test_a_selected_registry_shows_itself_and_the_same_run(bench):
 
 
 def test_what_is_kept_is_bounded():
-    recorder = Recorder()
+    recorder = ActivityRecorder()
     for number in range(MOST_RECORDED + 50):
         for event in (RunStarted(f"{number} {'x' * 10_000}"), TextDelta("y" * 3_000), TextDelta("y" * 3_000)):
             recorder.take(event)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
 from forge.tools.file_patch.find_chunks import Misplaced, apply_chunks
-from forge.tools.file_patch.parse import Chunk, SignedLine, parse_patch
+from forge.tools.file_patch.parse import PatchChunk, SignedLine, parse_patch
 from forge.workspace.text import split_lines
 from forge.workspace.text.diff import unified_diff
 
@@ -230,7 +230,7 @@ def of(script: list[SignedLine], *signs: str) -> list[str]:
 def test_a_chunk_of_the_whole_file_gives_the_edited_file(script):
     before = "".join(f"{text}\n" for text in of(script, " ", "-"))
     after = "".join(f"{text}\n" for text in of(script, " ", "+"))
-    assert apply_chunks(before, [Chunk(1, tuple(script))], "f") == after
+    assert apply_chunks(before, [PatchChunk(1, tuple(script))], "f") == after
 
 
 @given(scripts(), st.data())
@@ -241,7 +241,7 @@ def test_with_any_endings_what_stays_stays_as_it_is(script, data):
     bare = data.draw(st.booleans()) and bool(old[-1][0].text and script[-1].text)
     if bare:
         old[-1] = (old[-1][0], old[-1][0].text)
-    result = split_lines(apply_chunks("".join(text for _, text in old), [Chunk(1, tuple(script))], "f"))
+    result = split_lines(apply_chunks("".join(text for _, text in old), [PatchChunk(1, tuple(script))], "f"))
     assert [line.rstrip("\r\n") for line in result] == of(script, " ", "+")
     coming = iter(result)
     standing = iter(old)
@@ -266,7 +266,7 @@ def test_chunks_with_little_context_give_the_edited_file(size, data):
         head = lines[max(here, start - around) : start]
         expected += lines[here:start] + new
         marked = [*(SignedLine(" ", text) for text in head), *(SignedLine("-", text) for text in lines[start:end])]
-        chunks.append(Chunk(1, (*marked, *(SignedLine("+", text) for text in new))))
+        chunks.append(PatchChunk(1, (*marked, *(SignedLine("+", text) for text in new))))
         here = end
     expected += lines[here:]
     assert apply_chunks("".join(f"{text}\n" for text in lines), chunks, "f") == "".join(
@@ -296,7 +296,7 @@ chunk_lines = st.lists(changed | st.just(SignedLine(" ", "")), min_size=1, max_s
     st.lists(st.sampled_from(["a", "b", " ", "\n", "\r\n"]), max_size=30).map("".join),
     st.lists(
         st.builds(
-            Chunk,
+            PatchChunk,
             st.just(1),
             chunk_lines.map(tuple),
             st.lists(st.sampled_from(["a", "b"]), max_size=2).map(tuple),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.core.errors import ToolError
-from forge.tools.file_patch.parse import Operation, SignedLine, parse_patch
+from forge.tools.file_patch.parse import ParsedOperation, SignedLine, parse_patch
 
 BODY = "*** Update File: a.py\n@@ def f():\n-    return 1\n+    return 2\n"
 PATCH = f"*** Begin Patch\n{BODY}*** End Patch"
@@ -23,7 +23,7 @@ def refused(text: str) -> str:
     return error.value.message
 
 
-def only(text: str) -> Operation:
+def only(text: str) -> ParsedOperation:
     (operation,) = parse_patch(text)
     return operation
 

@@ -8,7 +8,7 @@ import pytest
 
 from forge.core.tool import Tool
 from forge.tools import tool_search as module
-from forge.tools.tool_search import Index, VectorRanking, weigh_words
+from forge.tools.tool_search import ToolIndex, VectorRanking, weigh_words
 
 
 @pytest.fixture(scope="module")
@@ -173,7 +173,7 @@ def test_only_new_and_changed_tools_are_indexed(many, monkeypatch):
 
 
 def test_an_index_that_grew_ranks_like_a_new_one(thousand):
-    grown, new = Index(), Index()
+    grown, new = ToolIndex(), ToolIndex()
     for size in (1, 10, 900, 950, 1_000, 20, 25, 1_000):
         grown.update(by_name(thousand[:size]))
     new.update(by_name(thousand))
@@ -190,7 +190,7 @@ def test_words_of_any_script_are_found(bench):
 
 
 def test_an_empty_registry_has_nothing_to_find(bench):
-    index = Index()
+    index = ToolIndex()
     index.update({})
     assert index.rank_by_words("anything") == ([], 0)
     assert index.find_matching(".*") == ([], 0)
@@ -280,7 +280,7 @@ def test_an_embedder_that_fails_leaves_the_words(many, caplog):
 
 
 def test_a_slow_embedder_ranks_only_what_it_has_time_for(thousand):
-    index = Index()
+    index = ToolIndex()
     index.update(by_name(thousand))
     hits, total = index.rank_by_words("the thing with the number")
     embed = Topics()

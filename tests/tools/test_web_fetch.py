@@ -23,7 +23,7 @@ from forge.pipeline.limit_output import LimitOutput
 from forge.tools.web import page_program
 from forge.tools.web.content import clean_text, mark_text
 from forge.tools.web.page_program import convert_page, safe_link
-from forge.tools.web.read_page import Page, PageReader
+from forge.tools.web.read_page import PageReader, WebPage
 from forge.tools.web_fetch import Cache, HostRateLimit, WebFetch
 from tests.tools.serving_pages import HERE, Reply, Web, html, kind_of, page, redirect, serving, site
 
@@ -38,7 +38,7 @@ def web(tmp_path):
     return Web(WebFetch(requests_per_minute=0), tmp_path)
 
 
-async def read_page(body: str, url: str, form: str, seconds: int = 10) -> Page:
+async def read_page(body: str, url: str, form: str, seconds: int = 10) -> WebPage:
     async with PageReader(seconds) as reader:
         return await reader.read(body, url, form)
 
@@ -495,7 +495,7 @@ HOSTILE = {
 @pytest.mark.parametrize("name", HOSTILE)
 async def test_a_hostile_page_costs_no_more_than_its_limits(name):
     began = time.monotonic()
-    found: Page | ToolError
+    found: WebPage | ToolError
     try:
         found = await read_page(HOSTILE[name](), "http://x/", "markdown", seconds=2)
     except ToolError as error:
@@ -531,7 +531,7 @@ TAGS = ["div", "DIV class='a'", "b", "x-y"]
 async def test_very_many_levels_are_read_like_any_page(tag, levels):
     name = tag.split()[0]
     body = f"<{tag}>" * levels + "deep" + f"</{name}>" * levels + "<h1>after</h1>"
-    assert await read_page(body, "http://x/", "markdown") == Page(
+    assert await read_page(body, "http://x/", "markdown") == WebPage(
         "", f"{'**deep**' if tag == 'b' else 'deep'}\n\n# after"
     )
 

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from forge.tools.web import read_page as spare_program
-from forge.tools.web.read_page import Page, PageReader, _Spare
+from forge.tools.web.read_page import PageReader, WebPage, _Spare
 
 KILLED = """
 import asyncio, os, signal
@@ -25,7 +25,7 @@ asyncio.run(main())
 """
 
 
-async def read(text: str) -> Page:
+async def read(text: str) -> WebPage:
     async with PageReader() as reader:
         return await reader.read(f"<p>{text}</p>", "http://a.example/", "markdown")
 
@@ -47,11 +47,11 @@ def is_gone(pid: int, seconds: float = 60.0) -> bool:
 
 
 async def test_the_next_page_is_read_by_the_program_that_waits():
-    assert await read("one") == Page("", "one")
+    assert await read("one") == WebPage("", "one")
     first = waiting().program
     async with PageReader() as reader:
         assert await reader.start() is first
-        assert await reader.read("<p>two</p>", "http://a.example/", "markdown") == Page("", "two")
+        assert await reader.read("<p>two</p>", "http://a.example/", "markdown") == WebPage("", "two")
     assert waiting().program is not first
 
 
@@ -68,7 +68,7 @@ async def test_one_that_was_killed_meanwhile_is_not_used():
     assert spare is not None
     os.kill(spare.pid, signal.SIGKILL)
     await spare.wait_ended()
-    assert await read("two") == Page("", "two")
+    assert await read("two") == WebPage("", "two")
 
 
 async def test_many_pages_at_once_leave_one_program_waiting():
@@ -88,7 +88,7 @@ async def test_nobody_took_it_in_time():
     assert spare.program is not None
     assert not spare.program.is_running
     assert asyncio.get_running_loop() not in spare_program._spares
-    assert await read("two") == Page("", "two")
+    assert await read("two") == WebPage("", "two")
 
 
 def test_it_ends_with_the_event_loop():
@@ -99,7 +99,7 @@ def test_it_ends_with_the_event_loop():
     spare = asyncio.run(once())
     assert spare.program is not None
     assert is_gone(spare.program.pid, 0.0)
-    assert asyncio.run(read("two")) == Page("", "two")
+    assert asyncio.run(read("two")) == WebPage("", "two")
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="pidfd_open is of Linux")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from forge.core.errors import ToolError
 from forge.workspace.text import page as module
 from forge.workspace.text import split_lines
-from forge.workspace.text.page import Bounds, PageLine, number_lines, read_page
+from forge.workspace.text.page import PageBounds, PageLine, number_lines, read_page
 
 settings.register_profile("steady", deadline=None, derandomize=True, database=None)
 settings.load_profile("steady")
@@ -33,7 +33,7 @@ TEXTS = st.text(st.sampled_from("ab\n\r\té日😀\x0b\x0c\x1c\x85\u2028\u2029\u
 
 
 def page_of(content: bytes, first: int = 1, lines: int = 0, size: int = 0, characters: int = LONG, **options):
-    return read_page(io.BytesIO(content), first, Bounds(lines, size, characters), **options)
+    return read_page(io.BytesIO(content), first, PageBounds(lines, size, characters), **options)
 
 
 def texts(page):
@@ -209,7 +209,7 @@ def test_beyond_the_bound_lines_are_not_counted_to_the_end(monkeypatch):
 def test_an_endless_line_is_not_read_to_its_end(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 10)
     file = io.BytesIO(b"x" * 1_000)
-    page = read_page(file, 1, Bounds(characters=5), exact=50)
+    page = read_page(file, 1, PageBounds(characters=5), exact=50)
     assert page.lines[0].text == "x" * 5
     assert page.lines[0].more > 40
     assert (page.lines[0].whole, page.exact, page.ended) == (False, False, False)
@@ -248,7 +248,7 @@ def test_a_file_that_shrinks_ends_where_it_ends(monkeypatch, tmp_path):
         return False
 
     with path.open("rb", buffering=0) as file:
-        page = read_page(file, 1, Bounds(), stopped=shrink)
+        page = read_page(file, 1, PageBounds(), stopped=shrink)
     assert (page.total, page.exact, page.ended) == (13, True, True)
     assert page.lines[-1].text == "0123456789"
 
@@ -267,7 +267,7 @@ def test_a_file_that_grows_is_read_as_far_as_it_goes(monkeypatch, tmp_path):
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
     try:
         with path.open("rb", buffering=0) as file:
-            page = read_page(file, 1, Bounds(), stopped=grow)
+            page = read_page(file, 1, PageBounds(), stopped=grow)
     finally:
         os.close(descriptor)
     assert page.total == 11
@@ -278,7 +278,7 @@ def test_a_search_for_a_far_page_can_be_stopped(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 10)
     file = io.BytesIO(b"abcd\n" * 100)
     with pytest.raises(ToolError) as refusal:
-        read_page(file, 90, Bounds(), stopped=lambda: file.tell() >= 50)
+        read_page(file, 90, PageBounds(), stopped=lambda: file.tell() >= 50)
     assert refusal.value.kind == "cancelled"
     assert file.tell() == 50
 
@@ -291,7 +291,7 @@ def test_a_far_page_needs_no_more_memory_than_a_near_one(tmp_path):
         file.writelines(b"%07d some text that makes it a line\n" % number for number in range(500_000))
     with path.open("rb", buffering=0) as file:
         tracemalloc.start()
-        page = read_page(file, 499_000, Bounds(100, 50 * 1024))
+        page = read_page(file, 499_000, PageBounds(100, 50 * 1024))
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
     assert page.lines[0].text.startswith("0498999 ")

@@ -11,14 +11,14 @@ from forge.workspace import reading as module
 from forge.workspace.history.tracking import SessionState, TrackedCall, track_call
 from forge.workspace.paths import PathValidator
 from forge.workspace.reading import read_for_model
-from forge.workspace.text.page import Bounds, read_page
+from forge.workspace.text.page import PageBounds, read_page
 from tests.descriptors import open_below
 
 
 @pytest.fixture
 def read(tmp_path):
     def location_of(name: str, first: int = 1, max_image: int = 100):
-        return read_for_model(PathValidator(tmp_path).resolve(name), first, Bounds(10), max_image)
+        return read_for_model(PathValidator(tmp_path).resolve(name), first, PageBounds(10), max_image)
 
     return location_of
 

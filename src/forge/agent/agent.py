@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
 
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
-from forge.agent.guarded_model import Guard, GuardedProvider, check_prompt, is_denied, withhold_denied
+from forge.agent.guarded_model import GuardedProvider, SessionGuard, check_prompt, is_denied, withhold_denied
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
 from forge.agent.loop import may_run_again, run_loop
@@ -128,7 +128,7 @@ class Agent(Generic[OutputT, DepsT]):
         agents: Mapping[str, AgentType] | None = None,
         name: str = "main",
         scope: Scope | None = None,
-        guard: Guard | None = None,
+        guard: SessionGuard | None = None,
         deps_type: type[DepsT] | UnionType | None = None,
         code_mode: bool = False,
         labels: LabelSettings | bool = True,
@@ -174,8 +174,8 @@ class Agent(Generic[OutputT, DepsT]):
             if found is None:
                 self.registry.add(one)
             elif found.spec.origin != one.spec.origin:
-                words = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
-                raise DuplicateToolError(f"{words} that hands over to the person. Give yours another name.")
+                message = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
+                raise DuplicateToolError(f"{message} that hands over to the person. Give yours another name.")
         if code_mode:
             from forge.tools.run_code import enter_code_mode  # few agents use it
 

@@ -14,7 +14,7 @@ from forge.agent.shown_results import (
     restore_references,
 )
 from forge.agent.summary import is_summary, summarise
-from forge.agent.tokens import Tally, estimate_message, estimate_messages, find_weights
+from forge.agent.tokens import TokenTally, estimate_message, estimate_messages, find_weights
 from forge.core.events import ContextShortened
 from forge.core.messages import Message, unanswered_calls
 from forge.core.provider import Provider, window_of
@@ -53,7 +53,7 @@ class Shortening:
     ) -> None:
         self._provider = provider
         self._meta: MutableMapping[str, Any] = {} if meta is None else meta
-        self._tally = Tally(find_weights(provider))
+        self._tally = TokenTally(find_weights(provider))
         self._looked_at = 0  # tokens when room was last made
         self._results = ShownResults(rules if rules is not None else ContextRules(), store)
         self.window = window
@@ -113,7 +113,7 @@ async def shorten(conversation: Conversation, provider: Provider, keep_tokens: i
 __all__ = ["insert_summary", "is_summary", "needs_summary", "split", "summarise"]
 
 
-def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally: Tally | None = None) -> bool:
+def needs_summary(messages: Sequence[Message], window: int, reserve: int, tally: TokenTally | None = None) -> bool:
     """Returns whether less than `reserve` tokens of the window are left. A window of 0 is unknown, and never full.
 
     With a `tally` the answer costs only what is new since it was last asked, and uses what the provider has counted.

@@ -28,7 +28,7 @@ class ConversationRules(Protocol):
     def check_response(self, text: str) -> None: ...
 
 
-class Guard(Protocol):
+class SessionGuard(Protocol):
     """Knows the rules of each session."""
 
     def rules(self, session_id: str) -> ConversationRules | None: ...
@@ -37,7 +37,7 @@ class Guard(Protocol):
 class GuardedProvider:
     """Emits nothing until an answer is complete and not refused: streamed text cannot be taken back."""
 
-    def __init__(self, provider: Provider, guard: Guard, session: str) -> None:
+    def __init__(self, provider: Provider, guard: SessionGuard, session: str) -> None:
         self.provider = provider
         self._guard = guard
         self._session = session
@@ -71,14 +71,14 @@ class GuardedProvider:
                 yield replace(part, text=MARK)
 
 
-def check_prompt(guard: Guard, session: str, text: str) -> None:
+def check_prompt(guard: SessionGuard, session: str, text: str) -> None:
     """Raises `ToolError` for a prompt that is denied."""
     rules = guard.rules(session)
     if rules is not None:
         rules.check_prompt(text)
 
 
-def withhold_denied(guard: Guard, session: str, conversation: Conversation) -> None:
+def withhold_denied(guard: SessionGuard, session: str, conversation: Conversation) -> None:
     """Hides denied messages that a person sent to a stored run: their sender may not have known the rules.
 
     The history keeps the text, for the people who read it.
@@ -97,7 +97,7 @@ def withhold_denied(guard: Guard, session: str, conversation: Conversation) -> N
         conversation.show(shown)
 
 
-def is_denied(guard: Guard, session: str, text: str) -> bool:
+def is_denied(guard: SessionGuard, session: str, text: str) -> bool:
     """Returns whether an answer must not be shown."""
     rules = guard.rules(session)
     if rules is None or not rules.responses:
@@ -109,6 +109,6 @@ def is_denied(guard: Guard, session: str, text: str) -> bool:
     return False
 
 
-def _has_response_rules(guard: Guard, session: str) -> bool:
+def _has_response_rules(guard: SessionGuard, session: str) -> bool:
     rules = guard.rules(session)
     return rules is not None and bool(rules.responses)

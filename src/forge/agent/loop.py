@@ -115,9 +115,9 @@ async def _run_in_time(run: Run) -> RunResult:
 async def _run_until_end(run: Run) -> RunResult:
     if run.limits.cost and run.limits.price is None:
         model = _model_name(run.provider)
-        words = f"limiting the cost to {run.limits.cost:g}: the price of the model {model} is unknown"
+        message = f"limiting the cost to {run.limits.cost:g}: the price of the model {model} is unknown"
         advice = "Give its price: Limits(price=Price(input=…, output=…)), or limits.price in forge.yaml."
-        return end_run(run, "error", error=Failure(words, ErrorKind.CONFIG, advice))
+        return end_run(run, "error", error=Failure(message, ErrorKind.CONFIG, advice))
     open_calls = unanswered_calls(run.conversation.messages)
     if open_calls and (result := await _run_calls(run, open_calls, resumed=True)):
         return result
@@ -367,8 +367,8 @@ async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
     if complaint:
         run.recoveries += 1
         if run.recoveries > MOST_RECOVERIES:
-            words = f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {complaint}"
-            return end_run(run, "error", reply.text, error=Failure(words[:1_000]))
+            message = f"the model was told {MOST_RECOVERIES} times and did not fix its answer: {complaint}"
+            return end_run(run, "error", reply.text, error=Failure(message[:1_000]))
         run.conversation.append(Message("user", complaint, extra={FROM_FORGE: True}))
         return None
     if run.settings.pause is not None and run.executor.background.is_open(run.scope.session_id):
@@ -403,9 +403,9 @@ def _receive_messages(run: Run) -> bool:
 
 def make_completion_message(call: ToolCall, result: ToolResult) -> Message:
     """Renders the message that tells the model about completed background work."""
-    words = f"{NOT_FROM_PERSON} the background work of {call.name}, call {call.id}, is over.]"
+    message = f"{NOT_FROM_PERSON} the background work of {call.name}, call {call.id}, is over.]"
     extra = label_extra(result, None) if result.labels else {}
-    return Message("user", f"{words}\n{result.for_llm}", attachments=result.attachments, extra=extra)
+    return Message("user", f"{message}\n{result.for_llm}", attachments=result.attachments, extra=extra)
 
 
 def _keep_partial_reply(run: Run) -> None:

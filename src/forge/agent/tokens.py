@@ -224,7 +224,7 @@ def estimate_messages(messages: Sequence[Message], weights: Weights = GENERAL) -
     return sum(estimate_message(message, weights) for message in messages)
 
 
-class Tally:
+class TokenTally:
     """Counts the tokens of a growing history: each count costs only the new messages.
 
     What a provider has counted replaces the estimates, so that tool definitions, which no message holds, count too.

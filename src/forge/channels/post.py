@@ -16,11 +16,11 @@ from forge.core.result import Attachment
 from forge.network.body import Response
 from forge.network.client import fetch
 from forge.network.egress import Egress
-from forge.network.headers import Limits
+from forge.network.headers import RequestLimits
 
 TRIES = 3
 LONGEST_WAIT = 60.0  # seconds that a service may ask for
-_LIMITS = Limits(total=30.0, size=256 * 1024)
+_LIMITS = RequestLimits(total=30.0, size=256 * 1024)
 
 Sleep = Callable[[float], Awaitable[None]]
 

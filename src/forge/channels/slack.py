@@ -66,8 +66,10 @@ class Slack:
             )
         for file in attachments:
             if len(file.data) > LARGEST:
-                words = f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Slack is {LARGEST:,}"
-                raise ToolError(words, ErrorKind.USER, "Send less.")
+                message = (
+                    f"{file.name or 'the file'} has {len(file.data):,} bytes; the maximum for Slack is {LARGEST:,}"
+                )
+                raise ToolError(message, ErrorKind.USER, "Send less.")
         text = sendable(text) if text.strip() else ", ".join(file_name(one) for one in attachments)
         for piece in split_text(text, LONGEST):
             reply = await self._call_api("chat.postMessage", {"channel": channel, "text": escape_mentions(piece)})

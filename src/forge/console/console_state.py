@@ -246,10 +246,10 @@ def _agent(project: Project, model: str | None) -> tuple[Agent, str]:
         if model is not None:
             raise
         problem = "\n".join(filter(None, (error.message, error.suggestion)))
-    return project.agent(with_model=False, approve=make_approver()).replace(model=NoModel(problem)), problem
+    return project.agent(with_model=False, approve=make_approver()).replace(model=MissingModel(problem)), problem
 
 
-class NoModel:
+class MissingModel:
     """Stands for a missing model: tools can still be called."""
 
     window = 0

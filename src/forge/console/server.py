@@ -30,7 +30,7 @@ from forge.console.api import trends as trend_pages
 from forge.console.api.event_stream import Stream
 from forge.console.api.requests import LOOK_AGAIN, Answering, json_response, make_endpoint
 from forge.console.console_state import ConsoleState
-from forge.console.guard import APPS, Guard
+from forge.console.guard import APPS, RequestGuard
 from forge.console.login import Entrance
 from forge.network.serve import serve_app
 
@@ -114,7 +114,7 @@ def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
     routes += [Route(path, make_endpoint(console, answer), methods=["GET"]) for path, answer in GET.items()]
     routes += [Route(path, make_endpoint(console, answer), methods=["POST"]) for path, answer in POST.items()]
     inside = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
-    return Guard(_Undecoded(inside), entrance, port)
+    return RequestGuard(_Undecoded(inside), entrance, port)
 
 
 async def serve(app: ASGIApp, console: ConsoleState, listening: socket, ready: Callable[[], None]) -> None:

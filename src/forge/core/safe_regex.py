@@ -38,7 +38,7 @@ class TooLong(Exception):
     """A search took more time than allowed: its pattern counts as found."""
 
 
-class Clock:
+class SearchClock:
     """Ends searches that take too long, all of one call together."""
 
     def __init__(self, seconds: float = SECONDS, now: Callable[[], float] = time.monotonic) -> None:
@@ -72,7 +72,7 @@ class Pattern:
         """Returns whether `spans` can locate matches."""
         return _make_finder(self.source) is not None
 
-    def is_in(self, text: str, clock: Clock) -> bool:
+    def is_in(self, text: str, clock: SearchClock) -> bool:
         """Returns whether the pattern is found in a text without lone surrogates. Raises `TooLong`."""
         clock.check()
         if len(text) <= PIECE:
@@ -83,7 +83,7 @@ class Pattern:
             clock.check()
         return False
 
-    def spans(self, text: str, clock: Clock) -> Iterator[MatchSpan]:
+    def spans(self, text: str, clock: SearchClock) -> Iterator[MatchSpan]:
         """Returns RE2's matches from left to right; nothing where there is no RE2. Raises `TooLong`."""
         finder = _make_finder(self.source)
         if finder is None:

@@ -23,8 +23,7 @@ from forge.core.plain_values import brief
 from forge.durable.client import Runs
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.attempt import end_tasks
-from forge.durable.engine.queues import DEFAULT
-from forge.durable.engine.queues import Limits as QueueLimits
+from forge.durable.engine.queues import DEFAULT, QueueLimits
 from forge.durable.store.check_input import check_messages
 from forge.durable.store.encoding import run_result
 from forge.durable.store.rows import RunInfo, Wait
@@ -123,9 +122,9 @@ class DurableAgent:
         _check_settings(worker)
         _check_agents([agent, *others])
         if deps is not None and not callable(deps):
-            words = f"a DurableAgent was given deps={brief(deps)}, and a stored run cannot keep an object"
+            message = f"a DurableAgent was given deps={brief(deps)}, and a stored run cannot keep an object"
             raise ToolError(
-                words, ErrorKind.CONFIG, "Give a function that makes it: deps=lambda scope: Db(scope.user)."
+                message, ErrorKind.CONFIG, "Give a function that makes it: deps=lambda scope: Db(scope.user)."
             )
         self.agent = agent
         if deps is not None:
@@ -242,8 +241,8 @@ class DurableAgent:
         if not name:
             return self.agent
         if name not in self.agents:
-            words = f"a run of the agent {brief(name)} was submitted, and this DurableAgent has none of that name"
-            raise ToolError(words, ErrorKind.NOT_FOUND, f"It has {', '.join(self.agents)}.")
+            message = f"a run of the agent {brief(name)} was submitted, and this DurableAgent has none of that name"
+            raise ToolError(message, ErrorKind.NOT_FOUND, f"It has {', '.join(self.agents)}.")
         return self.agents[name]
 
     async def _begin(
@@ -288,9 +287,9 @@ class DurableAgent:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            words = "a DurableAgent is used outside `async with`: it has no worker, so no run would start"
-            way = "Write `async with DurableAgent(agent) as durable:` around it; to submit only, use `Runs(database)`."
-            raise ToolError(words, ErrorKind.USER, way)
+            message = "a DurableAgent is used outside `async with`: it has no worker, so no run would start"
+            hint = "Write `async with DurableAgent(agent) as durable:` around it; to submit only, use `Runs(database)`."
+            raise ToolError(message, ErrorKind.USER, hint)
 
     def _result(self, run: RunInfo) -> DurableResult:
         messages = self.runs.store.messages(run.id)
@@ -323,20 +322,22 @@ def _check_agents(agents: Sequence[Agent[Any, Any]]) -> None:
     if not names:
         raise ToolError("DurableAgent was given no agent", ErrorKind.CONFIG, "Give at least one: serve([agent]).")
     if repeated := {name for name in names if names.count(name) > 1}:
-        words = f"DurableAgent was given several agents named {', '.join(sorted(repeated))}"
-        raise ToolError(words, ErrorKind.CONFIG, 'Give each its own name: Agent(…, name="billing").')
+        message = f"DurableAgent was given several agents named {', '.join(sorted(repeated))}"
+        raise ToolError(message, ErrorKind.CONFIG, 'Give each its own name: Agent(…, name="billing").')
 
 
 def _check_settings(worker: Mapping[str, Any]) -> None:
     for name in ("queues", "offers"):
         names = worker.get(name, ())
         if isinstance(names, str) or not isinstance(names, Sequence) or not all(_is_name(one) for one in names):
-            words = f"DurableAgent({name}={brief(names)}): expected a list of names"
-            raise ToolError(words, ErrorKind.VALIDATION, f'Write {name}=["default"].')
+            message = f"DurableAgent({name}={brief(names)}): expected a list of names"
+            raise ToolError(message, ErrorKind.VALIDATION, f'Write {name}=["default"].')
     concurrency = worker.get("concurrency", 1)
     if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
-        words = f"DurableAgent(concurrency={brief(concurrency)}): the worker would never run anything"
-        raise ToolError(words, ErrorKind.VALIDATION, "Use a whole number of at least 1: the number of concurrent runs.")
+        message = f"DurableAgent(concurrency={brief(concurrency)}): the worker would never run anything"
+        raise ToolError(
+            message, ErrorKind.VALIDATION, "Use a whole number of at least 1: the number of concurrent runs."
+        )
 
 
 def _is_name(name: object) -> bool:

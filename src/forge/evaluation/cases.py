@@ -178,8 +178,8 @@ def read_cases(path: str | os.PathLike[str], *, skip_unsupported: bool = False) 
     except _Wrong as error:
         raise ToolError(f"reading the cases of {str(file)!r}: {error.words}", ErrorKind.CONFIG, error.advice) from None
     except Unreadable as error:
-        words = f"reading the cases of {str(file)!r}{f', line {error.line}' if error.line else ''}: {error.problem}"
-        raise ToolError(words, ErrorKind.CONFIG, error.advice) from None
+        message = f"reading the cases of {str(file)!r}{f', line {error.line}' if error.line else ''}: {error.problem}"
+        raise ToolError(message, ErrorKind.CONFIG, error.advice) from None
 
 
 def _load(file: Path) -> Mapping[str, Any]:
@@ -328,9 +328,9 @@ def _check_supported(case: EvalCase, *, skip: bool) -> EvalCase:
     if not unknown:
         return case
     if not skip:
-        words = f"Forge cannot evaluate {', '.join(sorted(set(unknown)))}; it knows {', '.join(EVALUATORS)}"
+        message = f"Forge cannot evaluate {', '.join(sorted(set(unknown)))}; it knows {', '.join(EVALUATORS)}"
         advice = "Remove it, or leave it out with --skip-unsupported (read_cases(skip_unsupported=True))."
-        raise _Wrong(f"case {case.name!r}, evaluators", words, advice)
+        raise _Wrong(f"case {case.name!r}, evaluators", message, advice)
     known = [one for one in case.evaluators if one["name"] in EVALUATORS]
     return replace(case, evaluators=known, skipped=tuple(unknown))
 
@@ -445,21 +445,21 @@ def _compare(output: Any, expected: Any) -> str:
 
 def _find(output: Any, check: Check) -> str:
     wanted, is_exact = check["value"], check.get("case_sensitive", True)
-    words = f"the answer {brief(output)} does not contain {brief(wanted)}"
+    message = f"the answer {brief(output)} does not contain {brief(wanted)}"
     if check.get("as_strings") or (isinstance(wanted, str) and isinstance(output, str)):
         text, part = str(output), str(wanted)
         if not is_exact:
             text, part = text.lower(), part.lower()
-        return "" if part in text else words
+        return "" if part in text else message
     found = read_json(output)
     if isinstance(found, Mapping) and isinstance(wanted, Mapping):
-        return "" if all(key in found and found[key] == value for key, value in wanted.items()) else words
+        return "" if all(key in found and found[key] == value for key, value in wanted.items()) else message
     if isinstance(found, str):
-        return "" if str(wanted) in found else words
+        return "" if str(wanted) in found else message
     try:
-        return "" if wanted in found else words
+        return "" if wanted in found else message
     except TypeError:
-        return words
+        return message
 
 
 def _is_number(value: Any) -> bool:

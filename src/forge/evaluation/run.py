@@ -127,11 +127,11 @@ class _Evaluation:
         """Raises `ToolError` for what would only be found after money was spent."""
         judged = [case.name for case in cases if list_rubrics(case)]
         if judged and self.judge is None:
-            words = f"the case {judged[0]!r} asks a judge (LLMJudge or expect.judge), and there is no model for it"
-            raise ToolError(words, ErrorKind.CONFIG, "Name one: --judge MODEL, or evaluate(judge=…).")
+            message = f"the case {judged[0]!r} asks a judge (LLMJudge or expect.judge), and there is no model for it"
+            raise ToolError(message, ErrorKind.CONFIG, "Name one: --judge MODEL, or evaluate(judge=…).")
         if self.record is not None and self.record.exists():
-            words = f"recording to {str(self.record)!r}: the file exists"
-            raise ToolError(words, ErrorKind.CONFIG, "Remove it, or name a new file.")
+            message = f"recording to {str(self.record)!r}: the file exists"
+            raise ToolError(message, ErrorKind.CONFIG, "Remove it, or name a new file.")
 
     async def run(self, case: EvalCase, number: int) -> EvalRun:
         """Runs a case once, in its own workspace. Raises `ToolError` only where the agent cannot be made."""
@@ -168,8 +168,8 @@ class _Evaluation:
             result = await agent.run(case.prompt, scope=scope, deps=self.deps, activity=denials.activity)
         except ToolError as error:  # such as a prompt that a guardrail denies
             seconds = time.monotonic() - started
-            words = f"the run could not start: {error.message}"
-            return EvalRun(case=case.name, time=number, setup=self.setup, failures=(words,), seconds=seconds)
+            message = f"the run could not start: {error.message}"
+            return EvalRun(case=case.name, time=number, setup=self.setup, failures=(message,), seconds=seconds)
         seconds = time.monotonic() - started
         failures = await asyncio.to_thread(find_failures, case, result, workspace, seconds)
         output = result.output if result.output is not None else result.text
@@ -236,8 +236,8 @@ def fill_workspace(case: EvalCase, folder: Path) -> Path:
                 raise OSError(0, "a link leads out of the workspace")
             file.write_text(text, encoding="utf-8")
     except (OSError, shutil.Error) as error:
-        words = f"making the workspace of the case {case.name!r}: {text_of(error)}"
-        raise ToolError(words, ErrorKind.CONFIG, "Check its `files` and `workspace`.") from None
+        message = f"making the workspace of the case {case.name!r}: {text_of(error)}"
+        raise ToolError(message, ErrorKind.CONFIG, "Check its `files` and `workspace`.") from None
     return workspace
 
 
@@ -337,5 +337,5 @@ def _insert_workspace(wire: Any, workspace: Path) -> Any:
 
 
 def _unreadable(path: str | os.PathLike[str], problem: str) -> ToolError:
-    words = f"reading the recording {os.fspath(path)!r}: {problem}"
-    return ToolError(words, ErrorKind.CONFIG, "Record it again: forge eval FILE --record RECORDING.")
+    message = f"reading the recording {os.fspath(path)!r}: {problem}"
+    return ToolError(message, ErrorKind.CONFIG, "Record it again: forge eval FILE --record RECORDING.")

@@ -112,7 +112,7 @@ class Endpoint:
 
     async def _request_vectors(self, texts: list[str]) -> list[Vector]:
         from forge.network.client import fetch  # loaded by the first request
-        from forge.network.headers import Limits
+        from forge.network.headers import RequestLimits
 
         key = os.environ.get(self._key_env, "") if self._key_env else ""
         if self._key_env and not key:
@@ -127,7 +127,7 @@ class Endpoint:
             headers={"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {}),
             body=json.dumps(body, ensure_ascii=False).encode("utf-8", "replace"),
             egress=self._egress(),
-            limits=Limits(read=self._seconds, total=self._seconds, size=MAX_BYTES),
+            limits=RequestLimits(read=self._seconds, total=self._seconds, size=MAX_BYTES),
             follow="none",  # the key is only for this server
         )
         if not 200 <= answer.status < 300:

@@ -222,7 +222,7 @@ class NoteContent(NamedTuple):
     stamp: str
     day: date | None
     digest: bytes
-    chunks: Sequence[Chunk]
+    chunks: Sequence[NoteChunk]
 
 
 def create_tables(connection: sqlite3.Connection) -> None:
@@ -272,7 +272,7 @@ def update_note(connection: sqlite3.Connection, name: str, note: NoteContent | N
     return True
 
 
-def _replace_pieces(connection: sqlite3.Connection, note: int, number: int, chunks: Sequence[Chunk]) -> int:
+def _replace_pieces(connection: sqlite3.Connection, note: int, number: int, chunks: Sequence[NoteChunk]) -> int:
     """Replaces the pieces of a note; unchanged pieces keep their ids and vectors. Returns the next piece number."""
     old_ids: dict[bytes, list[int]] = {}
     query = "SELECT id, digest FROM pieces WHERE id BETWEEN ? AND ? ORDER BY id DESC"
@@ -291,7 +291,7 @@ def _replace_pieces(connection: sqlite3.Connection, note: int, number: int, chun
     return number
 
 
-def _insert_piece(connection: sqlite3.Connection, id_: int, chunk: Chunk, digest: bytes) -> None:
+def _insert_piece(connection: sqlite3.Connection, id_: int, chunk: NoteChunk, digest: bytes) -> None:
     query = "SELECT vector FROM pieces JOIN vectors USING (id) WHERE digest = ? LIMIT 1"
     same = connection.execute(query, (digest,)).fetchone()  # moved here from another note, or a duplicate
     row = (id_, chunk.line_start, chunk.line_end, digest, chunk.text)
@@ -371,7 +371,7 @@ _HEADING = re.compile(r"#{1,6}\s")
 _FENCE = re.compile(r"\s{0,3}(```|~~~)")
 
 
-class Chunk(NamedTuple):
+class NoteChunk(NamedTuple):
     """A piece of a note and its lines, counted from 1."""
 
     text: str
@@ -387,9 +387,9 @@ def digest_of(content: bytes) -> bytes:
     return hashlib.blake2b(content, digest_size=16).digest()
 
 
-def split_note(text: str) -> list[Chunk]:
+def split_note(text: str) -> list[NoteChunk]:
     """Returns the pieces of a note, in order. Every line that is not blank is in one of them."""
-    found: list[Chunk] = []
+    found: list[NoteChunk] = []
     for lines in _groups(text):
         found += _cut_group(lines)
     return found
@@ -416,7 +416,7 @@ def _groups(text: str) -> Iterator[list[tuple[int, str]]]:
         yield group
 
 
-def _cut_group(lines: list[tuple[int, str]]) -> Iterator[Chunk]:
+def _cut_group(lines: list[tuple[int, str]]) -> Iterator[NoteChunk]:
     while lines and not lines[-1][1].strip():
         lines = lines[:-1]
     if not lines:
@@ -425,4 +425,4 @@ def _cut_group(lines: list[tuple[int, str]]) -> Iterator[Chunk]:
     for start in range(0, len(text), MOST):  # several only if a single line is too long
         piece = text[start : start + MOST]
         if piece.strip():
-            yield Chunk(piece, lines[0][0], lines[-1][0])
+            yield NoteChunk(piece, lines[0][0], lines[-1][0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import UNTRUSTED, Label, ToolResult, merge_labels
@@ -55,8 +55,8 @@ class MemorySearch(
 
     async def run(
         self,
-        query: Annotated[str, Limits(min_length=1, max_length=LONGEST_QUERY, example="how do we deploy?")],
-        max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS), "Maximum number of results."] = 5,
+        query: Annotated[str, ParameterLimits(min_length=1, max_length=LONGEST_QUERY, example="how do we deploy?")],
+        max_results: Annotated[int, ParameterLimits(ge=1, le=MAX_RESULTS), "Maximum number of results."] = 5,
     ) -> ToolResult:
         if not query.strip():
             raise ToolError("the query is blank", ErrorKind.VALIDATION, "Write what to search for.")
@@ -117,7 +117,7 @@ class MemoryGet(
     def targets(self, arguments: Mapping[str, Any]) -> list[str]:
         return [self.memory.notes.workspace_path(arguments["path"])]
 
-    def run(self, path: Annotated[str, Limits(min_length=1, example="MEMORY.md"), "The note."]) -> ToolResult:
+    def run(self, path: Annotated[str, ParameterLimits(min_length=1, example="MEMORY.md"), "The note."]) -> ToolResult:
         text = self.memory.read(path)
         name = self.memory.notes.name_of(self.memory.notes.resolve(path))
         lines = text.count("\n") + (not text.endswith("\n") and bool(text))
@@ -150,7 +150,9 @@ class MemoryWrite(
     def run(
         self,
         ctx: ToolContext,
-        content: Annotated[str, Limits(min_length=1, example="The person prefers short answers."), "Markdown."],
+        content: Annotated[
+            str, ParameterLimits(min_length=1, example="The person prefers short answers."), "Markdown."
+        ],
         target: Annotated[Literal["today", "memory"], "today: the daily note. memory: MEMORY.md."] = "today",
     ) -> ToolResult:
         self._check(content, ctx)

@@ -167,13 +167,60 @@ _MARKS = (  # longest first: one of UTF-32 begins like one of UTF-16
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _KNOWN_CODECS = frozenset(  # Python's names; its other codecs are no charsets (zip, rot13) or no longer safe (UTF-7)
-    (
-        "ascii utf-8 utf-16 utf-16-le utf-16-be utf-32 utf-32-le utf-32-be iso8859-1 iso8859-2 iso8859-3 "
-        "iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 iso8859-10 iso8859-13 iso8859-14 "
-        "iso8859-15 iso8859-16 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 cp437 cp850 cp852 "
-        "cp866 cp874 koi8-r koi8-u mac-roman mac-cyrillic tis-620 gb2312 gbk gb18030 big5 big5hkscs shift_jis "
-        "cp932 euc_jp euc_kr cp949 iso2022_jp"
-    ).split()
+    [
+        "ascii",
+        "utf-8",
+        "utf-16",
+        "utf-16-le",
+        "utf-16-be",
+        "utf-32",
+        "utf-32-le",
+        "utf-32-be",
+        "iso8859-1",
+        "iso8859-2",
+        "iso8859-3",
+        "iso8859-4",
+        "iso8859-5",
+        "iso8859-6",
+        "iso8859-7",
+        "iso8859-8",
+        "iso8859-9",
+        "iso8859-10",
+        "iso8859-13",
+        "iso8859-14",
+        "iso8859-15",
+        "iso8859-16",
+        "cp1250",
+        "cp1251",
+        "cp1252",
+        "cp1253",
+        "cp1254",
+        "cp1255",
+        "cp1256",
+        "cp1257",
+        "cp1258",
+        "cp437",
+        "cp850",
+        "cp852",
+        "cp866",
+        "cp874",
+        "koi8-r",
+        "koi8-u",
+        "mac-roman",
+        "mac-cyrillic",
+        "tis-620",
+        "gb2312",
+        "gbk",
+        "gb18030",
+        "big5",
+        "big5hkscs",
+        "shift_jis",
+        "cp932",
+        "euc_jp",
+        "euc_kr",
+        "cp949",
+        "iso2022_jp",
+    ]
 )
 _WESTERN = frozenset({"ascii", "iso8859-1", "cp1252"})  # servers claim these when they do not know the charset
 _DECLARED = re.compile(r"""charset\s*=\s*["']?\s*([\w.:-]{1,40})""", re.IGNORECASE)
@@ -186,7 +233,7 @@ _CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
-class DecodedText:
+class DecodedBody:
     """A body as text. `note` describes guesses and replacements; empty if there were none."""
 
     text: str
@@ -195,7 +242,7 @@ class DecodedText:
     binary: bool = False  # no text at all: an image, an archive
 
 
-def read_text(body: bytes, content_type: str = "", *, cut: bool = False) -> DecodedText:
+def read_text(body: bytes, content_type: str = "", *, cut: bool = False) -> DecodedBody:
     """Decodes a body. Never raises. `cut`: the body was cut off, so an incomplete last character is dropped."""
     for mark, charset in _MARKS:
         if body.startswith(mark):
@@ -203,10 +250,10 @@ def read_text(body: bytes, content_type: str = "", *, cut: bool = False) -> Deco
     declared, unknown = _find_declared(body, content_type)
     if declared.startswith(("utf-16", "utf-32")):
         if (text := _decode_strictly(body, declared, cut)) is not None and "\x00" not in text[:_HEAD]:
-            return DecodedText(text, declared)
+            return DecodedBody(text, declared)
         return _guess_text(body, cut, f"declared as {declared}, but it is not")
     if _is_binary(body):
-        return DecodedText(
+        return DecodedBody(
             body.decode("latin-1"), "binary", "not text: every byte is shown as one character", binary=True
         )
     if not declared:
@@ -214,25 +261,25 @@ def read_text(body: bytes, content_type: str = "", *, cut: bool = False) -> Deco
     text = _decode_strictly(body, declared, cut)
     if declared != "utf-8" and (text is None or declared in _WESTERN) and not body.isascii():
         if (real := _decode_strictly(body, "utf-8", cut)) is not None:
-            return DecodedText(real, "utf-8", f"declared as {declared}, but it is UTF-8")
+            return DecodedBody(real, "utf-8", f"declared as {declared}, but it is UTF-8")
         if declared == "ascii":
             return _guess_text(body, cut, "declared as ascii, but it is not")
     if text is not None:
-        return DecodedText(text, declared)
+        return DecodedBody(text, declared)
     if declared == "utf-8" and _count_replaced(body, "utf-8", cut) > len(body) // 50:
         return _guess_text(body, cut, "declared as utf-8, but it is not")
     return _decode_declared(body, declared, cut, "")
 
 
-def _guess_text(body: bytes, cut: bool, why: str) -> DecodedText:
+def _guess_text(body: bytes, cut: bool, why: str) -> DecodedBody:
     """Decodes as UTF-8 if possible, otherwise as windows-1252, which most old Western pages use."""
     if _is_binary(body):
         note = "not text: every byte is shown as one character"
-        return DecodedText(body.decode("latin-1"), "binary", f"{why}; {note}" if why else note, binary=True)
+        return DecodedBody(body.decode("latin-1"), "binary", f"{why}; {note}" if why else note, binary=True)
     if (text := _decode_strictly(body, "utf-8", cut)) is not None:
-        return DecodedText(text, "utf-8", f"{why}; read as UTF-8" if why else "")
+        return DecodedBody(text, "utf-8", f"{why}; read as UTF-8" if why else "")
     note = "guessed to be windows-1252: non-ASCII letters may be wrong"
-    return DecodedText(_decode_western(body), "cp1252", f"{why}; {note}" if why else note)
+    return DecodedBody(_decode_western(body), "cp1252", f"{why}; {note}" if why else note)
 
 
 def _find_declared(body: bytes, content_type: str) -> tuple[str, str]:
@@ -268,11 +315,11 @@ def _decode_strictly(body: bytes, charset: str, cut: bool) -> str | None:
         return None
 
 
-def _decode_declared(body: bytes, charset: str, cut: bool, why: str) -> DecodedText:
+def _decode_declared(body: bytes, charset: str, cut: bool, why: str) -> DecodedBody:
     text = codecs.getincrementaldecoder(charset)("replace").decode(body, final=not cut)
     lost = _count_replaced(body, charset, cut)
     note = f"{lost} invalid {'byte sequence' if lost == 1 else 'byte sequences'} shown as \ufffd" if lost else ""
-    return DecodedText(text, charset, "; ".join(filter(None, (why, note))))
+    return DecodedBody(text, charset, "; ".join(filter(None, (why, note))))
 
 
 def _count_replaced(body: bytes, charset: str, cut: bool) -> int:
@@ -318,6 +365,6 @@ class Response:
         """The media type, such as `text/html`: lower case, without parameters."""
         return self.header("content-type").partition(";")[0].strip().lower()
 
-    def text(self) -> DecodedText:
+    def text(self) -> DecodedBody:
         """Decodes the body, with a note on guesses and replacements. Never raises."""
         return read_text(self.body, self.header("content-type"), cut=self.truncated)

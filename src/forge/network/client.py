@@ -13,7 +13,15 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.network.address import Url, read_redirect, read_url
 from forge.network.body import Response, Unpacker, read_encodings
 from forge.network.egress import Egress
-from forge.network.headers import Headers, Limits, Pairs, build_headers, check_headers, drop_body_headers, keep_harmless
+from forge.network.headers import (
+    Headers,
+    Pairs,
+    RequestLimits,
+    build_headers,
+    check_headers,
+    drop_body_headers,
+    keep_harmless,
+)
 
 if TYPE_CHECKING:  # heavy: loaded by the first request
     import httpcore2
@@ -22,7 +30,7 @@ Follow = Literal["all", "same-host", "none"]
 Progress = Callable[[int, int | None], object]
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
-DEFAULT = Limits()
+DEFAULT = RequestLimits()
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _SLACK = 64 * 1024  # bytes on the wire beyond the size of a body: compression may add some
@@ -48,7 +56,7 @@ async def fetch(
     headers: Headers = (),
     body: bytes = b"",
     egress: Egress | None = None,
-    limits: Limits = DEFAULT,
+    limits: RequestLimits = DEFAULT,
     follow: Follow = "all",
     idempotent: bool = False,
     on_progress: Progress | None = None,
@@ -83,7 +91,7 @@ class _FetchChain:
     """Follows one chain of requests and redirects."""
 
     egress: Egress
-    limits: Limits
+    limits: RequestLimits
     follow: Follow
     on_progress: Progress | None
     current: _Request | None = None
@@ -175,7 +183,7 @@ def _is_same_server(url: Url, target: Url) -> bool:
     return target.port == url.port or ((url.scheme, url.port), (target.scheme, target.port)) == _SECURED
 
 
-def _build_request(request: _Request, limits: Limits) -> httpcore2.Request:
+def _build_request(request: _Request, limits: RequestLimits) -> httpcore2.Request:
     import httpcore2  # heavy
 
     url = request.url
@@ -198,7 +206,7 @@ def _build_redirect(request: _Request, status: int, target: Url) -> _Request:
     return _Request(method, target, headers, body, request.idempotent and is_same)
 
 
-def _read_headers(raw: list[tuple[bytes, bytes]], limits: Limits) -> Pairs:
+def _read_headers(raw: list[tuple[bytes, bytes]], limits: RequestLimits) -> Pairs:
     if len(raw) > limits.headers or sum(len(name) + len(value) for name, value in raw) > limits.header_size:
         raise ToolError(
             f"the response has more than {limits.headers} headers, or over {limits.header_size // 1024} KiB of them",
@@ -263,7 +271,7 @@ def _timeout_error(request: _Request, what: str) -> ToolError:
     )
 
 
-def _connection_error(error: Exception, request: _Request, limits: Limits) -> Exception:
+def _connection_error(error: Exception, request: _Request, limits: RequestLimits) -> Exception:
     """Returns the error for a failed connection, or any other exception unchanged."""
     import httpcore2  # heavy
 

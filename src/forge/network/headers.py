@@ -22,12 +22,23 @@ LONGEST = 32 * 1024  # bytes of all headers together
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")
 _FORBIDDEN = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _OURS = frozenset(  # they decide where the request goes and where its body ends, so only the client sets them
-    (
-        "host content-length transfer-encoding connection keep-alive upgrade te trailer expect "
-        "proxy-authorization proxy-connection proxy-authenticate http2-settings"
-    ).split()
+    [
+        "host",
+        "content-length",
+        "transfer-encoding",
+        "connection",
+        "keep-alive",
+        "upgrade",
+        "te",
+        "trailer",
+        "expect",
+        "proxy-authorization",
+        "proxy-connection",
+        "proxy-authenticate",
+        "http2-settings",
+    ]
 )
-_HARMLESS = frozenset("accept accept-language user-agent cache-control pragma".split())
+_HARMLESS = frozenset(["accept", "accept-language", "user-agent", "cache-control", "pragma"])
 
 
 def check_headers(headers: Headers) -> Pairs:
@@ -119,7 +130,7 @@ def reconcile_request(name: str, method: str, ctx: ToolContext, given: Iterable[
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """Bounds in seconds and bytes, for the whole chain of redirects or for each answer in it."""
 
     connect: float = 10.0  # until a connection stands, name and handshake included

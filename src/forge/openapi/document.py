@@ -116,9 +116,9 @@ async def parse_document(raw: bytes, name: str, url: str = "") -> Document:
 async def download(url: str, egress: Egress) -> tuple[bytes, str]:
     """Returns the bytes and the final URL, which is on the same server."""
     from forge.network.client import fetch
-    from forge.network.headers import Limits
+    from forge.network.headers import RequestLimits
 
-    limits = Limits(read=SECONDS, total=SECONDS, size=LARGEST)
+    limits = RequestLimits(read=SECONDS, total=SECONDS, size=LARGEST)
     answer = await fetch("GET", url, egress=egress, limits=limits, follow="same-host")
     if answer.location:
         raise ToolError(

@@ -16,7 +16,7 @@ from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # loaded by the first call
     from forge.openapi.source import OpenApi
-    from forge.permissions.policy import InnerCall
+    from forge.permissions.policy import JudgedInnerCall
 
 NOT_FETCHED = "the document is not fetched here: the operation is judged when it is, and asks by default"
 MOST_DOCUMENTS = 4  # documents
@@ -59,19 +59,19 @@ class OpenapiCall(
 
         return [(Permission.NETWORK if is_url(spec) else Permission.READ, spec)]
 
-    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
+    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> JudgedInnerCall:
         """Returns the call of the operation. A document at a URL is not fetched for it."""
         from forge.openapi.document import is_url
-        from forge.permissions.policy import InnerCall  # listing tools does without
+        from forge.permissions.policy import JudgedInnerCall  # listing tools does without
 
         spec, operation_id = str(arguments.get("spec", "")), str(arguments.get("operation_id", ""))
         configured = self._specs.get(spec)
         place = spec if configured is None else configured.spec
         if isinstance(place, str) and is_url(place) and not (configured and configured.tools):
             unknown = _UnknownOperation(spec if configured is not None else "openapi", operation_id)
-            return InnerCall(unknown.spec.name, unknown, {}, NOT_FETCHED)
+            return JudgedInnerCall(unknown.spec.name, unknown, {}, NOT_FETCHED)
         tool = _find_operation(_run_aside(lambda: self._list_operations(spec, scope)), operation_id)
-        return InnerCall(tool.spec.name, tool, _parse_params(tool, arguments.get("params") or {}))
+        return JudgedInnerCall(tool.spec.name, tool, _parse_params(tool, arguments.get("params") or {}))
 
     async def _list_operations(self, spec: str, scope: Scope) -> dict[str, Tool]:
         configured = self._specs.get(spec)

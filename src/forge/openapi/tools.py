@@ -19,7 +19,7 @@ from forge.core.tool import Tool
 from forge.core.untrusted import one_line
 from forge.network.address import read_url
 from forge.network.client import fetch
-from forge.network.headers import SAFE, Limits, key_header
+from forge.network.headers import SAFE, RequestLimits, key_header
 from forge.openapi.answers import LARGEST, AnswerReader
 from forge.openapi.credentials import NONE, PlacedCredentials
 from forge.openapi.document import BrokenOperation, Document
@@ -147,7 +147,7 @@ class OperationTool(Tool):
         if cookies:
             headers.append(("Cookie", "; ".join(cookies)))
         seconds = self.spec.timeout or LONGEST
-        limits = Limits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST)
+        limits = RequestLimits(connect=min(10.0, seconds), read=seconds, total=seconds, size=LARGEST)
         # a redirect to another server is not followed: the data is meant for this one
         answer = await fetch(
             self.operation.method,

@@ -56,8 +56,8 @@ class Trace(NamedTuple):
     returns: bool = False
 
     def __str__(self) -> str:
-        words = f": “{self.quote}”" if self.quote else ""
-        return f"{self.argument} comes from {self.kind} text of {self.origin}{words}"
+        message = f": “{self.quote}”" if self.quote else ""
+        return f"{self.argument} comes from {self.kind} text of {self.origin}{message}"
 
     def comes_from(self, pattern: str) -> bool:
         """Returns whether its origin matches a pattern: the tool, the host, the server or the path."""

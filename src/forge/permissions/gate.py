@@ -21,7 +21,7 @@ from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.labels.settings import LabelSettings, current_provenance
 from forge.permissions.policy import JudgedRequest, Rules, copy_arguments, judge_call, rules
 from forge.permissions.questions import ask_own_form
-from forge.permissions.remember import Memory, RememberedAnswers, fingerprint, make_memory
+from forge.permissions.remember import RememberedAnswer, RememberedAnswers, fingerprint, make_memory
 from forge.permissions.request import Decision, PermissionRequest, Policy, Ruling, strictest
 from forge.permissions.targets import Opaque, Scalar, identity, text_of
 from forge.permissions.targets.hosts import pattern_of
@@ -356,7 +356,7 @@ def _make_need(ctx: ToolContext, found: JudgedRequest) -> PermissionNeed:
     return PermissionNeed(permission, target, ruling, (permission, target, identity(permission, target, ctx.scope)))
 
 
-def _memory(ctx: ToolContext, need: PermissionNeed) -> Memory:
+def _memory(ctx: ToolContext, need: PermissionNeed) -> RememberedAnswer:
     return make_memory(ctx.spec, need.permission, need.target, ctx.arguments, ctx.scope)
 
 
@@ -398,9 +398,9 @@ def denial(request: PermissionRequest, ruling: Ruling) -> ToolError:
 
 def refusal(request: PermissionRequest, feedback: str) -> ToolError:
     """Explains that the person refused the call."""
-    words = f": {feedback}" if feedback else ""
+    message = f": {feedback}" if feedback else ""
     return ToolError(
-        f"the person refused {_describe_request(request)}{words}",
+        f"the person refused {_describe_request(request)}{message}",
         ErrorKind.PERMISSION,
         "Follow the person's words." if feedback else _AFTER_NO,
     )
@@ -445,9 +445,9 @@ def _suggest_way(request: PermissionRequest) -> str:
 
 def withheld_result(feedback: str) -> ToolResult:
     """Explains that the tool ran, and that the person withholds its result."""
-    words = f": {feedback}" if feedback else ""
+    message = f": {feedback}" if feedback else ""
     return ToolResult.error(
-        f"it ran, but the person withheld its result{words}",
+        f"it ran, but the person withheld its result{message}",
         ErrorKind.PERMISSION,
         "Do not run it again to see the result; continue without it, or ask what the person wants.",
     )

@@ -136,8 +136,8 @@ class Rules:
                 continue
             if not rule.target and form is not None and form.is_repeated:
                 return perhaps
-            words = f"the rule `{rule.text}` ({rule.where})"
-            ruling = Ruling(rule.decision, words, rule.text, conditions=rule.conditions)
+            message = f"the rule `{rule.text}` ({rule.where})"
+            ruling = Ruling(rule.decision, message, rule.text, conditions=rule.conditions)
             if rule.decision is Decision.ASK and form is not None and not rule.surely_matches(form):
                 perhaps = perhaps or ruling
                 continue
@@ -235,8 +235,8 @@ def _make_rules(entries: Iterable[RuleEntry], otherwise: Decision | None = None)
 
 def _final_ruling(ruling: Ruling | None, form: TargetForm | None, permission: Permission | None) -> Ruling | None:
     if ruling is not None and form is not None and form.starter and ruling.decision is Decision.DENY:
-        words = f"{form.starter} may start a program that {ruling.reason} denies"
-        ruling = Ruling(Decision.ASK, words, ruling.rule, ruling.layer)
+        message = f"{form.starter} may start a program that {ruling.reason} denies"
+        ruling = Ruling(Decision.ASK, message, ruling.rule, ruling.layer)
     found = ruling or _ruling_without_match(form, permission)
     if found is None or form is None or not form.command or found.decision is Decision.ALLOW:
         return found
@@ -423,7 +423,7 @@ class ExplainedPermission(NamedTuple):
     tool: str = ""  # the tool that is called through the called one, and wants it; "": the called one itself
 
 
-class InnerCall(NamedTuple):
+class JudgedInnerCall(NamedTuple):
     """The call that a tool such as `mcp_call` makes, which is judged like a call of its own.
 
     Without a tool, only the note is known. The note ends the reason of each ruling.
@@ -448,7 +448,7 @@ def explain_call(
     find_inner = getattr(tool, "find_inner_call", None)
     if find_inner is None or any(one.ruling.decision is Decision.DENY for one in own):
         return own
-    inner: InnerCall = find_inner(arguments, scope)
+    inner: JudgedInnerCall = find_inner(arguments, scope)
     if inner.tool is None:
         return [*own, ExplainedPermission(None, "", Ruling(Decision.ASK, inner.note), optional=True, tool=inner.name)]
     more = explain_call(policy, inner.tool, inner.arguments, scope, origins)

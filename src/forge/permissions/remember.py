@@ -19,7 +19,27 @@ MOST_ANSWERS = 1_000  # remembered in each
 # Only commands that run no code but their own, with any further words, are remembered by their first words: no hooks,
 # scripts, plugins, builds or interpreters. Of everything else exactly the line.
 _READERS = frozenset(
-    "cat cut date df diff du echo file head ls md5sum pwd sha256sum stat tail uname wc which whoami".split()
+    [
+        "cat",
+        "cut",
+        "date",
+        "df",
+        "diff",
+        "du",
+        "echo",
+        "file",
+        "head",
+        "ls",
+        "md5sum",
+        "pwd",
+        "sha256sum",
+        "stat",
+        "tail",
+        "uname",
+        "wc",
+        "which",
+        "whoami",
+    ]
 )
 _VERBS = {
     "docker": "images info inspect logs ps top version",
@@ -55,7 +75,7 @@ _LONG = (  # options that start programs or write files
 ).split()
 
 
-class Memory(NamedTuple):
+class RememberedAnswer(NamedTuple):
     """`key` is equal for all questions that one answer covers, and empty for none; `rule` describes it to a person."""
 
     key: Hashable
@@ -64,12 +84,12 @@ class Memory(NamedTuple):
 
 def make_memory(
     spec: ToolSpec, permission: Permission | None, target: str, arguments: Mapping[str, Any], scope: Scope
-) -> Memory:
+) -> RememberedAnswer:
     """Returns the memory that an "always" for this question would add."""
     key: Hashable
     if permission is None or not target or isinstance(target, Opaque | Scalar) or spec.confirm:
         mark = fingerprint(arguments)
-        return Memory(
+        return RememberedAnswer(
             mark and (spec.name, permission, "arguments", mark), f"allow tool:{spec.name} with exactly these arguments"
         )
     if permission in PATHS:
@@ -78,7 +98,7 @@ def make_memory(
         key, text = _host(target)
     else:
         key, text = _command(target)
-    return Memory((spec.name, permission, key), f"allow {permission} {text}")
+    return RememberedAnswer((spec.name, permission, key), f"allow {permission} {text}")
 
 
 class RememberedAnswers:
@@ -87,7 +107,7 @@ class RememberedAnswers:
     def __init__(self) -> None:
         self._sessions: OrderedDict[str, dict[Hashable, str]] = OrderedDict()
 
-    def add(self, session_id: str, memories: Iterable[Memory]) -> None:
+    def add(self, session_id: str, memories: Iterable[RememberedAnswer]) -> None:
         session = self._sessions.setdefault(session_id, {})
         session.update({found.key: found.rule for found in memories if found.key})
         while len(session) > MOST_ANSWERS:
@@ -99,7 +119,7 @@ class RememberedAnswers:
     def has(self, session_id: str) -> bool:
         return session_id in self._sessions
 
-    def covers(self, session_id: str, found: Memory) -> bool:
+    def covers(self, session_id: str, found: RememberedAnswer) -> bool:
         return found.key in self._sessions.get(session_id, {})
 
     def rules(self, session_id: str) -> list[str]:

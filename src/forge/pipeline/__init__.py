@@ -29,7 +29,7 @@ from forge.pipeline.mark_files import MarkFiles
 from forge.pipeline.redact import Redact
 from forge.pipeline.retry import Retry
 from forge.pipeline.skip_repeats import SkipRepeats
-from forge.pipeline.trace import Trace
+from forge.pipeline.trace import TraceCalls
 from forge.pipeline.track_files import TrackFiles
 from forge.workspace.history.tracking import SessionState
 
@@ -62,7 +62,7 @@ def standard_steps(
         >>> agent = Agent(Scripted("Hello!"), steps=lambda gate, secrets: standard_steps(gate, secrets, dry=True))
     """
     steps: list[Step] = [
-        Trace(),  # a span, where OpenTelemetry is set up
+        TraceCalls(),  # a span, where OpenTelemetry is set up
         *([LabelResults(gate.labels)] if gate.labels is not None else []),  # outermost: no step loses a label
         LimitOutput(),  # nothing floods the context
         Redact(secrets if secrets is not None else Secrets()),  # inside limit_output: its files hold no secrets either

@@ -163,16 +163,16 @@ def _mask_data(value: Any, mask: Callable[[str], str], depth: int = 0) -> Any:
 
 def _withhold_result(result: ToolResult, denial: Denial) -> ToolResult:
     """Withholds the output and gives the reason. The call has run, so the model learns that too."""
-    words = f"{MARK} skill guardrail: {denial.message}"
+    message = f"{MARK} skill guardrail: {denial.message}"
     kind = result.failure.kind if result.failure is not None else ErrorKind.SECURITY
     return replace(
         result,
-        for_llm=f"{words}\nThe call was made; its output is withheld. Do not try to get it another way.",
+        for_llm=f"{message}\nThe call was made; its output is withheld. Do not try to get it another way.",
         for_user="",
         title=MARK,
         data={"blocked": True},
         attachments=(),
-        failure=Failure(words, kind, "Continue without its output."),
+        failure=Failure(message, kind, "Continue without its output."),
     )
 
 

@@ -14,7 +14,7 @@ from forge.core.spec import ToolSpec
 from forge.pipeline.spans import TOOL, find_telemetry, run_operation
 
 
-class Trace:
+class TraceCalls:
     """Makes one span per call, refused ones included, and one for background work that failed."""
 
     name = "trace"

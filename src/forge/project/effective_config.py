@@ -21,7 +21,7 @@ _NONE: Mapping[str, Any] = MappingProxyType({})
 _REFERENCE = re.compile(r"[^$]*\$\{\w+(:-[^}]*)?\}")
 
 
-class Value(NamedTuple):
+class EffectiveValue(NamedTuple):
     """An effective value."""
 
     key_path: str
@@ -32,29 +32,33 @@ class Value(NamedTuple):
 
 def effective_values(
     configuration: Configuration, flags: Mapping[str, Any] = _NONE, workspace: Path | None = None
-) -> list[Value]:
+) -> list[EffectiveValue]:
     """Returns every value, sorted by key path. Variables are not resolved; `flags` are given by key path.
 
     With a workspace, also its instruction files and their states.
     """
     mask = _make_mask(configuration)
     keys = keys_of(type(configuration))
-    found = {key_path: Value(key_path, one.unset, "defaults") for key_path, one in keys if one.unset is not None}
+    found = {
+        key_path: EffectiveValue(key_path, one.unset, "defaults") for key_path, one in keys if one.unset is not None
+    }
     for key_path, value in _key_paths(configuration.document):
         visible = _hide_hook_path(value) if key_path.startswith("webhooks.") else value
-        found[key_path] = Value(
+        found[key_path] = EffectiveValue(
             key_path,
             mask(_hide_credentials(visible, key_path.rpartition(".")[2] if key_path == "durable.database" else "")),
             _origin(configuration, key_path),
         )
     if configuration.egress is not None:
-        found["egress.mode"] = Value("egress.mode", configuration.egress.mode, _origin(configuration, "egress.mode"))
+        found["egress.mode"] = EffectiveValue(
+            "egress.mode", configuration.egress.mode, _origin(configuration, "egress.mode")
+        )
     for layer in configuration.layers:
         rules = (layer.document.get("permissions") or {}).get("rules")
         if rules:
             key_path = f"permissions.rules ({layer.kind})"
-            found[key_path] = Value(key_path, mask(rules), layer.origin)
-    found |= {key_path: Value(key_path, value, "a flag") for key_path, value in flags.items()}
+            found[key_path] = EffectiveValue(key_path, mask(rules), layer.origin)
+    found |= {key_path: EffectiveValue(key_path, value, "a flag") for key_path, value in flags.items()}
     described = [
         found[key_path]._replace(description=description_at(key_path, type(configuration)))
         for key_path in sorted(found)
@@ -62,11 +66,11 @@ def effective_values(
     files = find_instruction_files(workspace) if workspace is not None else []
     if files:
         states = describe_files(files, used=configuration.agent.instruction_files)
-        described.append(Value("agent.instruction_files_here", states, f"workspace {workspace}"))
+        described.append(EffectiveValue("agent.instruction_files_here", states, f"workspace {workspace}"))
     return sorted(described)
 
 
-def nest_values(values: list[Value]) -> dict[str, Any]:
+def nest_values(values: list[EffectiveValue]) -> dict[str, Any]:
     """Returns the values as JSON: sections, then keys or names; rules by layer."""
     result: dict[str, Any] = {}
     for key_path, value, *_ in values:

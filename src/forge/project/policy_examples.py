@@ -23,7 +23,7 @@ from forge.project.assemble.sources import Sources, mount_tools
 from forge.project.assemble.tools import project_tools
 from forge.project.config import load_configuration
 from forge.project.config.declaration import Configuration
-from forge.project.config.reader import Reader
+from forge.project.config.reader import ConfigReader
 from forge.project.preview_call import preview_call
 from forge.project.read_yaml import read_yaml
 
@@ -159,7 +159,7 @@ def read_examples(path: str) -> list[Example]:
     return [_example(reader, one, f"{place}[{number}]") for number, one in enumerate(document)]
 
 
-class _ExampleReader(Reader):
+class _ExampleReader(ConfigReader):
     """Reads examples; its errors show an example of a call."""
 
     def error(self, place: str, problem: str, written: str = "", known: Iterable[str] = ()) -> ToolError:
@@ -168,7 +168,7 @@ class _ExampleReader(Reader):
         return ToolError(f"{self.name}: {place}: {problem}", ErrorKind.CONFIG, f"{advice}For example: {_EXAMPLE}")
 
 
-def _example(reader: Reader, value: Any, place: str) -> Example:
+def _example(reader: ConfigReader, value: Any, place: str) -> Example:
     said = reader.mapping(value, place, _KEYS)
     for key in ("tool", "expect"):
         if key not in said:
@@ -188,7 +188,7 @@ def _example(reader: Reader, value: Any, place: str) -> Example:
     )
 
 
-def _read_texts(reader: Reader, value: Any, place: str) -> Iterator[tuple[Label, str]]:
+def _read_texts(reader: ConfigReader, value: Any, place: str) -> Iterator[tuple[Label, str]]:
     """Yields the labelled texts that a run has read before the call."""
     for number, one in enumerate(reader.sequence(value, place)):
         here = f"{place}[{number}]"

@@ -35,7 +35,7 @@ class Progress(NamedTuple):
     has_fired: bool = False
 
 
-class Refusal(Enum):
+class ClaimRefusal(Enum):
     """Reasons why a time cannot be claimed."""
 
     ELSEWHERE = "another process handled it"
@@ -49,7 +49,7 @@ class OccurrenceStore(Protocol[T_co]):
     def read_progress(self, schedules: Mapping[str, Schedule], first_seen: float) -> Mapping[str, Progress]:
         """Returns the progress of each schedule; a new one starts at `first_seen`."""
 
-    def claim(self, due: Due) -> T_co | Refusal:
+    def claim(self, due: Due) -> T_co | ClaimRefusal:
         """Claims a time in one transaction with its records. A refused time is not offered again."""
 
 
@@ -59,7 +59,7 @@ class SharedClaims(Protocol):
     All methods may block, and raise `ToolError` if the shared store is unavailable.
     """
 
-    def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
+    def claim(self, due: Due, now: float, owner: str) -> ClaimRefusal | None:
         """Claims a time; None means success. The schedule is held until it is released or `owner` is silent."""
 
     def beat(self, owner: str) -> None:
@@ -73,7 +73,7 @@ class DueClaims(NamedTuple, Generic[T]):
     """The result of one check for due times."""
 
     claims: list[T]
-    refused: list[tuple[Due, Refusal]]
+    refused: list[tuple[Due, ClaimRefusal]]
     following: float | None  # the next due time of any schedule
 
 
@@ -92,7 +92,7 @@ def claim_due(
     """
     progress_by_id = store.read_progress(schedules, now if first_seen is None else first_seen)
     claims: list[T] = []
-    refused: list[tuple[Due, Refusal]] = []
+    refused: list[tuple[Due, ClaimRefusal]] = []
     following: list[float] = []
     for schedule in schedules.values():
         progress = progress_by_id[schedule.id]
@@ -101,7 +101,7 @@ def claim_due(
         try:
             due = find_due(schedule, progress, now)
             claim = store.claim(due) if due is not None else None
-            if due is not None and isinstance(claim, Refusal):
+            if due is not None and isinstance(claim, ClaimRefusal):
                 refused.append((due, claim))
             elif claim is not None:
                 claims.append(cast(T, claim))

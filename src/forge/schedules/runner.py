@@ -12,8 +12,8 @@ from os import urandom
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.schedules.occurrences import Due, Refusal, SharedClaims
-from forge.schedules.schedule import Outcome, Run, Schedule, Status
+from forge.schedules.occurrences import ClaimRefusal, Due, SharedClaims
+from forge.schedules.schedule import Schedule, ScheduleOutcome, ScheduleRun, Status
 from forge.schedules.store import ScheduleStore
 from forge.schedules.tables import Claim
 from forge.workspace.state.store import StoreError
@@ -49,9 +49,9 @@ class Runner:
     def __init__(
         self,
         store: ScheduleStore,
-        run: Callable[[Schedule], Awaitable[Outcome]],
+        run: Callable[[Schedule], Awaitable[ScheduleOutcome]],
         *,
-        report: Callable[[Run], None] = lambda run: None,
+        report: Callable[[ScheduleRun], None] = lambda run: None,
         parallel: int = PARALLEL,
         timeout: float | None = None,
         wait: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -65,7 +65,7 @@ class Runner:
         self.owner = urandom(8).hex()
         self._run = run
         self._wait = wait
-        self._active: dict[int, asyncio.Task[Run | None]] = {}
+        self._active: dict[int, asyncio.Task[ScheduleRun | None]] = {}
         self._overtaken: set[int] = set()
         self._freed: asyncio.Event | None = None
 
@@ -82,12 +82,12 @@ class Runner:
         finally:
             await self._stop(heartbeat)
 
-    async def once(self) -> list[Run]:
+    async def once(self) -> list[ScheduleRun]:
         """Runs what is due now and waits for it. Returns the finished runs in the order in which they ended."""
         self._freed = asyncio.Event()
         heartbeat = asyncio.create_task(self._send_heartbeats())
         upto = self.store.clock()
-        ended: list[Run] = []
+        ended: list[ScheduleRun] = []
         try:
             while self._start_due(upto) or self._active:
                 done, _ = await asyncio.wait(self._active.values(), return_when=asyncio.FIRST_COMPLETED)
@@ -97,7 +97,7 @@ class Runner:
             await self._stop(heartbeat)
         return ended
 
-    async def now(self, id: str) -> Run:
+    async def now(self, id: str) -> ScheduleRun:
         """Runs one schedule at once, due or not, enabled or not. Raises `ToolError` if it is active already."""
         claim = self.store.start(self.owner, id)
         heartbeat = asyncio.create_task(self._send_heartbeats())
@@ -133,7 +133,7 @@ class Runner:
             self._begin(claim)
         return len(found.claims)
 
-    def _begin(self, claim: Claim, *, by_hand: bool = False) -> asyncio.Task[Run | None]:
+    def _begin(self, claim: Claim, *, by_hand: bool = False) -> asyncio.Task[ScheduleRun | None]:
         work = self._run_claim(claim) if by_hand or self.shared is None else self._run_if_agreed(claim, self.shared)
         if by_hand or self.shared is None:
             self._report_run(claim.run)
@@ -141,14 +141,14 @@ class Runner:
         task.add_done_callback(self._signal_end)
         return task
 
-    async def _run_if_agreed(self, claim: Claim, shared: SharedClaims) -> Run | None:
+    async def _run_if_agreed(self, claim: Claim, shared: SharedClaims) -> ScheduleRun | None:
         """Runs a claim, unless workers have handled this time or their previous run is still active."""
         began, due = self.store.steady(), Due(claim.schedule, claim.run.due)
         try:
             refusal = await in_thread(lambda: shared.claim(due, self.store.clock(), self.owner))
         except ToolError as error:
-            words = f"the schedule could not be claimed from the workers' database: {error.message}"
-            return self._store_end(claim, Status.FAILED, Outcome(success=False, error=words), began)
+            message = f"the schedule could not be claimed from the workers' database: {error.message}"
+            return self._store_end(claim, Status.FAILED, ScheduleOutcome(success=False, error=message), began)
         except asyncio.CancelledError:
             self._store_stop(claim, began)
             raise
@@ -158,7 +158,7 @@ class Runner:
                 return await self._run_claim(claim)
             finally:
                 await self._release(shared, claim.schedule.id)
-        if skipped := self.store.refuse(claim.run.id, is_active=refusal is Refusal.ACTIVE):
+        if skipped := self.store.refuse(claim.run.id, is_active=refusal is ClaimRefusal.ACTIVE):
             self._report_run(skipped)
         return None
 
@@ -168,7 +168,7 @@ class Runner:
         except (ToolError, TimeoutError) as error:  # the lease ends by itself
             log.error("schedules: %s could not be released: %s", schedule_id or "all schedules", text_of(error))
 
-    async def _run_claim(self, claim: Claim) -> Run:
+    async def _run_claim(self, claim: Claim) -> ScheduleRun:
         """Runs a claim and stores how it ended."""
         began = self.store.steady()
         try:
@@ -189,9 +189,9 @@ class Runner:
     def _store_stop(self, claim: Claim, began: float) -> None:
         if claim.run.id not in self._overtaken:
             with suppress(StoreError):
-                self._store_end(claim, Status.CANCELLED, Outcome(error="the runner was stopped"), began)
+                self._store_end(claim, Status.CANCELLED, ScheduleOutcome(error="the runner was stopped"), began)
 
-    async def _await_outcome(self, schedule: Schedule) -> tuple[Status, Outcome]:
+    async def _await_outcome(self, schedule: Schedule) -> tuple[Status, ScheduleOutcome]:
         limit = asyncio.timeout(self.timeout)
         try:
             async with limit:
@@ -199,10 +199,10 @@ class Runner:
         except (Exception, SystemExit) as error:
             late = isinstance(error, TimeoutError) and limit.expired()
             words = f"it took longer than {self.timeout:g} seconds" if late else _error_text(error)
-            return Status.FAILED, Outcome(success=False, error=words)
+            return Status.FAILED, ScheduleOutcome(success=False, error=words)
         return Status.COMPLETED if outcome.success else Status.FAILED, outcome
 
-    def _store_end(self, claim: Claim, status: Status, outcome: Outcome, began: float) -> Run:
+    def _store_end(self, claim: Claim, status: Status, outcome: ScheduleOutcome, began: float) -> ScheduleRun:
         duration = max(self.store.steady() - began, 0.0)
         run = self.store.finish(claim.run.id, status, outcome, duration) or claim.run
         self._report_run(run)
@@ -243,7 +243,7 @@ class Runner:
                 one.cancel()
         self._forget_ended()
 
-    def _signal_end(self, task: asyncio.Task[Run | None]) -> None:
+    def _signal_end(self, task: asyncio.Task[ScheduleRun | None]) -> None:
         if self._freed is not None:
             self._freed.set()
 
@@ -260,7 +260,7 @@ class Runner:
         await asyncio.wait((*self._active.values(), heartbeat), timeout=GRACE)
         self._forget_ended()
 
-    def _report_run(self, run: Run) -> None:
+    def _report_run(self, run: ScheduleRun) -> None:
         try:
             self.report(run)
         except Exception as error:

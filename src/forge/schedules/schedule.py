@@ -94,7 +94,7 @@ class Schedule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ScheduleRun:
     """One time that a schedule was due."""
 
     id: int
@@ -123,7 +123,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class ScheduleOutcome:
     """The result of a run, as its runner reports it."""
 
     success: bool = True

@@ -16,9 +16,9 @@ from forge.schedules.schedule import (
     NO_CHAT,
     CurrentChat,
     Definition,
-    Outcome,
-    Run,
     Schedule,
+    ScheduleOutcome,
+    ScheduleRun,
     Source,
     Status,
     build_schedule,
@@ -28,7 +28,7 @@ from forge.schedules.schedule import (
     id_of,
     read_declared,
 )
-from forge.schedules.tables import Claim, Moment, Tick
+from forge.schedules.tables import Claim, ClockReading, Tick
 from forge.workspace.state import NAME, explain_unusable, state_directory
 from forge.workspace.state.store import Store
 
@@ -150,7 +150,7 @@ class ScheduleStore:
         check_may_change(found, Source.MODEL)
         return found
 
-    def history(self, schedule_id: str | None = None, limit: int = 20) -> Sequence[Run]:
+    def history(self, schedule_id: str | None = None, limit: int = 20) -> Sequence[ScheduleRun]:
         """Returns the runs, the latest first."""
         if schedule_id is None:
             with self._store.read_transaction() as connection:
@@ -162,7 +162,7 @@ class ScheduleStore:
                 tables.require_row(connection, schedule_id)
             return found
 
-    def run(self, number: int) -> Run | None:
+    def run(self, number: int) -> ScheduleRun | None:
         """Returns a run by its number; None if it is too old and was deleted."""
         with self._store.read_transaction() as connection:
             return tables.run_of(connection, number)
@@ -219,13 +219,13 @@ class ScheduleStore:
         with self._store.write_transaction() as connection:
             return tables.beat(connection, self._now(), numbers)
 
-    def finish(self, number: int, status: Status, outcome: Outcome, duration: float) -> Run | None:
+    def finish(self, number: int, status: Status, outcome: ScheduleOutcome, duration: float) -> ScheduleRun | None:
         """Stores how a run ended."""
         with self._store.write_transaction() as connection:
             tables.finish(connection, number, status, outcome, duration)
             return tables.run_of(connection, number)
 
-    def refuse(self, number: int, *, is_active: bool) -> Run | None:
+    def refuse(self, number: int, *, is_active: bool) -> ScheduleRun | None:
         """Removes a claim that workers have handled. `is_active`: their previous run is still active, so this one is
         skipped."""
         with self._store.write_transaction() as connection:
@@ -252,8 +252,8 @@ class ScheduleStore:
             wanted = build_schedule(source=by, old=before, **complete_change(definition, here))
         return old, tables.revise_row(old, wanted, self.clock(), arm=True)
 
-    def _now(self) -> Moment:
-        return Moment(self.clock(), self.steady())
+    def _now(self) -> ClockReading:
+        return ClockReading(self.clock(), self.steady())
 
 
 def _check_room(count: int) -> None:

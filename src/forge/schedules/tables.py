@@ -14,7 +14,7 @@ from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief, clip_bytes, sendable
 from forge.schedules.due_times import Cron
-from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status
+from forge.schedules.schedule import LONGEST_RESULT, Schedule, ScheduleOutcome, ScheduleRun, Source, Status
 from forge.workspace.state.sealing import find_problem, seal_part
 from forge.workspace.state.store import Migration
 
@@ -171,7 +171,7 @@ def add_run(
     error: str = "",
     owner: str = "",
     beat: float = 0.0,
-) -> Run:
+) -> ScheduleRun:
     number = connection.execute(
         "INSERT INTO schedule_runs (schedule, status, due, started, error, result, session, owner, beat)"
         " VALUES (?, ?, ?, ?, ?, '', '', ?, ?)",
@@ -179,15 +179,15 @@ def add_run(
     ).lastrowid
     assert number is not None
     _delete_old_runs(connection, schedule, number)
-    return Run(id=number, schedule_id=schedule, status=status, due=due, started=now, error=error)
+    return ScheduleRun(id=number, schedule_id=schedule, status=status, due=due, started=now, error=error)
 
 
-def run_of(connection: sqlite3.Connection, number: int) -> Run | None:
+def run_of(connection: sqlite3.Connection, number: int) -> ScheduleRun | None:
     found = connection.execute(f"SELECT {_RUN} FROM schedule_runs WHERE id = ?", (number,)).fetchone()  # noqa: S608
     return None if found is None else _run(found)
 
 
-def runs(connection: sqlite3.Connection, condition: str, values: Iterable[object] = ()) -> list[Run]:
+def runs(connection: sqlite3.Connection, condition: str, values: Iterable[object] = ()) -> list[ScheduleRun]:
     """Returns the rows that meet the condition. The condition is never built from user input."""
     return [_run(one) for one in connection.execute(f"SELECT {_RUN} FROM schedule_runs {condition}", tuple(values))]  # noqa: S608
 
@@ -237,9 +237,9 @@ def _unusable_row(fields: dict[str, Any], problem: str) -> Row:
     return Row(Schedule(**texts, **flags, enabled=False, source=Source.PERSON, last_fire=last, problem=told))
 
 
-def _run(found: tuple[Any, ...]) -> Run:
+def _run(found: tuple[Any, ...]) -> ScheduleRun:
     fields = dict(zip(_RUN.replace(" ", "").split(","), found, strict=True))
-    return Run(schedule_id=fields.pop("schedule"), status=Status(fields.pop("status")), **fields)
+    return ScheduleRun(schedule_id=fields.pop("schedule"), status=Status(fields.pop("status")), **fields)
 
 
 # Claims, skips and gives up runs of due schedules. The caller holds one transaction around each call.
@@ -259,25 +259,25 @@ class Claim(NamedTuple):
     """A due time that only this process runs."""
 
     schedule: Schedule
-    run: Run
+    run: ScheduleRun
 
 
 class Tick(NamedTuple):
     """The result of one check for due schedules."""
 
     claims: list[Claim]
-    skipped: list[Run]  # includes failed runs of schedules that can no longer be planned
-    lost: list[Run]
+    skipped: list[ScheduleRun]  # includes failed runs of schedules that can no longer be planned
+    lost: list[ScheduleRun]
 
 
-class Moment(NamedTuple):
+class ClockReading(NamedTuple):
     """The wall clock, and a monotonic clock that all processes of the machine share."""
 
     wall: float
     steady: float
 
 
-def has_work(connection: sqlite3.Connection, at: Moment) -> bool:
+def has_work(connection: sqlite3.Connection, at: ClockReading) -> bool:
     found = connection.execute(
         "SELECT EXISTS (SELECT 1 FROM schedules WHERE next_fire <= ?)"
         " OR EXISTS (SELECT 1 FROM schedules WHERE planned > ? AND next_fire IS NOT NULL)"
@@ -287,7 +287,7 @@ def has_work(connection: sqlite3.Connection, at: Moment) -> bool:
     return bool(found[0])
 
 
-def tick(connection: sqlite3.Connection, at: Moment, owner: str, free: int, upto: float) -> Tick:
+def tick(connection: sqlite3.Connection, at: ClockReading, owner: str, free: int, upto: float) -> Tick:
     """Claims at most `free` schedules that were due by `upto`, the oldest first."""
     lost = _mark_lost(connection, at, owner)
     _plan_again(connection, at)
@@ -301,10 +301,10 @@ def tick(connection: sqlite3.Connection, at: Moment, owner: str, free: int, upto
     )
     found = [_claim_due(connection, row, at, owner) for row in idle]
     claims = [one for one in found if isinstance(one, Claim)]
-    return Tick(claims, skipped + [one for one in found if isinstance(one, Run)], lost)
+    return Tick(claims, skipped + [one for one in found if isinstance(one, ScheduleRun)], lost)
 
 
-def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> Claim:
+def start(connection: sqlite3.Connection, at: ClockReading, owner: str, name: str) -> Claim:
     """Claims a schedule now, due or not. Its plan stays as it is."""
     schedule = require_row(connection, name).schedule
     if schedule.problem:
@@ -320,7 +320,7 @@ def start(connection: sqlite3.Connection, at: Moment, owner: str, name: str) -> 
     )
 
 
-def beat(connection: sqlite3.Connection, at: Moment, numbers: Sequence[int]) -> list[int]:
+def beat(connection: sqlite3.Connection, at: ClockReading, numbers: Sequence[int]) -> list[int]:
     """Records a heartbeat. Returns the runs that were given up meanwhile and that another process runs now."""
     overtaken = []
     for number in numbers:
@@ -335,7 +335,9 @@ def beat(connection: sqlite3.Connection, at: Moment, numbers: Sequence[int]) -> 
     return overtaken
 
 
-def finish(connection: sqlite3.Connection, number: int, status: Status, outcome: Outcome, duration: float) -> None:
+def finish(
+    connection: sqlite3.Connection, number: int, status: Status, outcome: ScheduleOutcome, duration: float
+) -> None:
     """Stores how a run ended. This also replaces the status `lost`."""
     connection.execute(
         "UPDATE schedule_runs SET status = ?, duration = ?, error = ?, result = ?, session = ?"
@@ -360,7 +362,7 @@ def refuse(connection: sqlite3.Connection, number: int, *, is_active: bool) -> N
         connection.execute("DELETE FROM schedule_runs WHERE id = ?", (number,))
 
 
-def _mark_lost(connection: sqlite3.Connection, at: Moment, owner: str) -> list[Run]:
+def _mark_lost(connection: sqlite3.Connection, at: ClockReading, owner: str) -> list[ScheduleRun]:
     """Marks runs without a heartbeat as lost. The steady clock restarts at zero when the machine does."""
     silent = runs(
         connection,
@@ -372,7 +374,7 @@ def _mark_lost(connection: sqlite3.Connection, at: Moment, owner: str) -> list[R
     return [found for run in silent for found in runs(connection, "WHERE id = ?", (run.id,))]
 
 
-def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
+def _plan_again(connection: sqlite3.Connection, at: ClockReading) -> None:
     """Plans again after the clock was set back; otherwise schedules would wait until the wrong time comes round.
 
     After a small step nothing is planned again, so that no time fires twice. A step is small if it is less than the
@@ -386,7 +388,7 @@ def _plan_again(connection: sqlite3.Connection, at: Moment) -> None:
             _advance(connection, row, at.wall)
 
 
-def _claim_due(connection: sqlite3.Connection, row: Row, at: Moment, owner: str) -> Claim | Run:
+def _claim_due(connection: sqlite3.Connection, row: Row, at: ClockReading, owner: str) -> Claim | ScheduleRun:
     schedule = row.schedule
     if schedule.problem:
         return _disable(connection, row, at.wall)
@@ -399,7 +401,7 @@ def _claim_due(connection: sqlite3.Connection, row: Row, at: Moment, owner: str)
     return Claim(schedule, run)
 
 
-def _disable(connection: sqlite3.Connection, row: Row, now: float) -> Run:
+def _disable(connection: sqlite3.Connection, row: Row, now: float) -> ScheduleRun:
     """Disables a schedule that something else than Forge stored or changed."""
     name, problem = row.schedule.id, f"it was not run, and is disabled: {row.schedule.problem}"
     log.warning("schedule %s: %s", name, problem)
@@ -407,7 +409,7 @@ def _disable(connection: sqlite3.Connection, row: Row, now: float) -> Run:
     return add_run(connection, name, Status.FAILED, now, now, error=problem)
 
 
-def _skip_due(connection: sqlite3.Connection, row: Row, now: float) -> Run:
+def _skip_due(connection: sqlite3.Connection, row: Row, now: float) -> ScheduleRun:
     if row.schedule.problem:
         return _disable(connection, row, now)
     due = row.schedule.next_fire if row.schedule.next_fire is not None else now

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from forge.core.arguments.explain import near
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
@@ -16,7 +16,7 @@ from forge.core.spec import Category
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load SQLite, which listing tools does without
-    from forge.schedules.schedule import CurrentChat, Definition, Run, Schedule, Source
+    from forge.schedules.schedule import CurrentChat, Definition, Schedule, ScheduleRun, Source
     from forge.schedules.store import ScheduleStore
 
 LONGEST_SHOWN = 200  # characters of a task in a list
@@ -71,7 +71,9 @@ class ScheduleSet(
         self,
         ctx: ToolContext,
         cron: Annotated[
-            str, Limits(example="30 9 * * MON-FRI"), "Five fields, @hourly … @yearly, or @every 90m (at least 1m)."
+            str,
+            ParameterLimits(example="30 9 * * MON-FRI"),
+            "Five fields, @hourly … @yearly, or @every 90m (at least 1m).",
         ],
         task: Annotated[str, "The complete prompt: the agent does not know this conversation."],
         id: Annotated[
@@ -193,7 +195,7 @@ class ScheduleHistory(
     def run(
         self,
         schedule_id: Annotated[str, "Only this schedule."] = "",
-        limit: Annotated[int, Limits(ge=1, le=MOST_HISTORY)] = 20,
+        limit: Annotated[int, ParameterLimits(ge=1, le=MOST_HISTORY)] = 20,
     ) -> ToolResult:
         found = self._open().history(schedule_id.strip() or None, min(limit, self.max_limit))
         text = "\n".join(map(_format_run, found)) or "No schedule has run yet."
@@ -229,7 +231,7 @@ def _format_schedule(one: Schedule) -> str:
     )
 
 
-def _format_run(one: Run) -> str:
+def _format_run(one: ScheduleRun) -> str:
     shown = one.to_dict()
     took = f" in {one.duration:.1f} s" if one.duration is not None else ""
     message = one.error or one.result

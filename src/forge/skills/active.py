@@ -19,7 +19,7 @@ from pathlib import Path
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.tool import Tool
 from forge.process.scripts.tool import ScriptSettings
-from forge.skills.catalog import Catalog, Problem
+from forge.skills.catalog import Catalog, SkillProblem
 from forge.skills.guardrails import Guardrails
 from forge.skills.script_tool import skill_tools
 from forge.skills.skill import Skill
@@ -54,7 +54,7 @@ class ActiveSkills:
     ) -> None:
         self.catalog = catalog
         self.named: list[Skill] = [catalog.find(name) for name in dict.fromkeys(names)]
-        self.problems: list[Problem] = []
+        self.problems: list[SkillProblem] = []
         self._always = (guardrails or Guardrails()).joined(*(skill.guardrails for skill in self.named))
         self._path = path
         self._rules: OrderedDict[str, Guardrails | None] = OrderedDict()

@@ -31,7 +31,7 @@ def is_skill_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-class Problem(NamedTuple):
+class SkillProblem(NamedTuple):
     """A skill that cannot be used, and the reason."""
 
     path: str
@@ -65,7 +65,7 @@ class Catalog:
         self.paths = tuple(paths)
         self.scope = scope if scope is not None else Scope()
         self._built_in = built_in
-        self._problems: list[Problem] = []
+        self._problems: list[SkillProblem] = []
 
     @cached_property
     def skills(self) -> dict[str, Skill]:
@@ -79,7 +79,7 @@ class Catalog:
         return dict(sorted(found.items()))
 
     @property
-    def problems(self) -> list[Problem]:
+    def problems(self) -> list[SkillProblem]:
         _ = self.skills
         return self._problems
 
@@ -99,8 +99,8 @@ class Catalog:
             )
         for problem in self.problems:
             if problem.path.endswith((f"/{name}/{FILE}", f"/{name}.md")):
-                words = f"the skill {name!r} cannot be used: {problem.why}"
-                raise ToolError(words, ErrorKind.CONFIG, f"The person must fix {problem.path}.")
+                message = f"the skill {name!r} cannot be used: {problem.why}"
+                raise ToolError(message, ErrorKind.CONFIG, f"The person must fix {problem.path}.")
         raise ToolError(f"there is no skill {name!r}", ErrorKind.NOT_FOUND, self._suggest_names(name))
 
     def summary(self) -> str:
@@ -129,14 +129,14 @@ class Catalog:
             entries = list(_list_entries(paths, folder))
         except ToolError as error:
             if error.kind != ErrorKind.NOT_FOUND or not (is_built_in or folder == "skills"):
-                self._problems.append(Problem(folder, f"{error.message}. {error.suggestion}".strip()))
+                self._problems.append(SkillProblem(folder, f"{error.message}. {error.suggestion}".strip()))
             return
         for entry in entries:
             try:
                 skill = self._read_entry(entry, paths, found, is_built_in=is_built_in)
             except ToolError as error:
                 words = error.message.removeprefix(f"{entry.file}: ")
-                self._problems.append(Problem(entry.file, f"{words}. {error.suggestion}".strip(" .") + "."))
+                self._problems.append(SkillProblem(entry.file, f"{words}. {error.suggestion}".strip(" .") + "."))
             else:
                 if skill is not None:
                     found[skill.name] = skill

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
-from forge.core.safe_regex import Clock, Pattern, PatternError, TooLong
+from forge.core.safe_regex import Pattern, PatternError, SearchClock, TooLong
 from forge.core.spec import Permission, ToolSpec
 
 MARK = "[BLOCKED BY POLICY]"
@@ -37,16 +37,16 @@ _VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 _HOW = '{pattern: "regular expression", message: "why"}'
 
 
-class Rule(NamedTuple):
+class GuardrailRule(NamedTuple):
     pattern: Pattern
     message: str
     action: str = "block"
 
-    def is_in(self, text: str, clock: Clock) -> bool:
+    def is_in(self, text: str, clock: SearchClock) -> bool:
         """Returns whether the pattern matches one of the text's spellings; a search that takes too long matches."""
         return self.is_among(spellings(text), clock)
 
-    def is_among(self, spelled: Iterable[str], clock: Clock) -> bool:
+    def is_among(self, spelled: Iterable[str], clock: SearchClock) -> bool:
         try:
             return any(self.pattern.is_in(spelling, clock) for spelling in spelled)
         except TooLong:
@@ -70,10 +70,10 @@ class Guardrails:
         1
     """
 
-    commands: tuple[Rule, ...] = ()
-    output: tuple[Rule, ...] = ()
-    prompts: tuple[Rule, ...] = ()
-    responses: tuple[Rule, ...] = ()
+    commands: tuple[GuardrailRule, ...] = ()
+    output: tuple[GuardrailRule, ...] = ()
+    prompts: tuple[GuardrailRule, ...] = ()
+    responses: tuple[GuardrailRule, ...] = ()
     tools: Mapping[str, str] = field(default_factory=dict)  # names and globs of tools, and the source that denies them
 
     @classmethod
@@ -128,16 +128,16 @@ class Guardrails:
                 raise ToolError(f"{spec.name} is denied by {who}", ErrorKind.PERMISSION, "Use another tool.")
         if not self.commands or spec.ends_turn:  # a message to a person is no command
             return
-        clock = Clock()
+        clock = SearchClock()
         for text, is_line in _texts_of(spec, arguments):
             _refuse_commands(self.commands, text, clock, command=is_line)
 
-    def find_block(self, text: str) -> Rule | None:
+    def find_block(self, text: str) -> GuardrailRule | None:
         """Returns the rule that blocks this output; None if there is none. Call it before `redact`."""
         rules = [rule for rule in self.output if rule.action == "block"]
         if not rules:
             return None
-        clock, spelled = Clock(), list(spellings(text))
+        clock, spelled = SearchClock(), list(spellings(text))
         return next((rule for rule in rules if rule.is_among(spelled, clock)), None)
 
     def redact(self, text: str) -> str:
@@ -145,7 +145,7 @@ class Guardrails:
         rules = [rule for rule in self.output if rule.action == "redact"]
         if not rules:
             return text
-        clock, spelled = Clock(), list(spellings(text))
+        clock, spelled = SearchClock(), list(spellings(text))
         redacted = spelled[0]
         for rule in rules:
             if rule.is_among(spelled, clock):
@@ -161,7 +161,7 @@ class Guardrails:
         _check_text(self.responses, text, "the answer is withheld")
 
 
-def _read_rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
+def _read_rules(entries: Any, where: str, *, is_output: bool) -> Iterator[GuardrailRule]:
     if not isinstance(entries, list | tuple):
         raise _config_error(where, "expected a list", f"Write [{_HOW}].")
     if len(entries) > MOST_RULES:
@@ -185,7 +185,9 @@ def _read_rules(entries: Any, where: str, *, is_output: bool) -> Iterator[Rule]:
             raise _config_error(f"{key_path}.pattern", f"{source[:80]!r} is not a pattern: {error}", hint) from None
         message = said.get("message")
         # the pattern is not revealed: a model would learn how to evade it
-        yield Rule(pattern, str(message) if message else f"rule {key_path.rpartition('.')[2]} forbids it", action)
+        yield GuardrailRule(
+            pattern, str(message) if message else f"rule {key_path.rpartition('.')[2]} forbids it", action
+        )
 
 
 def _texts_of(spec: ToolSpec, arguments: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
@@ -259,7 +261,7 @@ def _fill_in_variables(line: str) -> str:
     return line
 
 
-def _redact(text: str, rule: Rule, clock: Clock) -> str:
+def _redact(text: str, rule: GuardrailRule, clock: SearchClock) -> str:
     """Replaces the rule's matches; if the rule still matches, replaces whole lines, then the whole text."""
     try:
         if rule.pattern.crosses_lines and not rule.pattern.tells_where:
@@ -274,7 +276,7 @@ def _redact(text: str, rule: Rule, clock: Clock) -> str:
         return MARK
 
 
-def _replace_matches(text: str, pattern: Pattern, clock: Clock) -> str:
+def _replace_matches(text: str, pattern: Pattern, clock: SearchClock) -> str:
     parts, done = [], 0
     for span in pattern.spans(text, clock):
         if span.start >= done:
@@ -289,15 +291,15 @@ def _find_denier(name: str, tools: Mapping[str, str]) -> str:
     return next((who for pattern, who in tools.items() if fnmatchcase(name, pattern)), "")
 
 
-def _refuse_commands(rules: Iterable[Rule], text: str, clock: Clock, *, command: bool) -> None:
+def _refuse_commands(rules: Iterable[GuardrailRule], text: str, clock: SearchClock, *, command: bool) -> None:
     spelled = list(spellings(text, command=command))
     for rule in rules:
         if rule.is_among(spelled, clock):
             raise ToolError(f"skill guardrail: {rule.message}", ErrorKind.SECURITY, "Do it another way.")
 
 
-def _check_text(rules: Iterable[Rule], text: str, what: str) -> None:
-    clock, spelled = Clock(), list(spellings(text))
+def _check_text(rules: Iterable[GuardrailRule], text: str, what: str) -> None:
+    clock, spelled = SearchClock(), list(spellings(text))
     for rule in rules:
         if rule.is_among(spelled, clock):
             raise ToolError(f"{what}: skill guardrail: {rule.message}", ErrorKind.SECURITY, "Say it another way.")

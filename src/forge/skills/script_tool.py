@@ -13,8 +13,8 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission, is_name
 from forge.process.scripts import run_script
 from forge.process.scripts.tool import FileTool, ScriptSettings
-from forge.skills.catalog import Problem
-from forge.skills.skill import Section, Skill, one_line, resolve_skill_file
+from forge.skills.catalog import SkillProblem
+from forge.skills.skill import Skill, ToolSection, one_line, resolve_skill_file
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.digest import digest_of
 from forge.workspace.paths.open import explain_errors, open_file
@@ -42,7 +42,7 @@ class SkillScript:
 class SkillTool(FileTool):
     """Runs the file that was read when the tool was made; refuses a file that has changed since."""
 
-    def __init__(self, skill: str, section: Section, script: SkillScript, settings: ScriptSettings) -> None:
+    def __init__(self, skill: str, section: ToolSection, script: SkillScript, settings: ScriptSettings) -> None:
         super().__init__(section.name, script.path, section, settings, f"skill:{skill}")
         self.script = script
 
@@ -73,7 +73,7 @@ class SkillTool(FileTool):
 
 def skill_tools(
     skill: Skill, settings: ScriptSettings | None = None, taken: Iterable[str] = ()
-) -> tuple[list[SkillTool], list[Problem]]:
+) -> tuple[list[SkillTool], list[SkillProblem]]:
     """Returns the tools of a skill, and the problems of the others. `taken`: names that are in use.
 
     The skill's own hint sets the timeout, and its scripts see the variables that it declares. Call this only for skills
@@ -92,12 +92,12 @@ def skill_tools(
             _check(section, {*taken, *tools})
             tools[section.name] = SkillTool(skill.name, section, load_script(skill, section), own)
         except ToolError as error:
-            words = f"tool {one_line(section.name, 80)}: {error.message}. {error.suggestion}"
-            problems.append(Problem(skill.location.shown, words.strip(" .") + "."))
+            message = f"tool {one_line(section.name, 80)}: {error.message}. {error.suggestion}"
+            problems.append(SkillProblem(skill.location.shown, message.strip(" .") + "."))
     return list(tools.values()), problems
 
 
-def load_script(skill: Skill, section: Section) -> SkillScript:
+def load_script(skill: Skill, section: ToolSection) -> SkillScript:
     """Finds the script of a section. Raises `ToolError` if there is none."""
     location = _find_script(skill, section)
     shown = location.shown if skill.folder is None else f"{skill.folder.shown}/{location.shown}"
@@ -116,7 +116,7 @@ def _clean(text: str) -> str:
     return "\n".join(filter(None, (one_line(line, LONGEST_SAID) for line in text.splitlines())))
 
 
-def _check(section: Section, taken: Collection[str]) -> None:
+def _check(section: ToolSection, taken: Collection[str]) -> None:
     if section.problem:
         raise ToolError(section.problem, ErrorKind.CONFIG)
     if not is_name(section.name) or "__" in section.name:
@@ -126,7 +126,7 @@ def _check(section: Section, taken: Collection[str]) -> None:
         raise ToolError("the name is taken by another tool", ErrorKind.CONFIG, "Choose another")
 
 
-def _find_script(skill: Skill, section: Section) -> Location:
+def _find_script(skill: Skill, section: ToolSection) -> Location:
     if section.script:
         return resolve_skill_file(skill, section.script)
     stems = dict.fromkeys((section.name, section.name.replace("-", "_"), section.name.replace("_", "-")))

@@ -34,7 +34,7 @@ class Skill:
     location: Location  # the skill's file
     folder: Location | None = None  # None: a flat file without other files
     is_built_in: bool = False
-    tools: tuple[Section, ...] = ()
+    tools: tuple[ToolSection, ...] = ()
     missing: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # harmless oddities
 
@@ -345,7 +345,7 @@ _NOTHING = frozenset({"", "none", "nothing", "-", "n/a"})
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ToolSection:
     """A tool as a skill describes it. `problem` is the reason if it cannot be used."""
 
     name: str
@@ -356,14 +356,14 @@ class Section:
     problem: str = ""
 
 
-def read_sections(body: str, first_line: int = 1) -> list[Section]:
+def read_sections(body: str, first_line: int = 1) -> list[ToolSection]:
     """Returns all sections in order, except those in code blocks. `first_line`: the body's first line in its file."""
     found = []
     for name, lines in _split_sections(body, first_line):
         try:
             found.append(_read_section(name, lines))
         except InputError as error:
-            found.append(Section(name, problem=str(error)))
+            found.append(ToolSection(name, problem=str(error)))
     return found[:MOST_TOOLS]
 
 
@@ -388,7 +388,7 @@ def _split_sections(body: str, first_line: int) -> Iterator[tuple[str, list[Inpu
         yield name, lines
 
 
-def _read_section(name: str, lines: list[InputLine]) -> Section:
+def _read_section(name: str, lines: list[InputLine]) -> ToolSection:
     parts: dict[str, list[InputLine]] = {"": []}
     current = ""
     for line in lines:
@@ -408,7 +408,7 @@ def _read_section(name: str, lines: list[InputLine]) -> Section:
     parameters = {**inputs.parameters, "properties": properties}
     if marked := list(filter(None, (_required_name(entry.text) for entry in entries))):
         parameters["required"] = marked
-    return Section(name, _description(name, parts), parameters, inputs.defaults, script)
+    return ToolSection(name, _description(name, parts), parameters, inputs.defaults, script)
 
 
 def _required_name(entry: str) -> str:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Annotated
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -32,7 +32,7 @@ async def task_completion(
 @tool(category=Category.BUILTIN, ends_turn=True, parallel=False, idempotent=True, timeout=10.0)
 async def ask_question(
     question: str,
-    suggestions: Annotated[tuple[str, ...], Limits(max_length=4)] = (),
+    suggestions: Annotated[tuple[str, ...], ParameterLimits(max_length=4)] = (),
 ) -> ToolResult:
     """Ask the person a question and wait for the answer, only when you cannot continue without it."""
     _check_text(question, "question")

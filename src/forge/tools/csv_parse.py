@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Annotated
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -41,11 +41,11 @@ class CsvParse(
     async def run(
         self,
         ctx: ToolContext,
-        data: Annotated[str, Limits(example="city,people\nOslo,717710"), "CSV text, or give path."] = "",
+        data: Annotated[str, ParameterLimits(example="city,people\nOslo,717710"), "CSV text, or give path."] = "",
         path: Annotated[str, "A file in the workspace."] = "",
         delimiter: Annotated[str, "One character."] = ",",
         headers: Annotated[bool, "The first row names the columns; if not, rows are lists."] = True,
-        max_rows: Annotated[int, Limits(ge=0), "0: all."] = 0,
+        max_rows: Annotated[int, ParameterLimits(ge=0), "0: all."] = 0,
     ) -> ToolResult:
         if bool(data) == bool(path):
             problem = "give data or path, not both" if data else "there is nothing to parse"

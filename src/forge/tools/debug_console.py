@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from weakref import WeakKeyDictionary
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.registry import ToolRegistry
@@ -46,7 +46,7 @@ class DebugConsole(
     def __init__(self, registry: ToolRegistry, max_entries: int = MOST) -> None:
         self._registry = registry
         self.max_entries = max_entries
-        self._recorders: WeakKeyDictionary[ActivityStream, Recorder] = WeakKeyDictionary()
+        self._recorders: WeakKeyDictionary[ActivityStream, ActivityRecorder] = WeakKeyDictionary()
         self.show_settings()
 
     def parameter_settings(self) -> Mapping[str, Setting]:
@@ -67,7 +67,7 @@ class DebugConsole(
         ctx: ToolContext,
         topic: Annotated[Topic, "What to look at."] = "history",
         name: Annotated[str, "Only entries about this tool; with registry: its details."] = "",
-        limit: Annotated[int, Limits(ge=1, le=MOST), "How many of the latest entries."] = LIMIT,
+        limit: Annotated[int, ParameterLimits(ge=1, le=MOST), "How many of the latest entries."] = LIMIT,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
 
@@ -81,11 +81,11 @@ class DebugConsole(
         """Asks only to read: asking for more would wait for the very question to inspect."""
         return [(Permission.READ, "")]
 
-    def _recorder(self, activity: ActivityStream) -> Recorder:
+    def _recorder(self, activity: ActivityStream) -> ActivityRecorder:
 
         recorder = self._recorders.get(activity)
         if recorder is None:
-            recorder = self._recorders[activity] = Recorder()
+            recorder = self._recorders[activity] = ActivityRecorder()
             activity.subscribe(recorder.take)
         return recorder
 
@@ -101,7 +101,7 @@ class TopicRequest:
 
     ctx: ToolContext
     registry: ToolRegistry
-    recorder: Recorder | None
+    recorder: ActivityRecorder | None
     name: str
     limit: int
     watched: bool  # whether anything was recorded before this call
@@ -339,7 +339,7 @@ class RecordEntry:
     facts: dict[str, Any] = field(default_factory=dict)
 
 
-class Recorder:
+class ActivityRecorder:
     """Listens to an activity stream, which has masked secrets already. Safe to read from another thread."""
 
     def __init__(self) -> None:

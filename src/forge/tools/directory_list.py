@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -52,7 +52,7 @@ class DirectoryList(
         path: Annotated[str, "Default: the workspace."] = "",
         recursive: Annotated[bool, "Also subdirectories, without ignored files."] = False,
         include_hidden: bool = False,
-        max_entries: Annotated[int, Limits(ge=1, le=MOST)] = MAX_ENTRIES,
+        max_entries: Annotated[int, ParameterLimits(ge=1, le=MOST)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.shared.approved_paths import resolve_approved

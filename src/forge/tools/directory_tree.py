@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -60,8 +60,8 @@ class DirectoryTree(
         self,
         ctx: ToolContext,
         path: Annotated[str, "Default: the workspace."] = "",
-        max_depth: Annotated[int, Limits(ge=1, le=100)] = MAX_DEPTH,
-        max_entries: Annotated[int, Limits(ge=1, le=MOST)] = MAX_ENTRIES,
+        max_depth: Annotated[int, ParameterLimits(ge=1, le=100)] = MAX_DEPTH,
+        max_entries: Annotated[int, ParameterLimits(ge=1, le=MOST)] = MAX_ENTRIES,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # imports asyncio, which listing tools does without
         from forge.tools.shared.approved_paths import resolve_approved

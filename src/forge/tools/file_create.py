@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment, ToolResult
@@ -57,8 +57,8 @@ class FileCreate(
     def run(
         self,
         ctx: ToolContext,
-        filename: Annotated[str, Limits(example="report.md"), "With extension, without directories."],
-        content: Annotated[str, Limits(example="# Report\n")],
+        filename: Annotated[str, ParameterLimits(example="report.md"), "With extension, without directories."],
+        content: Annotated[str, ParameterLimits(example="# Report\n")],
     ) -> ToolResult:
 
         from forge.workspace.changes.artefacts import write_artefact  # loads what only a change needs

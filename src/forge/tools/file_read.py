@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from stat import S_ISDIR
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
@@ -78,9 +78,9 @@ class FileRead(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str | list[str], Limits(example="README.md")],
-        offset: Annotated[int, Limits(ge=0), "First line."] = 1,
-        limit: Annotated[int, Limits(ge=0), "Lines per file; 0: as many as fit."] = LIMIT,
+        path: Annotated[str | list[str], ParameterLimits(example="README.md")],
+        offset: Annotated[int, ParameterLimits(ge=0), "First line."] = 1,
+        limit: Annotated[int, ParameterLimits(ge=0), "Lines per file; 0: as many as fit."] = LIMIT,
     ) -> ToolResult:
         paths = _read_paths(path)
         if not 0 < len(paths) <= self.max_files:
@@ -107,11 +107,11 @@ class FileRead(
         from forge.tools.shared.approved_paths import resolve_approved
         from forge.workspace.paths.open import status_of
         from forge.workspace.reading import read_for_model
-        from forge.workspace.text.page import Bounds
+        from forge.workspace.text.page import PageBounds
 
         location, *links = await resolve_approved(ctx, Permission.READ, path)
         lines = min(limit or shares.lines, shares.lines)
-        bounds = Bounds(lines, shares.size(path), self.max_line)
+        bounds = PageBounds(lines, shares.size(path), self.max_line)
 
         def work() -> FilePart:
             status = status_of(location)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.result import Reconciled, ToolResult
 from forge.core.spec import Category
@@ -46,8 +46,8 @@ class FileWrite(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="notes.txt")],
-        content: Annotated[str, Limits(example="Hello\n")],
+        path: Annotated[str, ParameterLimits(example="notes.txt")],
+        content: Annotated[str, ParameterLimits(example="Hello\n")],
     ) -> ToolResult:
         written, draft = await change_files(ctx, [path], lambda draft: plan(draft, path, content))
         done = "Wrote" if written.action == "created" else "Overwrote"

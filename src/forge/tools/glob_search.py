@@ -9,7 +9,7 @@ from itertools import chain
 from stat import S_ISDIR, S_ISREG
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -72,9 +72,9 @@ class GlobSearch(
     async def run(
         self,
         ctx: ToolContext,
-        pattern: Annotated[str, Limits(example="**/*.md"), "** for any directories; *, ?, [a-z], {a,b}."],
+        pattern: Annotated[str, ParameterLimits(example="**/*.md"), "** for any directories; *, ?, [a-z], {a,b}."],
         path: Annotated[str, "Default: the workspace."] = "",
-        max_results: Annotated[int, Limits(ge=1, le=MOST)] = MAX_RESULTS,
+        max_results: Annotated[int, ParameterLimits(ge=1, le=MOST)] = MAX_RESULTS,
         include_ignored: Annotated[bool, "Also node_modules, build and the like."] = False,
         case_sensitive: bool = False,
     ) -> ToolResult:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from json import dumps, loads
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import sendable
@@ -18,7 +18,7 @@ from forge.core.tool import Tool
 
 if TYPE_CHECKING:
     from forge.network.body import Response
-    from forge.network.headers import Limits as Bounds
+    from forge.network.headers import RequestLimits as Bounds
 
 
 MAX_BYTES = 1024 * 1024  # of an answer's body
@@ -50,13 +50,13 @@ class HttpRequest(
         self,
         ctx: ToolContext,
         method: Literal["GET", "POST", "PUT", "DELETE", "PATCH", "HEAD"],
-        url: Annotated[str, Limits(example="https://api.example.com/items"), "http or https."],
+        url: Annotated[str, ParameterLimits(example="https://api.example.com/items"), "http or https."],
         headers: dict[str, str] | None = None,
         body: Annotated[str, "Text; set Content-Type."] = "",
         json: Annotated[Any, "Sent as JSON, instead of body."] = None,
-        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
+        timeout: Annotated[float, ParameterLimits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
     ) -> ToolResult:
-        from forge.network.headers import Limits as Bounds  # the network is loaded by the first request
+        from forge.network.headers import RequestLimits as Bounds  # the network is loaded by the first request
         from forge.network.headers import key_header
 
         sent, content = _prepare_request(headers or {}, body, json)

@@ -11,7 +11,7 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from forge.core.arguments.explain import near
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
@@ -37,7 +37,7 @@ class JsonParse(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0):
 
     def run(
         self,
-        data: Annotated[str, Limits(example='{"a": [1, 2]}')],
+        data: Annotated[str, ParameterLimits(example='{"a": [1, 2]}')],
         query: Annotated[str, 'Such as users[0].name, a["x.y"] or items[*].id.'] = "",
     ) -> ToolResult:
 

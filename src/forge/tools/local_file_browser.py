@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import Scope, ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -33,7 +33,7 @@ class LocalFileBrowser(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="."), "A file or directory in the workspace."],
+        path: Annotated[str, ParameterLimits(example="."), "A file or directory in the workspace."],
         operation: Annotated[Literal["read", "list"], "read or list; a directory is always listed."] = "read",
     ) -> ToolResult:
         if operation == "list":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -54,8 +54,8 @@ class LocalShell(
     async def run(
         self,
         ctx: ToolContext,
-        command: Annotated[str, Limits(example="ls -la", min_length=1), "One or more lines for bash."],
-        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
+        command: Annotated[str, ParameterLimits(example="ls -la", min_length=1), "One or more lines for bash."],
+        timeout: Annotated[float, ParameterLimits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:
         whole: dict[str, Any] = {**_DEFAULTS, "command": command, "timeout": timeout}
         return await self._bash().run(ctx.replace(arguments=whole), **whole)

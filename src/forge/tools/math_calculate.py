@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, NamedTuple
 
 from forge.core.arguments.explain import near
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
 from forge.core.spec import Category
@@ -17,7 +17,7 @@ from forge.core.tool import tool
 
 @tool(category=Category.BUILTIN, idempotent=True, timeout=10.0)
 def math_calculate(
-    expression: Annotated[str, Limits(example="sqrt(2) * sin(pi / 4)")],
+    expression: Annotated[str, ParameterLimits(example="sqrt(2) * sin(pi / 4)")],
 ) -> ToolResult:
     """Calculate an arithmetic expression instead of guessing. Integers are exact; ^ and ** are powers."""
 
@@ -488,9 +488,27 @@ def _require_natural(*numbers: Number) -> tuple[int, ...]:
 _FLOAT_FUNCTIONS = {
     **{
         name: Function(1, 1, getattr(math, name))
-        for name in (
-            "exp expm1 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh degrees radians gamma erf"
-        ).split()
+        for name in [
+            "exp",
+            "expm1",
+            "log1p",
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "tanh",
+            "asinh",
+            "acosh",
+            "atanh",
+            "degrees",
+            "radians",
+            "gamma",
+            "erf",
+        ]
     },
     "atan2": Function(2, 2, math.atan2),
     "hypot": Function(1, None, math.hypot),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -59,7 +59,7 @@ class TodoWrite(
     def run(
         self,
         ctx: ToolContext,
-        items: Annotated[list[TodoItem], Limits(example=_EXAMPLE), "The whole list, in order."],
+        items: Annotated[list[TodoItem], ParameterLimits(example=_EXAMPLE), "The whole list, in order."],
     ) -> ToolResult:
         from forge.workspace.history.tracking import current_call  # loads what only a session's state needs
 

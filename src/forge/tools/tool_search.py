@@ -11,7 +11,7 @@ from operator import mul
 from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.lazy import LazyLog
@@ -34,7 +34,7 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
     def __init__(self, registry: ToolRegistry) -> None:
         self._registry = registry
         self._lock = Lock()
-        self._index: Index | None = None
+        self._index: ToolIndex | None = None
         self._indexed = -1  # the version of the registry
         self._ranking: VectorRanking | None = None
 
@@ -57,7 +57,7 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
         ctx: ToolContext,
         query: Annotated[str, "A few words."],
         regex: bool = False,
-        max_results: Annotated[int, Limits(ge=1, le=50)] = 5,
+        max_results: Annotated[int, ParameterLimits(ge=1, le=50)] = 5,
     ) -> ToolResult:
         if not query.strip():
             raise ToolError("the query is empty", ErrorKind.VALIDATION, "Say in a few words what the tool should do.")
@@ -73,7 +73,7 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
             self._registry.reveal(hidden, ctx.scope.session_id, turns=REVEALED_TURNS)
         return _answer(hits, total, query, in_scripts=in_scripts)
 
-    def _search(self, query: str, own_name: str, *, regex: bool) -> tuple[list[Hit], int]:
+    def _search(self, query: str, own_name: str, *, regex: bool) -> tuple[list[ToolHit], int]:
         """Returns the best tools, at most 50, and the number of tools that fit."""
         with self._lock:  # a second search waits for the index
             index = self._update_index(own_name)
@@ -88,10 +88,10 @@ class ToolSearch(Tool, category=Category.BUILTIN, idempotent=True, timeout=10.0)
             log.warning("tool_search ranks by words alone from now on, because the embedder failed: %r", error)
         return found, max(total, len(found))
 
-    def _update_index(self, own_name: str) -> Index:
+    def _update_index(self, own_name: str) -> ToolIndex:
         version = self._registry.version  # before the tools are read: a change meanwhile makes the index old, not wrong
         if self._index is None:
-            self._index = Index()
+            self._index = ToolIndex()
         if self._indexed != version:
             tools = dict(self._registry)
             for name in (own_name, RUN_CODE):
@@ -130,7 +130,7 @@ _FREQUENCY, _LENGTH = 1.2, 0.75  # BM25's k1 and b
 _DRIFT = 1.25  # by which the number of tools may grow or shrink before all words are weighed again
 
 
-class Hit(NamedTuple):
+class ToolHit(NamedTuple):
     """A tool and how well it fits."""
 
     tool: Tool
@@ -144,7 +144,7 @@ class _Entry(NamedTuple):
     words: dict[str, float]
 
 
-class Index:
+class ToolIndex:
     """Finds tools by the words of their names, descriptions and parameters (BM25), or by a pattern."""
 
     def __init__(self) -> None:
@@ -175,7 +175,7 @@ class Index:
             for name in new:
                 self._weigh(name)
 
-    def rank_by_words(self, query: str) -> tuple[list[Hit], int]:
+    def rank_by_words(self, query: str) -> tuple[list[ToolHit], int]:
         """Returns the best tools, at most 50, and how many match at all. A tool with exactly this name is first."""
         from heapq import nlargest  # listing tools does without it
 
@@ -189,9 +189,9 @@ class Index:
         best = [(score, name) for name, score in scores.items() if score >= least]
         best = [(math.inf if self._has_name(name, query) else score, name) for score, name in best]
         best.sort(key=lambda pair: (-pair[0], pair[1]))
-        return [Hit(self._entries[name].tool, score) for score, name in best[:MOST]], len(scores)
+        return [ToolHit(self._entries[name].tool, score) for score, name in best[:MOST]], len(scores)
 
-    def find_matching(self, pattern: str) -> tuple[list[Hit], int]:
+    def find_matching(self, pattern: str) -> tuple[list[ToolHit], int]:
         """Returns the tools whose text matches the pattern; hits in the name first."""
         from pydantic_core import SchemaError, SchemaValidator, core_schema  # its regular expressions take linear time
 
@@ -205,7 +205,7 @@ class Index:
             ) from None
         hits = [tool for tool in self.tools if found(_text_of(tool))]
         hits.sort(key=lambda tool: (not found(tool.spec.name), tool.spec.name))
-        return [Hit(tool, 1.0) for tool in hits[:MOST]], len(hits)
+        return [ToolHit(tool, 1.0) for tool in hits[:MOST]], len(hits)
 
     def _has_name(self, name: str, query: str) -> bool:
         return query.strip().lower() in (name.lower(), *self._specs[name].aliases)
@@ -248,11 +248,73 @@ _NAME_WEIGHT, _TEXT_WEIGHT = 3.0, 0.5  # of a word in the name and in a paramete
 _LONGEST_TEXT, _MOST_CHOICES, _DEEPEST = 500, 50, 2
 _LONGEST_SUMMARY = 1_500  # characters: about as much as small embedders read
 _COMMON = frozenset(  # words of questions, which say nothing about a tool
-    (
-        "a about an and are at be by can could do doe find for from get give have help how i if in into is it "
-        "let like me my need of on or please should show so some tell that the their them there these thi to up "
-        "us use using want wa we what when where which who will with would you your"
-    ).split()
+    [
+        "a",
+        "about",
+        "an",
+        "and",
+        "are",
+        "at",
+        "be",
+        "by",
+        "can",
+        "could",
+        "do",
+        "doe",
+        "find",
+        "for",
+        "from",
+        "get",
+        "give",
+        "have",
+        "help",
+        "how",
+        "i",
+        "if",
+        "in",
+        "into",
+        "is",
+        "it",
+        "let",
+        "like",
+        "me",
+        "my",
+        "need",
+        "of",
+        "on",
+        "or",
+        "please",
+        "should",
+        "show",
+        "so",
+        "some",
+        "tell",
+        "that",
+        "the",
+        "their",
+        "them",
+        "there",
+        "these",
+        "thi",
+        "to",
+        "up",
+        "us",
+        "use",
+        "using",
+        "want",
+        "wa",
+        "we",
+        "what",
+        "when",
+        "where",
+        "which",
+        "who",
+        "will",
+        "with",
+        "would",
+        "you",
+        "your",
+    ]
 )
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 
@@ -341,7 +403,7 @@ class VectorRanking:
         self._vectors: dict[str, Vector] = {}  # by text
         self._lock = Lock()
 
-    def rank(self, query: str, hits: Sequence[Hit], tools: Sequence[Tool]) -> list[Hit]:
+    def rank(self, query: str, hits: Sequence[ToolHit], tools: Sequence[Tool]) -> list[ToolHit]:
         """Returns the hits in the order of words and meaning together; tools that only mean the same are added.
 
         Tools without a common word are compared only if there are few tools in all. Raises what the embedder raises.
@@ -357,11 +419,11 @@ class VectorRanking:
         for tool, text in zip(candidates, texts, strict=True):
             words, vector = by_words.get(tool.spec.name, 0.0), known.get(text)
             if vector is None:
-                rest += [Hit(tool, 0.0)] if words else []
+                rest += [ToolHit(tool, 0.0)] if words else []
                 continue
             cosine = sum(map(mul, wanted, vector))
             if words or cosine >= _ALONE:
-                ranked.append(Hit(tool, _SHARE * cosine + (1 - _SHARE) * words))
+                ranked.append(ToolHit(tool, _SHARE * cosine + (1 - _SHARE) * words))
         ranked.sort(key=lambda hit: (-hit.score, hit.tool.spec.name))
         return [*ranked, *rest][:MOST]
 

@@ -7,7 +7,7 @@ import threading
 import time
 from typing import Annotated, Literal
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.result import ToolResult
 from forge.core.spec import Category
 from forge.core.tool import tool
@@ -15,7 +15,7 @@ from forge.core.tool import tool
 
 @tool(category=Category.BUILTIN, timeout=10.0)
 def uuid_generate(
-    count: Annotated[int, Limits(ge=1, le=100)] = 1,
+    count: Annotated[int, ParameterLimits(ge=1, le=100)] = 1,
     version: Annotated[Literal[4, 7], "4: random; 7: sorts by time."] = 4,
 ) -> ToolResult:
     """Generate unique identifiers (UUIDs), one per line; never make them up."""

@@ -7,7 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Attachment, ToolResult
@@ -55,11 +55,11 @@ class WebFetch(
     async def run(
         self,
         ctx: ToolContext,
-        url: Annotated[str, Limits(example="https://example.com/"), "http or https."],
+        url: Annotated[str, ParameterLimits(example="https://example.com/"), "http or https."],
         format: Literal["markdown", "text", "html"] = "markdown",
-        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
-        max_chars: Annotated[int, Limits(ge=1)] = MAX_CHARS,
-        offset: Annotated[int, Limits(ge=0), "Characters to skip, to continue a page."] = 0,
+        timeout: Annotated[float, ParameterLimits(gt=0, le=MAX_TIMEOUT), "Seconds."] = 30.0,
+        max_chars: Annotated[int, ParameterLimits(ge=1)] = MAX_CHARS,
+        offset: Annotated[int, ParameterLimits(ge=0), "Characters to skip, to continue a page."] = 0,
     ) -> ToolResult:
         import asyncio  # which listing tools does without
 
@@ -100,7 +100,7 @@ class WebFetch(
 
     async def _fetch(self, url: str, timeout: float, reader: PageReader) -> Response:
         from forge.network.client import fetch
-        from forge.network.headers import Limits as Bounds
+        from forge.network.headers import RequestLimits as Bounds
         from forge.tools.web.read_page import may_be_a_page
 
         if may_be_a_page(url):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 from urllib.parse import urlencode
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -46,8 +46,8 @@ class WebSearch(
     async def run(
         self,
         ctx: ToolContext,
-        query: Annotated[str, Limits(min_length=1, max_length=2_000, example="python 3.14 release date")],
-        max_results: Annotated[int, Limits(ge=1, le=MAX_RESULTS)] = 5,
+        query: Annotated[str, ParameterLimits(min_length=1, max_length=2_000, example="python 3.14 release date")],
+        max_results: Annotated[int, ParameterLimits(ge=1, le=MAX_RESULTS)] = 5,
         search_depth: Annotated[Literal["basic", "advanced"], "advanced: slower, finds more."] = "basic",
         time_range: Annotated[Literal["day", "week", "month", "year", ""], "Maximum age."] = "",
         include_domains: Annotated[list[str] | None, 'Such as ["example.com"].'] = None,
@@ -70,7 +70,7 @@ class WebSearch(
     async def _search(self, service: Service, key: str, search: SearchQuery) -> SearchResults:
 
         from forge.network.client import fetch  # the network is loaded by the first request
-        from forge.network.headers import Limits as Bounds
+        from forge.network.headers import RequestLimits as Bounds
 
         url = self._url(service)
         wanted = service.request(search)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from json import dumps
 from typing import Annotated, Any
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
@@ -37,13 +37,13 @@ class WebhookCall(
     async def run(
         self,
         ctx: ToolContext,
-        url: Annotated[str, Limits(example="https://hooks.example.com/deployed"), "http or https."],
-        payload: Annotated[dict[str, Any], Limits(example={"text": "Done."})],
+        url: Annotated[str, ParameterLimits(example="https://hooks.example.com/deployed"), "http or https."],
+        payload: Annotated[dict[str, Any], ParameterLimits(example={"text": "Done."})],
         headers: dict[str, str] | None = None,
     ) -> ToolResult:
 
         from forge.network.client import fetch  # the network is loaded by the first request
-        from forge.network.headers import Limits as Bounds
+        from forge.network.headers import RequestLimits as Bounds
         from forge.network.headers import key_header
         from forge.tools.http_request import build_result
 

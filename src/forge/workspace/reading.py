@@ -13,7 +13,7 @@ from forge.workspace.history.tracking import note_read
 from forge.workspace.paths import Location, quote_path
 from forge.workspace.paths.open import explain_errors, open_file
 from forge.workspace.text import HEAD, is_binary
-from forge.workspace.text.page import EXACT, Bounds, Page, read_page
+from forge.workspace.text.page import EXACT, Page, PageBounds, read_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +22,12 @@ class FileContent:
 
     size: int  # bytes of the file
     page: Page | None = None
-    kind: Kind | None = None
+    kind: FileKind | None = None
     image: bytes = b""
 
 
 def read_for_model(
-    location: Location, first: int, bounds: Bounds, max_image: int, stopped: Callable[[], bool] = lambda: False
+    location: Location, first: int, bounds: PageBounds, max_image: int, stopped: Callable[[], bool] = lambda: False
 ) -> FileContent:
     """Reads a page or an image and records the read. Raises `ToolError` for other kinds of files."""
     with open(open_file(location), "rb") as file, explain_errors(location.shown):
@@ -71,7 +71,7 @@ def _is_text(head: bytes) -> bool:
     return True
 
 
-def _read_image(location: Location, file: BinaryIO, status: os.stat_result, kind: Kind, most: int) -> FileContent:
+def _read_image(location: Location, file: BinaryIO, status: os.stat_result, kind: FileKind, most: int) -> FileContent:
     file.seek(0)
     content = file.read(most + 1)
     if len(content) > most:
@@ -85,7 +85,7 @@ def _read_image(location: Location, file: BinaryIO, status: os.stat_result, kind
     return FileContent(len(content), kind=kind, image=content)
 
 
-def _binary_error(location: Location, kind: Kind | None, size: int) -> ToolError:
+def _binary_error(location: Location, kind: FileKind | None, size: int) -> ToolError:
     return ToolError(
         f"{quote_path(location.shown)} is a binary file ({kind.name if kind else 'of unknown type'}, {size:,} bytes)",
         ErrorKind.USER,
@@ -99,7 +99,7 @@ def _binary_error(location: Location, kind: Kind | None, size: int) -> ToolError
 KIND_HEAD = 512  # bytes that are enough to tell
 
 
-class Kind(NamedTuple):
+class FileKind(NamedTuple):
     name: str  # "PNG image"
     media_type: str
 
@@ -152,32 +152,32 @@ _STARTS: tuple[tuple[bytes, str, str], ...] = (
     (b"PACK", "Git pack", "application/octet-stream"),
 )
 _RIFF = {
-    b"WEBP": Kind("WebP image", "image/webp"),
-    b"WAVE": Kind("WAV audio", "audio/wav"),
-    b"AVI ": Kind("AVI video", "video/x-msvideo"),
+    b"WEBP": FileKind("WebP image", "image/webp"),
+    b"WAVE": FileKind("WAV audio", "audio/wav"),
+    b"AVI ": FileKind("AVI video", "video/x-msvideo"),
 }
 _BRANDS = {  # of the ISO container
-    b"avif": Kind("AVIF image", "image/avif"),
-    b"avis": Kind("AVIF image", "image/avif"),
-    b"heic": Kind("HEIC image", "image/heic"),
-    b"heix": Kind("HEIC image", "image/heic"),
-    b"mif1": Kind("HEIF image", "image/heif"),
-    b"qt  ": Kind("QuickTime video", "video/quicktime"),
-    b"M4A ": Kind("MPEG-4 audio", "audio/mp4"),
+    b"avif": FileKind("AVIF image", "image/avif"),
+    b"avis": FileKind("AVIF image", "image/avif"),
+    b"heic": FileKind("HEIC image", "image/heic"),
+    b"heix": FileKind("HEIC image", "image/heic"),
+    b"mif1": FileKind("HEIF image", "image/heif"),
+    b"qt  ": FileKind("QuickTime video", "video/quicktime"),
+    b"M4A ": FileKind("MPEG-4 audio", "audio/mp4"),
 }
 
 
-def kind_of(head: bytes) -> Kind | None:
+def kind_of(head: bytes) -> FileKind | None:
     """Returns the kind of a file that begins like this; None if it is unknown.
 
     Some signatures are plain letters: use it only for files that are not text.
     """
     if head[4:8] == b"ftyp":
-        return _BRANDS.get(head[8:12], Kind("MPEG-4 video", "video/mp4"))
+        return _BRANDS.get(head[8:12], FileKind("MPEG-4 video", "video/mp4"))
     if head.startswith(b"RIFF") and head[8:12] in _RIFF:
         return _RIFF[head[8:12]]
     if head.startswith(b"BM") and head[6:10] == b"\0\0\0\0":
-        return Kind("BMP image", "image/bmp")
+        return FileKind("BMP image", "image/bmp")
     if head[257:262] == b"ustar":
-        return Kind("tar archive", "application/x-tar")
-    return next((Kind(name, media) for start, name, media in _STARTS if head.startswith(start)), None)
+        return FileKind("tar archive", "application/x-tar")
+    return next((FileKind(name, media) for start, name, media in _STARTS if head.startswith(start)), None)

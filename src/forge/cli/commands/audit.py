@@ -17,7 +17,7 @@ from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
 
 if TYPE_CHECKING:  # loaded when a log is read
-    from forge.project.audit.log import Log, Summary
+    from forge.project.audit.log import Log, LogSummary
     from forge.project.audit.log_events import LogEntry
 
 DEFAULT_EVENTS = (
@@ -99,11 +99,11 @@ for _option in command.params:
 
 
 def _log(options: Options, flags: dict[str, Any]) -> Log:
-    from forge.project.audit.log import Log, Summary, index_beside
+    from forge.project.audit.log import Log, LogSummary, index_beside
     from forge.project.audit.log_events import EventFilter
 
     path = _path(options, flags["file"])
-    usual = Summary.COUNTED if flags["summary"] else () if options.json else DEFAULT_EVENTS
+    usual = LogSummary.COUNTED if flags["summary"] else () if options.json else DEFAULT_EVENTS
     wanted = EventFilter(
         tools=flags["tools"],
         sessions=_session(options),
@@ -273,7 +273,7 @@ def _print_summary(log: Log, *, as_json: bool) -> None:
         click.echo(line)
 
 
-def _table(summary: Summary) -> Iterator[str]:
+def _table(summary: LogSummary) -> Iterator[str]:
     rows: list[tuple[str, ...]] = [("TOOL", "CALLS", "ERRORS", "DENIED", "ASKED", "UNFINISHED", "SECONDS")]
     for name, one in [*summary.tools_by_calls(), ("all", summary.total)]:
         counts = (one.calls, one.errors, one.denied, one.asked, one.unfinished)

@@ -15,7 +15,7 @@ from forge.cli.refusal import Refusal, refusals
 from forge.cli.terminal.print_result import harmless
 
 if TYPE_CHECKING:  # showing the help does without
-    from forge.project.build.record import Build, BuildOrder, Problem
+    from forge.project.build.record import Build, BuildOrder, StageProblem
 
 OUTPUT = ".forge-output"
 
@@ -97,7 +97,7 @@ def _progress(*, quiet: bool) -> Any:
     return report
 
 
-def _render_problem(stage: str, problem: Problem) -> str:
+def _render_problem(stage: str, problem: StageProblem) -> str:
     return f"forge build: {stage}: {harmless(str(problem))}"
 
 

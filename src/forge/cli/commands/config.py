@@ -17,7 +17,7 @@ from forge.core.errors import ToolError
 if TYPE_CHECKING:  # loaded when it is shown
     from pathlib import Path
 
-    from forge.project.effective_config import Value
+    from forge.project.effective_config import EffectiveValue
 
 _LONGEST = 100  # characters of a value on a line
 
@@ -93,7 +93,7 @@ def _find_workspace(requested: str | None, configured: Path | None) -> Path | No
         return None
 
 
-def _print_values(values: list[Value], notes: tuple[str, ...], explain: bool) -> None:
+def _print_values(values: list[EffectiveValue], notes: tuple[str, ...], explain: bool) -> None:
     from forge.project.config.reader import on_one_line
 
     lines = [harmless(f"{one.key_path}: {on_one_line(one.value)}").replace("\n", "⏎") for one in values]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does w
     from collections.abc import Coroutine
 
     from forge.schedules.runner import Runner
-    from forge.schedules.schedule import Run, Schedule
+    from forge.schedules.schedule import Schedule, ScheduleRun
     from forge.schedules.store import ScheduleStore
 
 
@@ -248,7 +248,7 @@ def _store(options: Options, *, read_only: bool = False) -> Iterator[ScheduleSto
             yield store
 
 
-def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]:
+def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[ScheduleRun]:
     """Returns the runs of workers. An unreachable database does not hide the runs of this machine."""
 
     with refusals():
@@ -261,7 +261,7 @@ def _list_worker_runs(options: Options, id: str | None, limit: int) -> list[Run]
             return []
 
 
-def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) -> Sequence[Run]:
+def _history(store: ScheduleStore, id: str | None, limit: int, *, needed: bool) -> Sequence[ScheduleRun]:
     """Returns the runs of this machine. `needed` is False if workers know the schedule and this machine may not."""
 
     try:
@@ -308,18 +308,18 @@ def _run_forever(scheduler: Runner) -> int:
         return 1
 
 
-def _exit_code(ended: list[Run]) -> int:
+def _exit_code(ended: list[ScheduleRun]) -> int:
     from forge.schedules.schedule import Status
 
     return 0 if all(run.status is Status.COMPLETED for run in ended) else 1
 
 
-def _report_run_as_json(run: Run) -> None:
+def _report_run_as_json(run: ScheduleRun) -> None:
     _print_json(run.to_dict())
     sys.stdout.flush()
 
 
-def _report_run(run: Run) -> None:
+def _report_run(run: ScheduleRun) -> None:
     """Prints events of a run to the standard error and its result to the standard output."""
     at = datetime.now().strftime("%Y-%m-%d %H:%M:%S")
     took = f" in {run.duration:.1f} s" if run.duration is not None else ""
@@ -335,7 +335,7 @@ def _row(one: Schedule) -> tuple[str, ...]:
     return one.id, f"{one.cron} ({one.timezone})", following or "off", harmless(source), _on_one_line(one.task)
 
 
-def _run_row(one: Run) -> tuple[str, ...]:
+def _run_row(one: ScheduleRun) -> tuple[str, ...]:
     started = datetime.fromtimestamp(one.started).strftime("%Y-%m-%d %H:%M:%S")
     took = f"{one.duration:.1f} s" if one.duration is not None else ""
     return started, one.schedule_id, str(one.status), took, _on_one_line(one.error or one.result)

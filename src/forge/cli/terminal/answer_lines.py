@@ -52,7 +52,7 @@ class Answers:
         self._running: set[asyncio.Task[bytes]] = set()
         self._alone: asyncio.Task[bytes] | None = None
 
-    def start(self, number: int, content: bytes | TooLong) -> asyncio.Task[bytes]:
+    def start(self, number: int, content: bytes | LongLine) -> asyncio.Task[bytes]:
         line = parse_line(number, content)
         reads = line.call is None or _only_reads(self.executor, line.call.name)
         before = tuple(self._running) if not reads else (self._alone,) if self._alone is not None else ()
@@ -123,11 +123,11 @@ async def answer_lines(
         raise group_error.exceptions[0] from None
 
 
-async def split_lines(read: Read) -> AsyncIterator[bytes | TooLong]:
+async def split_lines(read: Read) -> AsyncIterator[bytes | LongLine]:
     """Yields the lines of the input without their ends; of a line that is too long, only its edges."""
     parts: list[bytes] = []
     size = 0
-    long: TooLong | None = None
+    long: LongLine | None = None
     while piece := await read():
         for index, part in enumerate(piece.split(b"\n")):
             if index:
@@ -139,15 +139,15 @@ async def split_lines(read: Read) -> AsyncIterator[bytes | TooLong]:
                 continue
             parts.append(part)
             if size > MAX_LINE:
-                long = TooLong(b"".join(parts))
+                long = LongLine(b"".join(parts))
                 parts.clear()
     if size:
         yield b"".join(parts) if long is None else long
 
 
-def parse_line(number: int, content: bytes | TooLong) -> CallLine:
+def parse_line(number: int, content: bytes | LongLine) -> CallLine:
     """Returns the call of a line, or an error result."""
-    if isinstance(content, TooLong):
+    if isinstance(content, LongLine):
         problem, members = f"the line is longer than {MAX_LINE // (1024 * 1024)} MiB", content.find_name()
         id_, name = members.get("id", ""), members.get("name", "")
         tool_name = name if isinstance(name, str) else ""
@@ -218,7 +218,7 @@ _FIRST = re.compile(rf"\s*\{{((?:\s*{_MEMBER}\s*,){{1,2}})")
 _LAST = re.compile(rf"((?:,\s*{_MEMBER}\s*){{1,2}})\}}\s*\Z")
 
 
-class TooLong:
+class LongLine:
     """The beginning and the end of a line that is too long; the middle is dropped."""
 
     def __init__(self, beginning: bytes) -> None:

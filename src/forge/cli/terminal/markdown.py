@@ -223,7 +223,7 @@ _AUTOLINK = re.compile(r"<((?:https?://|mailto:)[^\s<>]+)>")
 _AUTOLINK_STARTS = ("<https://", "<http://", "<mailto:")
 
 
-class Span(NamedTuple):
+class StyledText(NamedTuple):
     """Text of one style: the codes of a terminal, separated by semicolons; empty for plain text."""
 
     text: str
@@ -234,7 +234,7 @@ class _Undecided(Exception):
     """Raised where the next characters decide."""
 
 
-def parse_inline(text: str, style: str = "", *, final: bool, before: str = "") -> tuple[list[Span], str]:
+def parse_inline(text: str, style: str = "", *, final: bool, before: str = "") -> tuple[list[StyledText], str]:
     """Returns the spans that are decided, and the rest. `final`: the line ends here, so that nothing is left.
 
     `before` is the character in front of the text.
@@ -250,7 +250,7 @@ class _InlineParser:
         self.final = final
         self.before = before
         self.depth = depth
-        self.spans: list[Span] = []
+        self.spans: list[StyledText] = []
 
     def parse(self) -> int:
         """Fills `spans`; returns the position up to which everything is decided."""
@@ -292,7 +292,7 @@ class _InlineParser:
 
     def _add(self, text: str, style: str | None = None) -> None:
         if text:
-            self.spans.append(Span(text, self.style if style is None else style))
+            self.spans.append(StyledText(text, self.style if style is None else style))
 
     def _with(self, style: str) -> str:
         return f"{self.style};{style}" if self.style else style
@@ -478,7 +478,7 @@ def render_table(lines: list[str], columns: int) -> str:
     return "".join(f"{line.rstrip()}\n" for line in drawn)
 
 
-def _parse_cell(text: str, style: str) -> list[Span]:
+def _parse_cell(text: str, style: str) -> list[StyledText]:
     return parse_inline(text, style, final=True)[0]
 
 
@@ -497,7 +497,7 @@ def _side(delimiter: str) -> str:
     return "centre" if right and left else "right" if right else "left"
 
 
-def _draw_row(row: list[list[Span]], widths: list[int], sides: list[str]) -> list[str]:
+def _draw_row(row: list[list[StyledText]], widths: list[int], sides: list[str]) -> list[str]:
     wrapped = [wrap_spans(spans, width) for spans, width in zip(row, widths, strict=True)]
     height = max(map(len, wrapped))
     return [
@@ -533,10 +533,10 @@ class Wrapping:
         self._column = visible_width(start)
         self._fresh = True  # nothing but the indent is on the line
         self._space = ""
-        self._word: list[Span] = []
+        self._word: list[StyledText] = []
         self._word_width = 0
 
-    def write(self, spans: Iterable[Span]) -> str:
+    def write(self, spans: Iterable[StyledText]) -> str:
         """Returns what can be written by now."""
         return "".join(self._take(character, span.style) for span in spans for character in span.text)
 
@@ -561,7 +561,7 @@ class Wrapping:
         return written
 
     def _add(self, character: str, style: str, width: int) -> None:
-        self._word.append(Span(character, style))
+        self._word.append(StyledText(character, style))
         self._word_width += width
 
     def _flush(self) -> str:
@@ -578,7 +578,7 @@ class Wrapping:
         return before + word
 
 
-def wrap_spans(spans: Iterable[Span], columns: int) -> list[str]:
+def wrap_spans(spans: Iterable[StyledText], columns: int) -> list[str]:
     """Returns lines of at most so many columns."""
     wrapping = Wrapping(columns)
     wrapping.columns = columns
@@ -591,12 +591,12 @@ def visible_width(text: str) -> int:
     return width_of(parts[0]) + sum(width_of(part.partition("m")[2]) for part in parts[1:])
 
 
-def _merge(spans: list[Span]) -> Iterable[Span]:
+def _merge(spans: list[StyledText]) -> Iterable[StyledText]:
     """Joins neighbours of one style."""
     text, style = "", ""
     for span in spans:
         if span.style != style and text:
-            yield Span(text, style)
+            yield StyledText(text, style)
             text = ""
         text, style = text + span.text, span.style
-    yield Span(text, style)
+    yield StyledText(text, style)

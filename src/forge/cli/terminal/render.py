@@ -57,7 +57,7 @@ Preview = Callable[[str, ToolResult], list[str]]
 
 
 @dataclass(slots=True)
-class Tally:
+class UsageTally:
     """The usage of a run, its sub-agents included."""
 
     turns: int = 0
@@ -112,7 +112,7 @@ class ForPeople:
     ) -> None:
         """`animates` tells whether a spinner turns while the tool of this name runs; `model` is named in the status."""
         self.out = out
-        self.tally = Tally()
+        self.tally = UsageTally()
         self._model = model
         self._runs = 0  # that ended
         self._total = Usage()  # of all of them
@@ -202,7 +202,7 @@ class ForPeople:
         self.out.end_text()
         problem = [self.out.paint(harmless(line), RED) for line in ending.words.splitlines()]
         status = self._status(ending)
-        self.tally = Tally()
+        self.tally = UsageTally()
         self._note(*problem, self.out.paint(status, DIM))
 
     def _status(self, ending: Ending) -> str:
@@ -427,7 +427,7 @@ _ESCAPES = (("\\n", "\n"), ('\\"', '"'), ("\\t", "    "))  # of JSON
 
 
 @dataclass(slots=True)
-class Draft:
+class UnfinishedText:
     """One unfinished text; `name` is the tool of an unfinished call."""
 
     name: str = ""
@@ -450,21 +450,21 @@ class Drafts:
     """The unfinished texts of a run, by agent."""
 
     def __init__(self) -> None:
-        self._calls: dict[tuple[str, str], Draft] = {}  # by agent and id
-        self._thoughts: dict[str, Draft] = {}
+        self._calls: dict[tuple[str, str], UnfinishedText] = {}  # by agent and id
+        self._thoughts: dict[str, UnfinishedText] = {}
 
     def __bool__(self) -> bool:
         return bool(self._calls)
 
     def take(self, event: ReasoningDelta | ToolArgumentsDelta) -> None:
         if isinstance(event, ReasoningDelta):
-            self._thoughts.setdefault(event.agent, Draft()).take(event.text)
+            self._thoughts.setdefault(event.agent, UnfinishedText()).take(event.text)
             return
-        draft = self._calls.setdefault((event.agent, event.call.id), Draft())
+        draft = self._calls.setdefault((event.agent, event.call.id), UnfinishedText())
         draft.name = event.call.name or draft.name or "a call"
         draft.take(event.text)
 
-    def calls(self) -> Iterator[tuple[str, Draft]]:
+    def calls(self) -> Iterator[tuple[str, UnfinishedText]]:
         """Yields the unfinished calls, each with its agent."""
         return ((agent, draft) for (agent, _), draft in self._calls.items())
 

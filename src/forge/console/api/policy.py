@@ -265,7 +265,7 @@ def _recent_calls(console: ConsoleState) -> Iterator[tuple[Tool, dict[str, Any],
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class RuleChange:
     """A change of the file."""
 
     rule: str
@@ -299,7 +299,7 @@ class RuleFile:
             return cls(path, f"{path.name} is not a YAML file")
         return cls(path, "", isinstance(config, FoundConfig), console.workspace)
 
-    def with_rule(self, rule: str) -> Change:
+    def with_rule(self, rule: str) -> RuleChange:
         """Returns the change. Raises `PolicyError` for an invalid rule, `ToolError` for an unusable file."""
         if not rule.strip().isprintable():
             hint = "Type the rule again: it contains an invisible character."
@@ -313,7 +313,7 @@ class RuleFile:
         shown = difflib.unified_diff(
             before.splitlines(keepends=True), after.splitlines(keepends=True), self.path.name, self.path.name
         )
-        return Change(rule, before, after, "".join(shown))
+        return RuleChange(rule, before, after, "".join(shown))
 
     def _read(self) -> str:
         """Refuses a file that changed since it was trusted: writing it would trust the other changes unseen."""
@@ -324,7 +324,7 @@ class RuleFile:
             raise ToolError(message, ErrorKind.CONFIG, "Run `forge trust` first: it shows the difference.")
         return text
 
-    def write(self, change: Change) -> None:
+    def write(self, change: RuleChange) -> None:
         """Writes all or nothing. The new text counts as trusted."""
         assert self.path is not None
         if self._read() != change.before:

@@ -23,7 +23,15 @@ from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.scheduled_runs import list_scheduled, scheduled_prompt
 from forge.schedules.due_times import Cron
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import LONGEST_RESULT, Outcome, Run, Schedule, Source, Status, check_no_secret
+from forge.schedules.schedule import (
+    LONGEST_RESULT,
+    Schedule,
+    ScheduleOutcome,
+    ScheduleRun,
+    Source,
+    Status,
+    check_no_secret,
+)
 from forge.schedules.store import ScheduleStore
 
 LOOK = 0.3  # seconds between two looks at a schedule's run
@@ -110,7 +118,7 @@ async def _run_now(console: ConsoleState, name: str) -> None:
             console.hub.tell("schedules")
 
 
-async def _as_run(console: ConsoleState, schedule: Schedule) -> Outcome:
+async def _as_run(console: ConsoleState, schedule: Schedule) -> ScheduleOutcome:
     assert console.has_model
     prompt, run_id = scheduled_prompt(schedule), new_run_id()
     messages = console.agent.begin(prompt).messages
@@ -136,7 +144,7 @@ async def _as_run(console: ConsoleState, schedule: Schedule) -> Outcome:
     result = run.result or {}
     error = (result.get("error") or {}).get("message", "") if run.status != "finished" else ""
     success = run.status == "finished"
-    return Outcome(
+    return ScheduleOutcome(
         success=success,
         text=str(result.get("text", "")),
         error=error or ("" if success else run.status),
@@ -222,7 +230,7 @@ def _runs_of(console: ConsoleState, sessions: Sequence[str]) -> dict[str, str]:
     return {row.session: row.id for row in found}
 
 
-def _row(one: Run) -> dict[str, Any]:
+def _row(one: ScheduleRun) -> dict[str, Any]:
     names = ["due", "started", "duration", "error", "session"]
     told = {name: getattr(one, name) for name in names}
     return {**told, "run": one.run_id, "status": str(one.status), "result": one.result[:LONGEST_RESULT]}

@@ -168,8 +168,8 @@ def check_deps(owner: str, declared: Any, deps: Any) -> None:
 def check_tool_deps(name: str, declared: Any, deps: Any, *, is_isolated: bool) -> None:
     """Raises `ToolError` where a run cannot give a tool the dependencies that it declares."""
     if is_isolated:
-        words = f"the tool {name!r} needs deps of type {name_type(declared)}, and isolate=True runs it in a process"
-        raise ToolError(f"{words} that cannot receive them", ErrorKind.CONFIG, "Remove isolate=True, or use no deps.")
+        message = f"the tool {name!r} needs deps of type {name_type(declared)}, and isolate=True runs it in a process"
+        raise ToolError(f"{message} that cannot receive them", ErrorKind.CONFIG, "Remove isolate=True, or use no deps.")
     check_deps(f"the tool {name!r}", declared, deps)
 
 

@@ -39,7 +39,7 @@ _JSON_TYPES: dict[type, str] = {
 }
 
 
-class Problem(NamedTuple):
+class ArgumentProblem(NamedTuple):
     """One mistake in the arguments, independent of any validator."""
 
     path: Path
@@ -49,7 +49,7 @@ class Problem(NamedTuple):
     message: str = ""
 
 
-class FlatProblems(list[Problem]):
+class FlatProblems(list[ArgumentProblem]):
     """Problems that each concern a different whole parameter: there are no branches of a union to sort out."""
 
     __slots__ = ()
@@ -150,7 +150,7 @@ def make_help(schema: JsonSchema, aliases: Mapping[str, str], shown_example: str
     return ArgumentHelp(names, ", ".join(names) or "none", aliases, f"Example: {shown_example}", NamesByPath(schema))
 
 
-def explain(problems: list[Problem], known: ArgumentHelp) -> ToolError:
+def explain(problems: list[ArgumentProblem], known: ArgumentHelp) -> ToolError:
     """Explains every wrong field with its path, near names and choices; then shows a correct call."""
     wrong = problems if type(problems) is FlatProblems else _merge_problems(problems)
     shown = [render_problem(problem, known) for problem in wrong[:MOST_PROBLEMS]]
@@ -220,7 +220,7 @@ def make_unreadable_error(text: str, words: str) -> ToolError:
     )
 
 
-def _merge_problems(problems: list[Problem]) -> list[Problem]:
+def _merge_problems(problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
     """Merges type problems of one path into one: a union reports every branch it tried."""
     paths = set()
     nested = False
@@ -230,7 +230,7 @@ def _merge_problems(problems: list[Problem]) -> list[Problem]:
     if not nested and len(paths) == len(problems):
         return problems
     inside = {problem.path[:end] for problem in problems for end in range(1, len(problem.path))}
-    by_path: dict[tuple[Path, str], Problem] = {}
+    by_path: dict[tuple[Path, str], ArgumentProblem] = {}
     for problem in problems:
         if problem.kind == "type" and problem.path in inside:
             continue  # another branch of the union got further: what it says is more to the point
@@ -242,7 +242,7 @@ def _merge_problems(problems: list[Problem]) -> list[Problem]:
     return list(by_path.values())
 
 
-def render_problem(problem: Problem, known: ArgumentHelp) -> str:
+def render_problem(problem: ArgumentProblem, known: ArgumentHelp) -> str:
     path, kind, expected, value, message = problem
     where = str(path[0]) if len(path) == 1 else render_path(path)
     if kind == "missing":

@@ -15,7 +15,7 @@ class Setting(NamedTuple):
     most: float | None = None  # shown as the maximum; the tool itself refuses more, in its own words
 
 
-class Limits:
+class ParameterLimits:
     """Pydantic's `Field` without importing anything: `forge tool list` builds no schema.
 
     Numbers take `ge`, `gt`, `le`, `lt`; texts and lists take `min_length`, `max_length`. The example is shown to models
@@ -190,11 +190,11 @@ def _read_annotated(hint: Any, extras: tuple[Any, ...]) -> _Simple | None:
     for extra in extras:
         if found is None or type(extra) is str:
             continue
-        found = _apply_limits(found, extra) if type(extra) is Limits else None
+        found = _apply_limits(found, extra) if type(extra) is ParameterLimits else None
     return found
 
 
-def _apply_limits(one: _Simple, limits: Limits) -> _Simple | None:
+def _apply_limits(one: _Simple, limits: ParameterLimits) -> _Simple | None:
     names = _LIMITS.get(one.checked["type"], {})
     if not limits.limits.keys() <= names.keys():
         return None

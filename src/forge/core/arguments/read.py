@@ -252,9 +252,9 @@ def _compare_second(after: str, data: dict[str, Any], notes: list[str]) -> list[
 def make_cut_error(text: str, suggestion: str) -> ToolError:
     line = text.count("\n") + 1
     column = len(text) - (text.rfind("\n") + 1)
-    words = "the call was cut: the arguments are not valid JSON, because the object is not closed"
+    message = "the call was cut: the arguments are not valid JSON, because the object is not closed"
     return ToolError(
-        f"{words} at line {line} column {column}, near {quote_json(text[-30:])}", ErrorKind.VALIDATION, suggestion
+        f"{message} at line {line} column {column}, near {quote_json(text[-30:])}", ErrorKind.VALIDATION, suggestion
     )
 
 

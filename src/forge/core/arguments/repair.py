@@ -13,11 +13,11 @@ from forge.core.arguments.explain import (
     MOST_PROBLEMS,
     MOST_REPAIRED,
     ArgumentHelp,
+    ArgumentProblem,
     FlatProblems,
     Names,
     NamesByPath,
     Path,
-    Problem,
     Repaired,
     check_amount,
     explain,
@@ -52,7 +52,7 @@ _SEVERAL = re.compile(r"[,;\n]")  # may separate items
 _NOT_TEXT = ("integer", "number", "boolean")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,400}(?:\.[0-9]{0,400})?|\.[0-9]{1,400})(?:[eE][+-]?[0-9]{1,3})?")
 
-Check = Callable[[dict[str, Any]], "dict[str, Any] | list[Problem]"]
+Check = Callable[[dict[str, Any]], "dict[str, Any] | list[ArgumentProblem]"]
 """Validated arguments, or what is wrong with them."""
 
 
@@ -66,7 +66,7 @@ def resolve_aliases(data: dict[str, Any], aliases: Mapping[str, str]) -> dict[st
     return named
 
 
-def is_hopeless(problems: list[Problem]) -> bool:
+def is_hopeless(problems: list[ArgumentProblem]) -> bool:
     """Returns whether some problem is beyond repair: then the call fails, and no repair is needed."""
     if len(problems) > MOST_REPAIRED:
         return True
@@ -89,7 +89,7 @@ def is_hopeless(problems: list[Problem]) -> bool:
     return missing and not unknown
 
 
-def _find_contested(problems: list[Problem]) -> set[Path]:
+def _find_contested(problems: list[ArgumentProblem]) -> set[Path]:
     """Returns paths that several problems mention, inside or out: branches of a union, one of which may be repaired."""
     if len(problems) == 1:
         return set()
@@ -132,7 +132,7 @@ class Repairing:
         self._plain_types = _find_plain_types(schema.get("properties") or {})
         self._spellings = _find_spellings(self.names.known, spec.argument_aliases)
 
-    def has_chance(self, problems: list[Problem], sent: Mapping[str, Any]) -> bool:
+    def has_chance(self, problems: list[ArgumentProblem], sent: Mapping[str, Any]) -> bool:
         """Returns whether a repair may succeed: no problem is beyond it, or the arguments are under another key."""
         return self.is_renamed(sent) or (bool(self.allowed) and not is_hopeless(problems))
 
@@ -179,7 +179,7 @@ class Repairing:
         found = self.check(inside[1]) if inside is not None else None
         return mark_repaired(found, [_note_wrapper(inside[0])]) if inside and isinstance(found, dict) else None
 
-    def repair(self, data: dict[str, Any], found: dict[str, Any] | list[Problem], notes: list[str]) -> Any:
+    def repair(self, data: dict[str, Any], found: dict[str, Any] | list[ArgumentProblem], notes: list[str]) -> Any:
         """Repairs what `check` found wrong with the data. Returns the arguments, or the problems that are left.
 
         `notes` are repairs that were made before.
@@ -196,7 +196,7 @@ class Repairing:
             return found
         return mark_repaired(found, notes + (found.repaired if isinstance(found, Repaired) else []))
 
-    def _repair_problems(self, data: dict[str, Any], problems: list[Problem]) -> Any:
+    def _repair_problems(self, data: dict[str, Any], problems: list[ArgumentProblem]) -> Any:
         """Repairs problems without loss. Returns a `Repaired`, or the problems that are left."""
         repaired: list[str] = []
         left = problems
@@ -218,13 +218,13 @@ class Repairing:
             left = checked
         return left
 
-    def _settle_branches(self, data: dict[str, Any], problems: list[Problem]) -> list[Problem]:
+    def _settle_branches(self, data: dict[str, Any], problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
         """Keeps the conversion of a value that fits. Raises `ToolError` where two conversions of one value fit."""
-        by_path: dict[Path, list[Problem]] = {}
+        by_path: dict[Path, list[ArgumentProblem]] = {}
         for problem in problems:
             if problem.path and problem.kind in ("type", "choice") and _convert_value(problem) is not None:
                 by_path.setdefault(problem.path, []).append(problem)
-        dropped: list[Problem] = []
+        dropped: list[ArgumentProblem] = []
         for path, several in by_path.items():
             different = [one for n, one in enumerate(several) if _convert_value(one) not in _converted(several[:n])]
             if len(different) > 1:
@@ -262,11 +262,11 @@ def _find_spellings(names: Sequence[str], aliases: Mapping[str, str]) -> dict[st
     return {fold_name(name): name for name in names if len(meant[fold_name(name)]) == 1}
 
 
-def _converted(problems: list[Problem]) -> list[Any]:
+def _converted(problems: list[ArgumentProblem]) -> list[Any]:
     return [_convert_value(one) for one in problems]
 
 
-def _make_ambiguous_error(path: Path, problems: list[Problem]) -> ToolError:
+def _make_ambiguous_error(path: Path, problems: list[ArgumentProblem]) -> ToolError:
     readings = " or ".join(brief(one) for one in _converted(problems[:3]))
     message = f"{render_path(path)}: {brief(problems[0].value)} has two readings: {readings}"
     return ToolError(message, ErrorKind.VALIDATION, "Send the value that you mean, with its JSON type.")
@@ -280,7 +280,7 @@ def _limit_notes(notes: list[str]) -> list[str]:
     return notes if len(notes) <= MOST_NOTES else [*notes[:MOST_NOTES], f"and {len(notes) - MOST_NOTES} more"]
 
 
-def _repair_problem(data: dict[str, Any], problem: Problem, tool: Repairing) -> str:
+def _repair_problem(data: dict[str, Any], problem: ArgumentProblem, tool: Repairing) -> str:
     """Repairs one problem in place. Returns a note about it, or nothing."""
     if problem.kind == "missing" or not problem.path:
         return ""
@@ -321,7 +321,7 @@ def _rename(holder: Any, key: str | int, where: str, names: Names, aliases: Mapp
     return f"{where} → {right}"
 
 
-def _convert_value(problem: Problem) -> Any:
+def _convert_value(problem: ArgumentProblem) -> Any:
     """Converts the value to the expected type, or returns None where something would be lost."""
     return convert(problem.kind, problem.value, problem.expected)
 
@@ -382,7 +382,7 @@ def _convert_text(text: str, expected: str) -> Any:
 # Reads arguments again that failed the strict pass: repairs them, or explains what is wrong.
 
 
-_problem = Problem._make  # half the price of calling the class
+_problem = ArgumentProblem._make  # half the price of calling the class
 _KINDS = {  # pydantic's name of an error -> ours, and the JSON type that was expected
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), ("type", "integer")),
     **dict.fromkeys(("float_type", "float_parsing", "decimal_type"), ("type", "number")),
@@ -482,7 +482,9 @@ class SecondReading:
         data = resolve_aliases(sent, self._spec.argument_aliases)
         return self._finish(data, self._check(data), notes)
 
-    def _finish(self, data: dict[str, Any], found: dict[str, Any] | list[Problem], notes: list[str]) -> dict[str, Any]:
+    def _finish(
+        self, data: dict[str, Any], found: dict[str, Any] | list[ArgumentProblem], notes: list[str]
+    ) -> dict[str, Any]:
         repaired = self._repairing.repair(data, found, notes)
         if isinstance(repaired, dict):
             return repaired
@@ -494,7 +496,7 @@ class SecondReading:
             self._known = make_help(spec.parameters, spec.argument_aliases, example(spec.name, spec.parameters))
         return self._known
 
-    def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+    def _check(self, data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
         from pydantic_core import ValidationError, to_json
 
         try:
@@ -504,7 +506,7 @@ class SecondReading:
             return _list_problems(error.errors(include_url=False), data)
 
 
-def _list_problems(errors: list[Any], data: dict[str, Any]) -> list[Problem]:
+def _list_problems(errors: list[Any], data: dict[str, Any]) -> list[ArgumentProblem]:
     """Translates pydantic's errors into problems."""
     problems = []
     flat = True
@@ -540,10 +542,21 @@ def _find_real_path(location: tuple[int | str, ...], data: Any, *, absent: bool)
 # Takes arguments out of a wrapper that is no parameter of the tool: `{"arguments": {…}}`, `{"input": {…}}`.
 
 
-_WRAPPERS = (
-    "arguments args parameters params input inputs kwargs tool_input function_args action_input toolInput functionArgs"
-    " actionInput"
-).split()
+_WRAPPERS = [
+    "arguments",
+    "args",
+    "parameters",
+    "params",
+    "input",
+    "inputs",
+    "kwargs",
+    "tool_input",
+    "function_args",
+    "action_input",
+    "toolInput",
+    "functionArgs",
+    "actionInput",
+]
 CALLS = frozenset({"function", "function_call", "tool_call", "functionCall", "toolCall"})  # around a name and arguments
 WRAPPERS = frozenset((*_WRAPPERS, *map(str.capitalize, _WRAPPERS), *map(str.upper, _WRAPPERS)))
 DEEPEST = 3  # wrappers inside each other

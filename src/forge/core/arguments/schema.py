@@ -14,7 +14,7 @@ from forge.core.arguments.explain import (
     LONGEST,
     LONGEST_CHOICES,
     MOST_REPAIRED,
-    Problem,
+    ArgumentProblem,
     as_text,
     close_names,
     explain,
@@ -73,7 +73,7 @@ def compile_parser(spec: ToolSpec, *, takes: Collection[str] | None = None, fill
     shown = cache(lambda: flatten_schema(schema))
     help_text = cache(lambda: make_help(shown(), spec.argument_aliases, example(spec.name, schema)))
 
-    def check(data: dict[str, Any]) -> dict[str, Any] | list[Problem]:
+    def check(data: dict[str, Any]) -> dict[str, Any] | list[ArgumentProblem]:
         is_valid = validator.is_valid(data)
         found = [] if data.keys() <= keys.known else keys.find_refused(data)
         if is_valid and not found:
@@ -120,13 +120,13 @@ class _Keys:
     def _spellings(self) -> frozenset[str]:
         return frozenset(map(fold_name, self._names))
 
-    def find_refused(self, data: dict[str, Any]) -> list[Problem]:
+    def find_refused(self, data: dict[str, Any]) -> list[ArgumentProblem]:
         """Returns the keys that are not passed on: the tool cannot receive them, or they misspell another name."""
-        found: list[Problem] = []
+        found: list[ArgumentProblem] = []
         is_large = len(data) * len(self._names) > MOST_COMPARED
         for key in data:
             if key not in self.known and self._is_refused(key, data, is_large):
-                found.append(Problem((key,), "unknown"))
+                found.append(ArgumentProblem((key,), "unknown"))
                 if len(found) >= MOST_UNKNOWN:
                     break
         return found
@@ -199,25 +199,27 @@ def _validator(schema: dict[str, Any]) -> Any:
         return jsonschema_rs.validator_for(schema, offline=True, validate_formats=True, pattern_options=bounded)
 
 
-def _problems(error: Any) -> list[Problem]:
+def _problems(error: Any) -> list[ArgumentProblem]:
     """Translates one error of the validator into problems."""
     path, kind, value = tuple(error.instance_path), error.kind, error.instance
     match kind.name:
         case "required":
-            return [Problem((*path, kind.property), "missing")]
+            return [ArgumentProblem((*path, kind.property), "missing")]
         case "type":
-            return [Problem(path, "type", one, value) for one in kind.types]
+            return [ArgumentProblem(path, "type", one, value) for one in kind.types]
         case "enum":
             return [
-                Problem(path, "choice", ", ".join(repr(option) for option in kind.options)[:LONGEST_CHOICES], value)
+                ArgumentProblem(
+                    path, "choice", ", ".join(repr(option) for option in kind.options)[:LONGEST_CHOICES], value
+                )
             ]
         case "const":
-            return [Problem(path, "choice", repr(kind.expected_value)[:LONGEST_CHOICES], value)]
+            return [ArgumentProblem(path, "choice", repr(kind.expected_value)[:LONGEST_CHOICES], value)]
         case "additionalProperties" | "unevaluatedProperties":
-            return [Problem((*path, key), "unknown") for key in kind.unexpected]
+            return [ArgumentProblem((*path, key), "unknown") for key in kind.unexpected]
         case "anyOf" | "oneOf" if getattr(kind, "context", None):
             return [problem for branch in kind.context for inner in branch for problem in _problems(inner)]
-    return [Problem(path, "", message=error.message[:120])]
+    return [ArgumentProblem(path, "", message=error.message[:120])]
 
 
 def check_size(name: str, schema: Mapping[str, Any]) -> None:

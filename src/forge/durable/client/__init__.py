@@ -231,8 +231,8 @@ class Runs:
         if not self.store.answer(question.id, answer_to_json(answer), by or answer.by or "person"):
             said = self.store.question(question.id)
             kind = (said.answer or {}).get("kind", "")
-            words = f"question {question.id} of run {question.run} was already answered: {kind}, by {said.by}"
-            raise StoreError(words, ErrorKind.USER, f"`forge runs show {question.run}` shows its progress.")
+            message = f"question {question.id} of run {question.run} was already answered: {kind}, by {said.by}"
+            raise StoreError(message, ErrorKind.USER, f"`forge runs show {question.run}` shows its progress.")
 
     def go_on(self, run_id: str) -> RunInfo:
         """Resumes a waiting run if something it waits for has arrived; otherwise does nothing."""
@@ -263,8 +263,8 @@ class Runs:
         Runs that are not over stay: cancel them first.
         """
         if not user and not tenant:
-            words = "runs of nobody are to be deleted: neither a user nor a tenant is named"
-            raise StoreError(words, ErrorKind.VALIDATION, 'Name one: delete_all(tenant="acme").')
+            message = "runs of nobody are to be deleted: neither a user nor a tenant is named"
+            raise StoreError(message, ErrorKind.VALIDATION, 'Name one: delete_all(tenant="acme").')
         wanted: dict[str, Any] = {"status": OVER, "user": user or None, "tenant": tenant or None, "parent": ""}
         last: tuple[float, str] | None = None
         while some := self.store.list(**wanted, before=last, limit=PAGE):
@@ -316,13 +316,13 @@ class Runs:
                 self._check_takes_words(run)
         elif not run.is_over:
             if say is not None:
-                words = f"run {run.id} is {run.status}, so it cannot take a message now"
+                message = f"run {run.id} is {run.status}, so it cannot take a message now"
                 raise StoreError(
-                    words, ErrorKind.USER, f"Wait until it is over, or stop it: forge runs cancel {run.id}"
+                    message, ErrorKind.USER, f"Wait until it is over, or stop it: forge runs cancel {run.id}"
                 )
         elif say is None and run.status == "finished" and (run.result or {}).get("reason") in FINE:
-            words = f"run {run.id} is finished: there is nothing to resume"
-            raise StoreError(words, ErrorKind.USER, f'Give it something to do: forge runs resume {run.id} --say "…"')
+            message = f"run {run.id} is finished: there is nothing to resume"
+            raise StoreError(message, ErrorKind.USER, f'Give it something to do: forge runs resume {run.id} --say "…"')
 
     def migrate(self, run_id: str, version: str) -> RunInfo:
         """Gives a run and its sub-runs to workers of another application version."""
@@ -394,8 +394,8 @@ def check_answer_values(answer: object, question: object, by: object) -> None:
         check_name(answer.by, "the name of the person who answers", empty=True)
         return
     if not isinstance(answer, str):
-        words = f"an answer must be an Answer or a text, not {brief(answer)}"
-        raise StoreError(words, ErrorKind.VALIDATION, 'Pass Answer.ONCE, Answer.no("why"), or a str.')
+        message = f"an answer must be an Answer or a text, not {brief(answer)}"
+        raise StoreError(message, ErrorKind.VALIDATION, 'Pass Answer.ONCE, Answer.no("why"), or a str.')
     check_words(answer, "the answer")
 
 
@@ -403,11 +403,11 @@ def check_answer(question: Question, answer: Answer) -> None:
     """Checks an answer against the call that was asked about."""
     shown = question.request
     if answer.arguments is not None and not shown.get("editable") and not shown.get("form"):
-        words = f"{question.tool} asks for this during its call, so its arguments can no longer be changed"
-        raise StoreError(words, ErrorKind.USER, "Answer with yes or no.")
+        message = f"{question.tool} asks for this during its call, so its arguments can no longer be changed"
+        raise StoreError(message, ErrorKind.USER, "Answer with yes or no.")
     if answer.kind == "always" and not shown.get("remember"):
-        words = f"this call of {question.tool} cannot be approved for always"
-        raise StoreError(words, ErrorKind.USER, "Answer with yes, which approves this call only.")
+        message = f"this call of {question.tool} cannot be approved for always"
+        raise StoreError(message, ErrorKind.USER, "Answer with yes, which approves this call only.")
     if answer.arguments is not None and answer.kind != "no" and isinstance(shown.get(TAKES), Mapping):
         _check_fits(question.tool, shown[TAKES], answer.arguments)
 
@@ -423,19 +423,19 @@ def choose_question(run: RunInfo, asked: Sequence[Question], question: str | Non
             f"run {run.id} has several open questions: {names}", ErrorKind.USER, "Choose one with --question ID."
         )
     if question is not None:
-        words = f"run {run.id} has no question with the id {brief(question)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows its questions.")
+        message = f"run {run.id} has no question with the id {brief(question)}"
+        raise StoreError(message, ErrorKind.NOT_FOUND, f"`forge runs show {run.id}` shows its questions.")
     if any(wait.kind == "question" for wait in run.waits):
-        words = f"run {run.id} asks a question that needs a text as answer"
-        raise StoreError(words, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
+        message = f"run {run.id} asks a question that needs a text as answer"
+        raise StoreError(message, ErrorKind.USER, f'Answer it: forge runs answer {run.id} "…"')
     raise nothing_asked_error(run)
 
 
 def nothing_asked_error(run: RunInfo) -> StoreError:
     state = "does not wait for a person" if run.status == "waiting" else f"is {run.status}"
-    words = f"run {run.id} {state}: there is nothing to answer"
-    way = f'To resume it: forge runs resume {run.id} --say "…"' if run.is_over else "Check again in a moment."
-    return StoreError(words, ErrorKind.USER, way)
+    message = f"run {run.id} {state}: there is nothing to answer"
+    hint = f'To resume it: forge runs resume {run.id} --say "…"' if run.is_over else "Check again in a moment."
+    return StoreError(message, ErrorKind.USER, hint)
 
 
 def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
@@ -452,8 +452,8 @@ def _check_fits(tool: str, takes: Mapping[str, Any], arguments: Mapping[str, Any
     try:
         parse(object_of(arguments))
     except ToolError as error:
-        words = f"the arguments are not valid for {tool}: {error.message}"
-        raise StoreError(words, ErrorKind.VALIDATION, error.suggestion) from error
+        message = f"the arguments are not valid for {tool}: {error.message}"
+        raise StoreError(message, ErrorKind.VALIDATION, error.suggestion) from error
 
 
 # Decides when to stop waiting for a run: it is over, or only a person can resume it.

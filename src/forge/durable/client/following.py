@@ -28,7 +28,7 @@ class RunFollower:
         self._start = after
         self._seen: dict[str, int] = {run_id: after}  # the number of the last event, by run
         self._state: tuple[int, str] | None = None
-        self._straight = EventFilter()
+        self._straight = RepeatFilter()
 
     def read_new(self) -> tuple[RunInfo, list[Event]]:
         """Returns the run as it is now, and all events since the last call."""
@@ -59,7 +59,7 @@ class RunFollower:
             self._add_children(child.id)
 
 
-class EventFilter:
+class RepeatFilter:
     """Removes repeated events: a call that waited is started again when the run resumes, but here it begins and ends
     once.
     """

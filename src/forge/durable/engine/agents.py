@@ -33,8 +33,10 @@ def find_agent(agents: Mapping[str, Agent], name: str, model: str = "", models: 
         agent_type = name[len(base) + 1 :]
     if base not in agents:
         known = ", ".join(sorted(agents)) or "none"
-        words = f"this worker has no agent {base!r}"
-        raise ToolError(words, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project with this agent.")
+        message = f"this worker has no agent {base!r}"
+        raise ToolError(
+            message, ErrorKind.NOT_FOUND, f"It has: {known}. Start a worker of the project with this agent."
+        )
     agent = agents[base]
     if model and models is not None:
         agent = agent.replace(model=models(model))

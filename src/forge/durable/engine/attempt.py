@@ -87,12 +87,12 @@ class Attempt:
     def _replay(self, number: int, name: str, stored: StoredStep) -> Mapping[str, Any]:
         """Returns the recorded result."""
         if stored.name != name:
-            words = f"step {number} of the run was recorded as {stored.name!r}, and is now {name!r}"
-            raise ToolError(words, ErrorKind.VALIDATION, "The agent has changed since the run began.")
+            message = f"step {number} of the run was recorded as {stored.name!r}, and is now {name!r}"
+            raise ToolError(message, ErrorKind.VALIDATION, "The agent has changed since the run began.")
         result = _SERIALIZER.decode(stored.output or "null", stored.serialization)
         if not isinstance(result, dict):
-            words = f"the record of step {number} of the run, {name!r}, has no result"
-            raise ToolError(words, ErrorKind.VALIDATION, "See who else writes to the database.")
+            message = f"the record of step {number} of the run, {name!r}, has no result"
+            raise ToolError(message, ErrorKind.VALIDATION, "See who else writes to the database.")
         self._characters += len(stored.output or "")
         return result
 
@@ -108,8 +108,8 @@ class Attempt:
         if state == "lost":
             raise LostSegment(f"segment {run.segment} of run {run.id} is run by another attempt")
         if state == "taken":
-            words = f"step {number} of the run, {name!r}, has another record already"
-            raise ToolError(words, ErrorKind.VALIDATION, "See who else writes to the database.")
+            message = f"step {number} of the run, {name!r}, has another record already"
+            raise ToolError(message, ErrorKind.VALIDATION, "See who else writes to the database.")
         self._characters += len(output)
         return result
 

@@ -86,10 +86,10 @@ def find_completed(store: RunStore, run_id: str, segment: int, call: ToolCall) -
 
 def unknown_result(call: ToolCall, verb: str) -> ToolResult:
     """Builds the result of a call whose worker was lost."""
-    words = (
+    message = (
         f"its state is unknown: the worker that {verb} it was lost while it was running, and it may have taken effect"
     )
-    error = ToolError(words, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
+    error = ToolError(message, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
     return ToolResult.failed(error, during=render_call(call)).with_data(state="unknown")
 
 
@@ -155,8 +155,8 @@ async def _retry_while_away(run_id: str, work: Callable[[], Any]) -> Any:
         except Exception as error:
             if not is_away(error):
                 raise
-            words = "run %s is notified of its background work later: %s"
-            log.warning(words, run_id, text_of(error), extra={"run": run_id})
+            message = "run %s is notified of its background work later: %s"
+            log.warning(message, run_id, text_of(error), extra={"run": run_id})
         await asyncio.sleep(pause)
         pause = min(RARELY, pause * 1.5)
 

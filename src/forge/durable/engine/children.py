@@ -63,8 +63,8 @@ async def run_call_remotely(attempt: Attempt, call: ToolCall, scope: Scope, offe
         raise Waiting(f"it waits for a worker that offers {offer}", kind="run", run=run.id)
     stored = (run.result or {}).get("call")
     if stored is None:
-        words = f"its run {run.id} on {offer} ended without a result: {run.status}"
-        raise ToolError(words, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
+        message = f"its run {run.id} on {offer} ended without a result: {run.status}"
+        raise ToolError(message, ErrorKind.SYSTEM, "Check its effects before you repeat it.")
     return result_from_json(stored)
 
 
@@ -96,10 +96,13 @@ def _load_earlier(attempt: Attempt, task_id: str) -> list[Message]:
     if not run.is_over:
         raise ToolError(f"task {run.id} is still running", ErrorKind.USER, "Omit task_id to start a new task.")
     said = attempt.store.messages(run.id)
-    words = "not run: the task was stopped while this call waited."
+    message = "not run: the task was stopped while this call waited."
     return [
         *said,
-        *(Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in unanswered_calls(said)),
+        *(
+            Message("tool", f"{call.name}: {message}", call_id=call.id, is_error=True)
+            for call in unanswered_calls(said)
+        ),
     ]
 
 

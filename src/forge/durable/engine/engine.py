@@ -28,7 +28,7 @@ from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import Models, WatchActivity, note_messages
 from forge.durable.engine.claims import Claims
 from forge.durable.engine.dbos_parts import JsonSerializer, allow_pickles, refuse_pickles
-from forge.durable.engine.queues import Limits, claim_key, offer_queue
+from forge.durable.engine.queues import QueueLimits, claim_key, offer_queue
 from forge.durable.engine.start_segments import Starter, on_start
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import RunStore
@@ -64,7 +64,7 @@ class Engine:
         offers: Sequence[str] = (),
         concurrency: int = 10,
         listen: bool = True,
-        limits: Mapping[str, Limits] | None = None,
+        limits: Mapping[str, QueueLimits] | None = None,
         store: RunStore | None = None,
     ) -> None:
         self.url = url
@@ -97,9 +97,9 @@ class Engine:
     async def __aenter__(self) -> Self:
         global _running
         if _running is not None:
-            words = "a worker for stored runs cannot start: this process has one already, and DBOS supports only one"
-            way = "Give all agents to one worker: DurableAgent(first, others=[second]), or DurableAgent.serve([…])."
-            raise ToolError(words, ErrorKind.CONFIG, way)
+            message = "a worker for stored runs cannot start: this process has one already, and DBOS supports only one"
+            hint = "Give all agents to one worker: DurableAgent(first, others=[second]), or DurableAgent.serve([…])."
+            raise ToolError(message, ErrorKind.CONFIG, hint)
         _running = self
         on_start.add(self.wake)
         try:

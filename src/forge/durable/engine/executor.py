@@ -381,8 +381,8 @@ def explain_unknown(result: ToolResult, reason: str) -> ToolResult:
     """Adds the tool's reason to the result of a call whose state is unknown."""
     if not reason:
         return result
-    words = f"{result.for_llm}\nThe tool was asked: {reason}."
-    return replace(result, for_llm=words).with_data(reconciled=reason)
+    message = f"{result.for_llm}\nThe tool was asked: {reason}."
+    return replace(result, for_llm=message).with_data(reconciled=reason)
 
 
 def _digest(arguments: Mapping[str, Any]) -> str:
@@ -408,9 +408,9 @@ def is_open(attempt: Attempt, ctx: ToolContext) -> bool:
 
 
 @contextmanager
-def track_call(attempt: Attempt, ctx: ToolContext) -> Iterator[TrackedCall]:
+def track_call(attempt: Attempt, ctx: ToolContext) -> Iterator[OpenCall]:
     """Notes as long as a call may run in this process, also after its attempt was given up."""
-    tracked = TrackedCall((attempt.run.id, attempt.run.segment, ctx.call.id), attempt.token)
+    tracked = OpenCall((attempt.run.id, attempt.run.segment, ctx.call.id), attempt.token)
     if not cast(Tool, ctx.tool).reconciles:
         yield tracked
         return
@@ -424,7 +424,7 @@ def track_call(attempt: Attempt, ctx: ToolContext) -> Iterator[TrackedCall]:
 
 
 @dataclass(slots=True, eq=False)
-class TrackedCall:
+class OpenCall:
     """A call in this process. `token` is the attempt that runs it."""
 
     key: CallKey

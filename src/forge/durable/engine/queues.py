@@ -23,7 +23,7 @@ CLASS = 100_000_000  # turns within one priority; 21 of them fit into the engine
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class QueueLimits:
     """Limits of a queue over all workers together. Without any, only the workers' own limits apply."""
 
     concurrency: int | None = None  # active runs
@@ -32,7 +32,7 @@ class Limits:
     per_tenant: int | None = None  # active runs of one tenant
 
     @classmethod
-    def of(cls, name: str, entry: Mapping[str, Any]) -> Limits:
+    def of(cls, name: str, entry: Mapping[str, Any]) -> QueueLimits:
         """Parses an entry of forge.yaml: `{concurrency: 50, rate: {calls: 100, seconds: 60}, per_tenant: 5}`."""
         rate = entry.get("rate") or {}
         known = {"concurrency", "rate", "per_tenant"}
@@ -73,11 +73,11 @@ def claim_key(version: str, agent: str) -> str:
     return json.dumps([version, agent])
 
 
-def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, Limits], poll: float) -> None:
+def register(client: DBOSClient, names: Sequence[str], limits: Mapping[str, QueueLimits], poll: float) -> None:
     """Registers missing queues; sets the given limits."""
     for name in names:
         own = limits.get(name)
-        given = own or Limits()
+        given = own or QueueLimits()
         client.register_queue(
             name,
             global_concurrency=given.concurrency,

@@ -7,7 +7,7 @@ import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Annotated, Any
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.plain_values import brief, clip_bytes
@@ -35,7 +35,7 @@ _HOW = 'Write "2026-12-24T18:00" or "18:00" (the next one) in the given timezone
 async def wait(
     ctx: ToolContext,
     seconds: Annotated[
-        Annotated[float, Limits(gt=0, le=LONGEST)] | None, "How many seconds to wait; alternative to until."
+        Annotated[float, ParameterLimits(gt=0, le=LONGEST)] | None, "How many seconds to wait; alternative to until."
     ] = None,
     until: Annotated[str, 'A time such as "2026-12-24T18:00" or "18:00".'] = "",
     timezone: Annotated[str, "Time zone of until: a name such as Europe/Berlin, or an offset such as +02:00."] = "UTC",
@@ -54,9 +54,9 @@ async def wait(
     begun = attempt.run.spent.get(WAITED, {}).get(ctx.key)
     since, end = begun if begun is not None else (now, _end_of_wait(now, seconds, until, zone))
     if now < end:
-        words = f"it waits until {_format_moment(end, zone)}"
+        message = f"it waits until {_format_moment(end, zone)}"
         why = {"reason": clip_bytes(reason, LONGEST_REASON)} if reason.strip() else {}
-        raise Waiting(words, kind="time", until=end, since=since, key=ctx.key, **why)
+        raise Waiting(message, kind="time", until=end, since=since, key=ctx.key, **why)
     return ToolResult(
         for_llm=f"It is now {_format_moment(now, zone)}; the wait began at {_format_moment(since, zone)}.",
         title=f"waited {_format_duration(now - since)}",
@@ -77,11 +77,11 @@ def _end_of_wait(now: float, seconds: float | None, until: str, zone: tzinfo) ->
         return now + seconds
     end = _parse_moment(now, until.strip(), zone)
     if end <= now:
-        words = f"{brief(until)} is in the past: the time is {_format_moment(now, zone)}"
-        raise ToolError(words, ErrorKind.VALIDATION, "Continue without waiting, or use a later time.")
+        message = f"{brief(until)} is in the past: the time is {_format_moment(now, zone)}"
+        raise ToolError(message, ErrorKind.VALIDATION, "Continue without waiting, or use a later time.")
     if end > now + LONGEST:
-        words = f"{brief(until)} is more than {LONGEST / 86_400:g} days away"
-        raise ToolError(words, ErrorKind.VALIDATION, "Wait until an earlier time, then wait again.")
+        message = f"{brief(until)} is more than {LONGEST / 86_400:g} days away"
+        raise ToolError(message, ErrorKind.VALIDATION, "Wait until an earlier time, then wait again.")
     return end
 
 

@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 log = logging.getLogger("forge.durable")
 
 
-class Address(NamedTuple):
+class ServedAddress(NamedTuple):
     """The address and port of a server, or the ports from which it takes a free one. Port 0: any free one."""
 
     host: str
@@ -36,7 +36,7 @@ class Address(NamedTuple):
         return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str) -> ServedAddress:
         """Reads `ADDRESS:PORT`, `ADDRESS:FIRST-LAST`, or a port on the loopback address. Raises `ToolError`."""
         host, colon, ports = text.rpartition(":")
         port, dash, last = ports.partition("-")
@@ -49,8 +49,8 @@ class Address(NamedTuple):
                 return cls(host, number, end)
         except ValueError:
             pass
-        words = f"the worker cannot listen on {text!r:.80}: expected an IP address and a port"
-        raise ToolError(words, ErrorKind.CONFIG, "Write 127.0.0.1:9464; in a container, 0.0.0.0:9464.")
+        message = f"the worker cannot listen on {text!r:.80}: expected an IP address and a port"
+        raise ToolError(message, ErrorKind.CONFIG, "Write 127.0.0.1:9464; in a container, 0.0.0.0:9464.")
 
 
 class Monitored(Protocol):
@@ -69,7 +69,7 @@ class Monitored(Protocol):
 class HealthServer:
     """Serves the endpoints inside `async with`. The load of the database is read on request, every few seconds."""
 
-    def __init__(self, address: Address, worker: Monitored, read_load: Callable[[], Load]) -> None:
+    def __init__(self, address: ServedAddress, worker: Monitored, read_load: Callable[[], Load]) -> None:
         self.address = address
         self._worker, self._read_load = worker, read_load
         self._load: Load | None = None
@@ -91,8 +91,8 @@ class HealthServer:
                 problem = error.strerror or str(error)
         if self._server is None:
             ports = f"the ports {first} to {last}" if last else f"port {first}"
-            words = f"the worker cannot listen on {host}, {ports}, for its health: {problem}"
-            raise ToolError(words, ErrorKind.CONFIG, "Choose another with --health.")
+            message = f"the worker cannot listen on {host}, {ports}, for its health: {problem}"
+            raise ToolError(message, ErrorKind.CONFIG, "Choose another with --health.")
         self.address = self.address._replace(port=self._server.sockets[0].getsockname()[1])
         self._measuring = asyncio.create_task(self._measure_lag())
         return self

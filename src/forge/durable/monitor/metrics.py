@@ -61,8 +61,8 @@ def _counter_metrics(counters: Counters) -> Iterable[str]:
     yield _metric("forge_steps_total", "counter", "Recorded steps: turns of models and calls.", steps)
     yield _metric("forge_calls_unknown_total", "counter", "Calls whose state is unknown.", [({}, counters.unknown)])
     answers = [({"state": state}, counters.reconciled[state]) for state in ("done", "not_done", "unknown")]
-    words = "Answers of tools that were asked whether a call of a lost worker took effect."
-    yield _metric("forge_calls_reconciled_total", "counter", words, answers)
+    message = "Answers of tools that were asked whether a call of a lost worker took effect."
+    yield _metric("forge_calls_reconciled_total", "counter", message, answers)
     yield _metric(
         "forge_takeovers_total", "counter", "Lost workers whose runs it took over.", [({}, counters.lost_workers)]
     )

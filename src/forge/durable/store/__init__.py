@@ -32,7 +32,7 @@ Numbered = list[tuple[int, dict[str, Any]]]
 Files = list[tuple[str, int]]
 Statuses = Sequence[Status]
 Steps = dict[int, steps.StoredStep]
-_NOBODY = inbox.Called(frozenset(), frozenset())
+_NOBODY = inbox.CalledRuns(frozenset(), frozenset())
 
 
 class RunStore:
@@ -245,7 +245,7 @@ class RunStore:
         self.update()
         return self.database.write(lambda connection: run_rows.cancel_run(connection, run_id))
 
-    def find_called(self, run_ids: Collection[str]) -> inbox.Called:
+    def find_called(self, run_ids: Collection[str]) -> inbox.CalledRuns:
         """Finds those of the runs that somebody cancelled, and those that somebody sent a message to."""
         return self.database.read(lambda connection: inbox.find_called(connection, run_ids)) if run_ids else _NOBODY
 

@@ -42,9 +42,9 @@ def check_new(run: NewRun) -> None:
 def check_id(run_id: object) -> None:
     """Checks an id for a new run."""
     if not is_id(run_id) or len(str(run_id)) > LONGEST_ID:
-        words = f"{brief(run_id)} cannot be the id of a run"
+        message = f"{brief(run_id)} cannot be the id of a run"
         suggestion = f"Use at most {LONGEST_ID} letters, digits and _.:- and begin with a letter or a digit."
-        raise StoreError(words, ErrorKind.VALIDATION, suggestion)
+        raise StoreError(message, ErrorKind.VALIDATION, suggestion)
 
 
 def is_id(run_id: object) -> bool:
@@ -127,8 +127,8 @@ def _check_priority(run: NewRun) -> None:
     # not `in range(…)`: for other types than int, Python would iterate over it
     is_whole = isinstance(run.priority, int) and not isinstance(run.priority, bool)
     if not is_whole or not LOWEST <= run.priority <= HIGHEST:
-        words = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"
-        raise StoreError(words, ErrorKind.VALIDATION, "Use a whole number from -10 to 10; higher numbers run first.")
+        message = f"run {run.id} has a priority that cannot be stored: {brief(run.priority)}"
+        raise StoreError(message, ErrorKind.VALIDATION, "Use a whole number from -10 to 10; higher numbers run first.")
 
 
 def _input_error(what: str, value: object, problem: str, way: str) -> StoreError:

@@ -137,9 +137,9 @@ class Database:
             try:
                 result = self._run_transaction(work, kind)
             except (ValueError, OverflowError) as error:  # not JSON, or a number too large for a column
-                words = f"{self.label}: data cannot be stored, or stored data cannot be read: {text_of(error)}"
+                message = f"{self.label}: data cannot be stored, or stored data cannot be read: {text_of(error)}"
                 raise StoreError(
-                    words, ErrorKind.SYSTEM, "If a newer Forge wrote it, update Forge on this machine."
+                    message, ErrorKind.SYSTEM, "If a newer Forge wrote it, update Forge on this machine."
                 ) from error
             except SQLAlchemyError as error:
                 again = not self.is_sqlite and self._was_there and is_passing(error)
@@ -236,33 +236,33 @@ _KEEPALIVES = {
 def parse_url(url: str) -> sa.URL:
     """Parses the URL of a database. Raises StoreError, without what may be its password."""
     if not isinstance(url, str):
-        words = f"the URL of the durable database must be a string, not {brief(url)}"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+        message = f"the URL of the durable database must be a string, not {brief(url)}"
+        raise StoreError(message, ErrorKind.CONFIG, _EXAMPLES)
     if "\0" in url or not _is_encodable(url):
-        words = "the URL of the durable database has characters that are not allowed in a path or a host name"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+        message = "the URL of the durable database has characters that are not allowed in a path or a host name"
+        raise StoreError(message, ErrorKind.CONFIG, _EXAMPLES)
     if url.startswith("postgres://"):
         url = f"postgresql://{url.removeprefix('postgres://')}"
     scheme = url.partition("://")[0]
     if "://" not in url or scheme not in ("sqlite", "postgresql", "postgresql+psycopg"):
         what = f"a {scheme.partition('+')[0]} database" if "://" in url else "something else"
-        words = f"the durable database must be SQLite or Postgres, but its URL names {what}"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+        message = f"the durable database must be SQLite or Postgres, but its URL names {what}"
+        raise StoreError(message, ErrorKind.CONFIG, _EXAMPLES)
     if scheme == "sqlite":
         return _sqlite_url(url)
     if url.partition("?")[0].count("@") > 1:
-        words = (
+        message = (
             "the URL of the durable database has more than one @, so Forge cannot separate the password from the host"
         )
-        raise StoreError(words, ErrorKind.CONFIG, "Write an @ in the password as %40, a / as %2F and a : as %3A.")
+        raise StoreError(message, ErrorKind.CONFIG, "Write an @ in the password as %40, a / as %2F and a : as %3A.")
     try:
         found = sa.make_url(url).set(drivername="postgresql+psycopg")
     except (ArgumentError, ValueError):
-        words = "the URL of the durable database cannot be read"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES) from None  # its message may hold the password
+        message = "the URL of the durable database cannot be read"
+        raise StoreError(message, ErrorKind.CONFIG, _EXAMPLES) from None  # its message may hold the password
     if not found.database:
-        words = f"the URL of the durable database names a server ({label_of(found)}), but no database on it"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+        message = f"the URL of the durable database names a server ({label_of(found)}), but no database on it"
+        raise StoreError(message, ErrorKind.CONFIG, _EXAMPLES)
     return found
 
 
@@ -277,8 +277,8 @@ def _sqlite_url(url: str) -> sa.URL:
         found = sa.URL.create("sqlite")
     path = found.database or ""
     if not path or path == ":memory:" or path.startswith("file:") or found.host or "\0" in path:
-        words = f"the durable database needs the path of a file, but {url} has none"
-        raise StoreError(words, ErrorKind.CONFIG, _EXAMPLES)
+        message = f"the durable database needs the path of a file, but {url} has none"
+        raise StoreError(message, ErrorKind.CONFIG, _EXAMPLES)
     return sa.URL.create("sqlite", database=str(Path(path).expanduser().absolute()))
 
 
@@ -505,8 +505,8 @@ def is_forbidden(error: BaseException) -> bool:
 
 
 def no_rights_error(problem: str) -> StoreError:
-    way = "Let the owner of the database run `forge worker --migrate --database URL`, and grant the rights again."
-    return StoreError(f"{problem}, and the user of this URL may not make or change them", ErrorKind.CONFIG, way)
+    hint = "Let the owner of the database run `forge worker --migrate --database URL`, and grant the rights again."
+    return StoreError(f"{problem}, and the user of this URL may not make or change them", ErrorKind.CONFIG, hint)
 
 
 def explain_error(label: str, error: SQLAlchemyError, secrets: set[str]) -> StoreError:
@@ -554,8 +554,8 @@ def _of_postgres(label: str, words: str, state: str, passing: bool) -> StoreErro
         return _no_tables_error(label)
     if state == "3D000" or _NO_DATABASE.search(words):  # a failed connection has no state
         text = f"{label} does not exist: its server has no such database"
-        way = "Check the name in its URL. A worker or a run creates the database if the URL's user is allowed to."
-        return StoreError(text, ErrorKind.CONFIG, way)
+        hint = "Check the name in its URL. A worker or a run creates the database if the URL's user is allowed to."
+        return StoreError(text, ErrorKind.CONFIG, hint)
     if state.startswith("28") or state == "42501" or "authentication failed" in words:
         text = f"{label} denied access: {words}"
         return StoreError(text, ErrorKind.CONFIG, "Check the user and password in its URL, and the user's rights.")

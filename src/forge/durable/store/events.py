@@ -326,8 +326,8 @@ def pack(lines: Iterable[tuple[str | None, str]]) -> bytes:
 def unpack(packed: bytes) -> Iterator[tuple[str | None, str]]:
     """Yields the key and the JSON of each event."""
     if not packed.startswith(_FORMAT):
-        words = "a row of events was packed by a newer Forge"
-        raise StoreError(words, ErrorKind.CONFIG, "Update Forge on this machine.")
+        message = "a row of events was packed by a newer Forge"
+        raise StoreError(message, ErrorKind.CONFIG, "Update Forge on this machine.")
     text = zlib.decompressobj(_RAW, zdict=_DICTIONARY).decompress(memoryview(packed)[1:]).decode()
     for line in text.split("\n"):
         key, _, event = line.partition("\t")

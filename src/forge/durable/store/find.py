@@ -89,8 +89,8 @@ def find_by_prefix(connection: sa.Connection, beginning: str) -> RunInfo:
     if len(begun) == 1:
         return find_run(connection, begun[0])
     if begun:
-        words = f"several run ids begin with {brief(beginning)}: {', '.join(begun)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, "Use a longer part of the id.")
+        message = f"several run ids begin with {brief(beginning)}: {', '.join(begun)}"
+        raise StoreError(message, ErrorKind.NOT_FOUND, "Use a longer part of the id.")
     raise missing_error(connection, beginning)
 
 

@@ -20,7 +20,7 @@ from forge.durable.store import RunStore
 from forge.durable.store.database import Database
 from forge.durable.store.migrate import make_if_allowed
 from forge.durable.store.rows import RunInfo
-from forge.durable.store.tables import Json, Text
+from forge.durable.store.tables import AnyText, Json
 from forge.workspace.state.store import StoreError
 
 EVERY = 2.0  # seconds between two heartbeats
@@ -38,7 +38,7 @@ workers = sa.Table(
     "forge_workers",
     metadata,
     sa.Column("id", sa.Text, primary_key=True),
-    sa.Column("host", Text, nullable=False),
+    sa.Column("host", AnyText, nullable=False),
     sa.Column(
         "boot", sa.Text, nullable=False
     ),  # the machine's start and process namespace: where the pid means something
@@ -47,7 +47,7 @@ workers = sa.Table(
     sa.Column("beat", sa.Double, nullable=False),
     sa.Column("queues", Json, nullable=False),
     sa.Column("offers", Json, nullable=False),
-    sa.Column("version", Text, nullable=False),
+    sa.Column("version", AnyText, nullable=False),
     sa.Column("concurrency", sa.Integer, nullable=False),
     sa.Column("running", sa.Integer, nullable=False),
     sa.Column("draining", sa.Boolean, nullable=False),

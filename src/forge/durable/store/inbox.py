@@ -28,7 +28,7 @@ MOST = 100  # messages that wait for one run
 LONGEST = 1024 * 1024  # characters of one message
 
 
-class Called(NamedTuple):
+class CalledRuns(NamedTuple):
     """Runs that somebody wants something of, by their ids."""
 
     cancelled: frozenset[str]  # or being cancelled
@@ -39,14 +39,14 @@ def put_message(connection: sa.Connection, run_id: str, text: str) -> RunInfo:
     """Adds a message for a run that is not over. Raises `StoreError`."""
     run = find_run(connection, run_id, lock=True)
     if run.is_over:
-        words = f"sending a message to run {run.id}: it is {run.status}"
-        raise StoreError(words, ErrorKind.USER, f'Continue it with the message: forge runs resume {run.id} --say "…"')
+        message = f"sending a message to run {run.id}: it is {run.status}"
+        raise StoreError(message, ErrorKind.USER, f'Continue it with the message: forge runs resume {run.id} --say "…"')
     waiting, last = connection.execute(
         sa.select(sa.func.count(), sa.func.max(messages.c.position)).where(*_of(run.id))
     ).one()
     if waiting >= MOST or len(text) > LONGEST:
-        words = f"sending a message to run {run.id}: at most {MOST} messages of {LONGEST:,} characters may wait"
-        raise StoreError(words, ErrorKind.USER, "Wait until the run has received the earlier ones.")
+        message = f"sending a message to run {run.id}: at most {MOST} messages of {LONGEST:,} characters may wait"
+        raise StoreError(message, ErrorKind.USER, "Wait until the run has received the earlier ones.")
     wire = export_message(Message("user", text, extra={SENT: True}))
     position = 0 if last is None else last + 1
     connection.execute(sa.insert(messages).values(run=run.id, place=INBOX, position=position, message=wire))
@@ -64,13 +64,13 @@ def move_messages(connection: sa.Connection, run_id: str, place: int) -> bool:
     return connection.execute(sa.update(messages).where(*_of(run_id)).values(place=place)).rowcount > 0
 
 
-def find_called(connection: sa.Connection, run_ids: Collection[str]) -> Called:
+def find_called(connection: sa.Connection, run_ids: Collection[str]) -> CalledRuns:
     """Finds the cancelled runs, and those for which messages wait, in one query."""
     stopped = sa.or_(runs.c.cancelling, runs.c.status == "cancelled")
     cancelled = sa.select(runs.c.id, sa.true().label("ends")).where(runs.c.id.in_(list(run_ids)), stopped)
     told = sa.select(messages.c.run, sa.false()).where(messages.c.run.in_(list(run_ids)), messages.c.place == INBOX)
     rows = connection.execute(sa.union_all(cancelled, told)).all()
-    return Called(frozenset(run for run, ends in rows if ends), frozenset(run for run, ends in rows if not ends))
+    return CalledRuns(frozenset(run for run, ends in rows if ends), frozenset(run for run, ends in rows if not ends))
 
 
 def _of(run_id: str) -> tuple[sa.ColumnElement[bool], ...]:

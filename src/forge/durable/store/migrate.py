@@ -78,11 +78,11 @@ def refuse_newer(connection: sa.Connection, label: str) -> int:
     """Returns the version of the tables, 0 if there are none. Raises `StoreError` for a newer one."""
     version = _version(connection)
     if version > NEWEST:
-        words = (
+        message = (
             f"{label} was written by a newer Forge (its tables have version {version}; this Forge supports up to"
             f" {NEWEST})"
         )
-        raise StoreError(words, ErrorKind.CONFIG, "Update Forge on this machine, or use another database.")
+        raise StoreError(message, ErrorKind.CONFIG, "Update Forge on this machine, or use another database.")
     return version
 
 

@@ -30,13 +30,13 @@ log = logging.getLogger("forge.durable")
 def add_question(connection: sa.Connection, question: Question, segment: int = 0, worker: str = "") -> Question:
     """Stores a question. With `segment` and `worker`: only if that worker still works on that segment."""
     if not 0 < len(question.id) <= LONGEST_NAME:
-        words = f"{brief(question.id)} cannot be the id of a question"
-        raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
+        message = f"{brief(question.id)} cannot be the id of a question"
+        raise StoreError(message, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
     run = find_run(connection, question.run, lock=True)
     if segment and (run.segment, run.worker, run.status) != (segment, worker, "running"):
-        words = f"the question of {question.tool} in run {run.id} is not stored: the run is {run.status}"
+        message = f"the question of {question.tool} in run {run.id} is not stored: the run is {run.status}"
         raise StoreError(
-            f"{words}, or another worker runs it", ErrorKind.CANCELLED, "The other worker asks, if need be."
+            f"{message}, or another worker runs it", ErrorKind.CANCELLED, "The other worker asks, if need be."
         )
     values = {
         "id": question.id,
@@ -75,8 +75,8 @@ def _select(connection: sa.Connection) -> sa.Select[Any]:
 def question_of(connection: sa.Connection, question_id: str) -> Question:
     row = connection.execute(_select(connection).where(questions.c.id == question_id)).first()
     if row is None:
-        words = f"there is no question {brief(question_id)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, "`forge runs list --status waiting` shows the waiting runs.")
+        message = f"there is no question {brief(question_id)}"
+        raise StoreError(message, ErrorKind.NOT_FOUND, "`forge runs list --status waiting` shows the waiting runs.")
     return _question(connection, row)
 
 
@@ -125,11 +125,11 @@ def answer_question(connection: sa.Connection, question_id: str, answer: Mapping
     if not question.problem:
         change = change.where(questions.c.answered.is_(None))
     if not question.can_answer:
-        words = f"question {question_id} of run {run.id} cannot be answered: {question.problem}"
-        raise StoreError(words, ErrorKind.SECURITY, f"`forge runs resume {run.id}` has it asked again.")
+        message = f"question {question_id} of run {run.id} cannot be answered: {question.problem}"
+        raise StoreError(message, ErrorKind.SECURITY, f"`forge runs resume {run.id}` has it asked again.")
     if question.answer is None and run.is_over:
-        words = f"run {run.id} is {run.status}: nothing waits for this answer"
-        raise StoreError(words, ErrorKind.USER, f"`forge runs resume {run.id}` continues it.")
+        message = f"run {run.id} is {run.status}: nothing waits for this answer"
+        raise StoreError(message, ErrorKind.USER, f"`forge runs resume {run.id}` continues it.")
     always = _allowed_always(question, answer)
     sealed = seal_answer(connection, question_id, run.id, object_of(answer), by, always)
     taken = change.values(answer=sealed, answered=now(connection), by=by, always=always)
@@ -158,11 +158,11 @@ def always_of(connection: sa.Connection, run_id: str) -> set[str]:
 
 def put_file(connection: sa.Connection, run_id: str, name: str, data: bytes) -> None:
     if len(data) > LARGEST_FILE:
-        words = f"file {brief(name)} of a run may have {LARGEST_FILE} bytes, and has {len(data)}"
-        raise StoreError(words, ErrorKind.VALIDATION, "Store only the beginning, and note where the rest is.")
+        message = f"file {brief(name)} of a run may have {LARGEST_FILE} bytes, and has {len(data)}"
+        raise StoreError(message, ErrorKind.VALIDATION, "Store only the beginning, and note where the rest is.")
     if not name or len(name) > LONGEST_NAME:
-        words = f"{brief(name)} cannot be the name of a file"
-        raise StoreError(words, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
+        message = f"{brief(name)} cannot be the name of a file"
+        raise StoreError(message, ErrorKind.VALIDATION, f"Use 1 to {LONGEST_NAME} characters.")
     values = {"run": find_run(connection, run_id, lock=True).id, "name": name, "size": len(data), "data": data}
     new = insert_into(connection, files).values(values)
     connection.execute(
@@ -182,8 +182,8 @@ def file_of(connection: sa.Connection, run_id: str, name: str) -> bytes:
     query = sa.select(files.c.data).where(files.c.run == run.id, files.c.name == name)
     data = connection.execute(query).scalar()
     if data is None:
-        words = f"run {run.id} has no file {brief(name)}"
-        raise StoreError(words, ErrorKind.NOT_FOUND, f"`forge runs files {run.id}` lists its files.")
+        message = f"run {run.id} has no file {brief(name)}"
+        raise StoreError(message, ErrorKind.NOT_FOUND, f"`forge runs files {run.id}` lists its files.")
     return bytes(data)
 
 

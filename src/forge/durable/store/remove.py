@@ -45,8 +45,8 @@ def files_of(connection: sa.Connection, family: Family) -> list[str]:
 
 
 def _not_over_error(run_id: str, status: str) -> StoreError:
-    words = f"run {run_id} is {status}, and only runs that have ended can be deleted"
-    return StoreError(words, ErrorKind.USER, f"Cancel it first: forge runs cancel {run_id}")
+    message = f"run {run_id} is {status}, and only runs that have ended can be deleted"
+    return StoreError(message, ErrorKind.USER, f"Cancel it first: forge runs cancel {run_id}")
 
 
 def _portions(ids: list[str]) -> list[list[str]]:

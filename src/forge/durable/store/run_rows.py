@@ -61,8 +61,8 @@ def make_run(connection: sa.Connection, run: NewRun) -> RunInfo:
         return run_info(new)
     old = find_run(connection, run.id)
     if (old.agent, old.prompt) != (run.agent, run.prompt):
-        words = f"run {run.id} already exists with another prompt ({brief(old.prompt)})"
-        raise StoreError(words, ErrorKind.VALIDATION, "Use another id for the new run, or omit it.")
+        message = f"run {run.id} already exists with another prompt ({brief(old.prompt)})"
+        raise StoreError(message, ErrorKind.VALIDATION, "Use another id for the new run, or omit it.")
     return old
 
 
@@ -147,16 +147,16 @@ def _give_up_calls(connection: sa.Connection, run_id: str) -> list[Message]:
     """Returns results for calls that still waited when a new message came: nothing may stand between call and
     result.
     """
-    words = "not run: the run got a new message while this call waited."
+    message = "not run: the run got a new message while this call waited."
     waited = unanswered_calls(last_turn(connection, run_id))
     theirs = sa.and_(questions.c.run == run_id, questions.c.call.in_([call.id for call in waited]))
-    no = {"kind": "no", "feedback": words}
+    no = {"kind": "no", "feedback": message}
     open_ones = sa.select(questions.c.id).where(theirs, questions.c.answered.is_(None))
     for question_id in connection.execute(open_ones).scalars().all():
         sealed = seal_answer(connection, question_id, run_id, no, "forge", None)
         change = sa.update(questions).where(questions.c.id == question_id, questions.c.answered.is_(None))
         connection.execute(change.values(answer=sealed, answered=now(connection), by="forge"))
-    return [Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in waited]
+    return [Message("tool", f"{call.name}: {message}", call_id=call.id, is_error=True) for call in waited]
 
 
 def seal_answer(

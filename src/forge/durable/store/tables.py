@@ -15,7 +15,7 @@ RELEASED = VERSION  # the version that the first release has: it works with tabl
 _ESCAPED = "\x01"  # prefix of a text stored as JSON
 
 
-class Text(sa.types.TypeDecorator[str]):
+class AnyText(sa.types.TypeDecorator[str]):
     """Any text. Postgres refuses NUL, and both databases refuse lone surrogates: such a text is stored as JSON.
 
     Compared byte by byte, so that both databases sort alike and an index finds prefixes.
@@ -71,23 +71,23 @@ versions = sa.Table(
 runs = sa.Table(
     "forge_runs",
     metadata,
-    sa.Column("id", Text, primary_key=True),
-    sa.Column("agent", Text, nullable=False),
-    sa.Column("session", Text, nullable=False),
-    sa.Column("tenant", Text, nullable=False),
-    sa.Column("queue", Text, nullable=False),
+    sa.Column("id", AnyText, primary_key=True),
+    sa.Column("agent", AnyText, nullable=False),
+    sa.Column("session", AnyText, nullable=False),
+    sa.Column("tenant", AnyText, nullable=False),
+    sa.Column("queue", AnyText, nullable=False),
     sa.Column("priority", sa.Integer, nullable=False),
-    sa.Column("version", Text, nullable=False),
-    sa.Column("prompt", Text, nullable=False),
+    sa.Column("version", AnyText, nullable=False),
+    sa.Column("prompt", AnyText, nullable=False),
     sa.Column("status", sa.Text, nullable=False),
     sa.Column("segment", sa.Integer, nullable=False),
     sa.Column("waits", Json, nullable=False),
     sa.Column("spent", Json, nullable=False),
     sa.Column("scope", Json, nullable=False),
     sa.Column("carrier", Json, nullable=False),
-    sa.Column("parent", Text, nullable=False),
-    sa.Column("parent_call", Text, nullable=False),
-    sa.Column("worker", Text, nullable=False),
+    sa.Column("parent", AnyText, nullable=False),
+    sa.Column("parent_call", AnyText, nullable=False),
+    sa.Column("worker", AnyText, nullable=False),
     sa.Column("created", Seconds, nullable=False),
     sa.Column("updated", Seconds, nullable=False),
     sa.Column("cancelling", sa.Boolean, nullable=False),
@@ -107,7 +107,7 @@ sa.Index("forge_runs_parent", runs.c.parent, sqlite_where=HAS_PARENT, postgresql
 messages = sa.Table(
     "forge_messages",
     metadata,
-    sa.Column("run", Text, primary_key=True),
+    sa.Column("run", AnyText, primary_key=True),
     sa.Column("place", sa.Integer, primary_key=True, autoincrement=False),  # 2n: in segment n; 2n-1: just before it
     sa.Column("position", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("message", Json, nullable=False),
@@ -116,16 +116,16 @@ messages = sa.Table(
 questions = sa.Table(
     "forge_questions",
     metadata,
-    sa.Column("id", Text, primary_key=True),
-    sa.Column("run", Text, nullable=False),
-    sa.Column("call", Text, nullable=False),
-    sa.Column("tool", Text, nullable=False),
-    sa.Column("digest", Text, nullable=False),
+    sa.Column("id", AnyText, primary_key=True),
+    sa.Column("run", AnyText, nullable=False),
+    sa.Column("call", AnyText, nullable=False),
+    sa.Column("tool", AnyText, nullable=False),
+    sa.Column("digest", AnyText, nullable=False),
     sa.Column("request", Json, nullable=False),
     sa.Column("asked", Seconds, nullable=False),
     sa.Column("answer", Json),
     sa.Column("answered", Seconds),
-    sa.Column("by", Text, nullable=False),
+    sa.Column("by", AnyText, nullable=False),
     sa.Column("always", Json),  # digests that the answer allows in this run from now on
 )
 sa.Index("forge_questions_run", questions.c.run)
@@ -138,7 +138,7 @@ events = sa.Table(
     "forge_events",
     metadata,
     sa.Column("number", Number, primary_key=True),
-    sa.Column("run", Text, nullable=False),
+    sa.Column("run", AnyText, nullable=False),
     sa.Column("segment", sa.Integer, nullable=False),  # in which its events happened
     sa.Column("size", sa.Integer, nullable=False),  # how many events
     sa.Column("packed", sa.LargeBinary, nullable=False),
@@ -149,7 +149,7 @@ sa.Index("forge_events_run", events.c.run, events.c.number)
 background = sa.Table(
     "forge_background",
     metadata,
-    sa.Column("run", Text, primary_key=True),
+    sa.Column("run", AnyText, primary_key=True),
     sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("worker", sa.Text, nullable=False),  # the worker that holds background work of this segment
 )
@@ -157,9 +157,9 @@ background = sa.Table(
 intents = sa.Table(
     "forge_intents",
     metadata,
-    sa.Column("run", Text, primary_key=True),
+    sa.Column("run", AnyText, primary_key=True),
     sa.Column("segment", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("call", Text, primary_key=True),  # a call that must not be repeated, and is about to begin
+    sa.Column("call", AnyText, primary_key=True),  # a call that must not be repeated, and is about to begin
     sa.Column("attempt", sa.Text, nullable=False),
     sa.Column("detail", Json),  # what the tool's `reconcile` needs, if it has one
 )
@@ -167,8 +167,8 @@ intents = sa.Table(
 files = sa.Table(
     "forge_files",
     metadata,
-    sa.Column("run", Text, primary_key=True),
-    sa.Column("name", Text, primary_key=True),
+    sa.Column("run", AnyText, primary_key=True),
+    sa.Column("name", AnyText, primary_key=True),
     sa.Column("size", sa.Integer, nullable=False),
     sa.Column("data", sa.LargeBinary, nullable=False),
 )

@@ -23,8 +23,8 @@ from forge.durable.engine import segment as workflow
 from forge.durable.engine.agents import OfferedTools, list_runnable
 from forge.durable.engine.attempt import ATTEMPTS, Models, WatchActivity, end_tasks, note_messages
 from forge.durable.engine.engine import Engine, new_worker_id
-from forge.durable.engine.queues import DEFAULT, Limits
-from forge.durable.monitor.health import Address, HealthServer
+from forge.durable.engine.queues import DEFAULT, QueueLimits
+from forge.durable.monitor.health import HealthServer, ServedAddress
 from forge.durable.monitor.metrics import Counters, WorkerState, read_load
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import EVERY, SILENT, Heartbeat
@@ -63,7 +63,7 @@ class Worker:
         queues: Sequence[str] = (DEFAULT,),
         offers: Sequence[str] = (),
         concurrency: int = 10,
-        limits: Mapping[str, Limits] | None = None,
+        limits: Mapping[str, QueueLimits] | None = None,
         every: float = EVERY,
         silent: float = SILENT,
         chores: Sequence[Chore] = (),
@@ -93,7 +93,7 @@ class Worker:
             "limits": limits,
         }
         self._every, self._silent = every, silent
-        self._health_at = Address.parse(health) if health else None
+        self._health_at = ServedAddress.parse(health) if health else None
         self.health: HealthServer | None = None
         self.counters = Counters()
         self._database = database

@@ -31,7 +31,7 @@ from forge.durable.store.encoding import result_of
 from forge.durable.store.find import COLUMNS, find_run, insert_into, now, run_info
 from forge.durable.store.heartbeats import Heartbeat, describe_needed, list_workers, workers
 from forge.durable.store.rows import OVER, Outcome, RunInfo
-from forge.durable.store.tables import Text, runs, versions
+from forge.durable.store.tables import AnyText, runs, versions
 
 LOST = 30.0  # seconds without a change before a running run is checked
 MOST_RUNS = 100  # of each kind in one round
@@ -154,15 +154,15 @@ class Housekeeping:
         }
 
     async def _close(self, run: RunInfo, status: str) -> None:
-        words = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"
+        message = f"segment {run.segment} of run {run.id} ended without an outcome on worker {run.worker}"
         if status == TOO_OFTEN:
-            words = (
+            message = (
                 f"segment {run.segment} of run {run.id} was started {MOST_TRIES} times, and its worker was lost each"
                 " time"
             )
-            words += f", the last one was {run.worker}" if run.worker else ""
+            message += f", the last one was {run.worker}" if run.worker else ""
         advice = "See that worker's log. The messages up to then are stored: `forge runs resume` continues from there."
-        failure = Failure(words, ErrorKind.SYSTEM, advice)
+        failure = Failure(message, ErrorKind.SYSTEM, advice)
         result = result_of(RunResult(text="", reason="error", turns=0, messages=[], error=failure))
         history = await in_thread(lambda: self._store.messages(run.id, run.segment))
         said = tuple(lost_messages(history)) if run.status == "running" else ()
@@ -186,9 +186,9 @@ def _filter_ended(some: Sequence[RunInfo], status: Mapping[str, str]) -> list[tu
 
 def lost_messages(history: Sequence[Message]) -> list[Message]:
     """Returns messages for a model that resumes after a lost segment: calls in it may have happened."""
-    words = "its state is unknown: it may have taken effect. Check its effects before you repeat it."
+    message = "its state is unknown: it may have taken effect. Check its effects before you repeat it."
     results = [
-        Message("tool", f"{call.name}: {words}", call_id=call.id, is_error=True) for call in unanswered_calls(history)
+        Message("tool", f"{call.name}: {message}", call_id=call.id, is_error=True) for call in unanswered_calls(history)
     ]
     note = "[This is not from the person: the worker was lost, with everything that you wrote and did since then.]\n\
 The state of that work is unknown. Check its effects before you repeat it."
@@ -286,9 +286,9 @@ delivery_metadata = sa.MetaData()
 _deliveries = sa.Table(
     "forge_deliveries",
     delivery_metadata,
-    sa.Column("run", Text, primary_key=True),
-    sa.Column("channel", Text, nullable=False),
-    sa.Column("target", Text, nullable=False),
+    sa.Column("run", AnyText, primary_key=True),
+    sa.Column("channel", AnyText, nullable=False),
+    sa.Column("target", AnyText, nullable=False),
     sa.Column("tried", sa.Double),  # when the last try began
     sa.Column("tries", sa.Integer, nullable=False),
 )
@@ -310,8 +310,8 @@ async def deliver_ended(context: WorkerContext, deliver: Deliver) -> int:
         try:
             await deliver(run, channel, target)
         except ToolError as error:
-            words = "the answer of run %s was not delivered to %s: %s"
-            log.error(words, run.id, channel, error.message, extra=log_fields(run))
+            message = "the answer of run %s was not delivered to %s: %s"
+            log.error(message, run.id, channel, error.message, extra=log_fields(run))
             if tries < DELIVERY_TRIES:
                 continue
         else:

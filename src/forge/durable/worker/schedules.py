@@ -22,11 +22,11 @@ from forge.durable.store.find import insert_into
 from forge.durable.store.find import now as database_now
 from forge.durable.store.migrate import make_if_allowed
 from forge.durable.store.rows import MODEL, OPEN, SCHEDULED, NewRun, RunInfo
-from forge.durable.store.tables import Text, runs
+from forge.durable.store.tables import AnyText, runs
 from forge.durable.worker.housekeeping import add_delivery, delivery_metadata
 from forge.models.command import COMMAND
 from forge.schedules.due_times import Cron
-from forge.schedules.occurrences import Due, Progress, Refusal, claim_due, find_due, is_spent
+from forge.schedules.occurrences import ClaimRefusal, Due, Progress, claim_due, find_due, is_spent
 from forge.schedules.schedule import Schedule
 
 REST = 60.0  # seconds, at most, between two queries
@@ -151,17 +151,17 @@ metadata = sa.MetaData()
 _rows = sa.Table(
     "forge_schedules",
     metadata,
-    sa.Column("name", Text, primary_key=True),
-    sa.Column("rule", Text, primary_key=True),  # separates two versions of a configuration
+    sa.Column("name", AnyText, primary_key=True),
+    sa.Column("rule", AnyText, primary_key=True),  # separates two versions of a configuration
     sa.Column("since", sa.Double, nullable=False),  # when it was first seen: earlier times are not made up for
     sa.Column("upto", sa.Double, nullable=False),  # times up to then are handled
-    sa.Column("run", Text, nullable=False),  # the last one
+    sa.Column("run", AnyText, nullable=False),  # the last one
 )
 _holders = sa.Table(
     "forge_schedule_holders",
     metadata,
-    sa.Column("name", Text, primary_key=True),
-    sa.Column("owner", Text, nullable=False),  # a process that runs the schedule itself, not as a stored run
+    sa.Column("name", AnyText, primary_key=True),
+    sa.Column("owner", AnyText, nullable=False),  # a process that runs the schedule itself, not as a stored run
     sa.Column("beat", sa.Double, nullable=False),  # its last heartbeat, by the database's clock
 )
 
@@ -194,11 +194,11 @@ class StoredOccurrences:
     def read_progress(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
         return find_progress(self._database, schedules, first_seen)
 
-    def claim(self, due: Due) -> RunInfo | Refusal:
+    def claim(self, due: Due) -> RunInfo | ClaimRefusal:
         new = self._make(due)
         return self._database.write(lambda connection: self._begin(connection, due, new))
 
-    def _begin(self, connection: sa.Connection, due: Due, new: NewRun) -> RunInfo | Refusal:
+    def _begin(self, connection: sa.Connection, due: Due, new: NewRun) -> RunInfo | ClaimRefusal:
         """Claims the time and stores its run, in one transaction."""
         refusal = _take(connection, due, new.id)
         if refusal is not None:
@@ -223,7 +223,7 @@ class ProcessOccurrences:
             prepare(self._database)
             self._is_ready = True
 
-    def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
+    def claim(self, due: Due, now: float, owner: str) -> ClaimRefusal | None:
         """Claims a due time. `due.at` is by the process's plan; the database may have another time, or have it
         handled.
         """
@@ -234,7 +234,7 @@ class ProcessOccurrences:
         fired = claim_due(claims, {schedule.id: schedule}, max(now, due.at), first_seen=due.at - interval)
         if fired.claims:
             return None
-        return fired.refused[0][1] if fired.refused else Refusal.ELSEWHERE
+        return fired.refused[0][1] if fired.refused else ClaimRefusal.ELSEWHERE
 
     def beat(self, owner: str) -> None:
         def write(connection: sa.Connection) -> None:
@@ -260,10 +260,10 @@ class _ProcessClaims:
     def read_progress(self, schedules: Mapping[str, Schedule], first_seen: float) -> dict[str, Progress]:
         return find_progress(self._database, schedules, first_seen)
 
-    def claim(self, due: Due) -> str | Refusal:
+    def claim(self, due: Due) -> str | ClaimRefusal:
         return self._database.write(lambda connection: self._hold(connection, due))
 
-    def _hold(self, connection: sa.Connection, due: Due) -> str | Refusal:
+    def _hold(self, connection: sa.Connection, due: Due) -> str | ClaimRefusal:
         refusal = _take(connection, due, f"{PROCESS}{self._owner}", stored=run_id_of(due))
         if refusal is not None:
             return refusal
@@ -297,7 +297,7 @@ def find_progress(database: Database, schedules: Mapping[str, Schedule], first_s
     return database.write(add)
 
 
-def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> Refusal | None:
+def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> ClaimRefusal | None:
     """Claims a time for `run`, unless another process did. `stored`: the id of the stored run it would be."""
     schedule, at = due
     mine = (_rows.c.name == schedule.id, _rows.c.rule == _rule(schedule))
@@ -305,20 +305,20 @@ def _take(connection: sa.Connection, due: Due, run: str, stored: str = "") -> Re
     if row is not None and stored and (row.upto, row.run) == (at, run):
         return None  # our own claim: the connection was lost before the reply
     if row is None or row.upto >= at or is_spent(schedule, _progress(row)):
-        return Refusal.ELSEWHERE
+        return ClaimRefusal.ELSEWHERE
     connection.execute(sa.update(_rows).where(*mine).values(upto=at))
     if not schedule.enabled:
-        return Refusal.SWITCHED_OFF  # a missed time is not made up for when the schedule is enabled again
+        return ClaimRefusal.SWITCHED_OFF  # a missed time is not made up for when the schedule is enabled again
     some = sa.select(runs.c.id, runs.c.status).where(runs.c.id.in_([row.run, stored or run]))
     status = {one.id: one.status for one in connection.execute(some)}
     if (stored or run) in status:
-        return Refusal.ELSEWHERE
+        return ClaimRefusal.ELSEWHERE
     holder = _holder(connection, schedule.id)
     if status.get(row.run) in OPEN or holder:
         log.warning(
             "schedule %s: %s is skipped, because %s is still running", schedule.id, stored or run, holder or row.run
         )
-        return Refusal.ACTIVE
+        return ClaimRefusal.ACTIVE
     connection.execute(sa.update(_rows).where(*mine).values(run=run))
     return None
 

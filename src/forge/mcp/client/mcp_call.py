@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # listing tools needs nothing of a server
     from forge.mcp.client.contents import ServerResource
     from forge.mcp.client.source import McpSource
     from forge.mcp.client.tools import McpTool
-    from forge.permissions.policy import InnerCall
+    from forge.permissions.policy import JudgedInnerCall
 
 UNCONFIGURED = "a tool that says that it may destroy data asks when the server answers"
 NOT_APPROVED = "nobody approved this tool yet: it is judged when the server answers, and asks by default"
@@ -51,22 +51,22 @@ class McpCall(
             return [(Permission.NETWORK, server)]
         return [(None, "")] if known.is_open else known.required_permissions()
 
-    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> InnerCall:
+    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> JudgedInnerCall:
         """Returns the call of the server's tool, as far as it is known before the server answers."""
         from forge.mcp.pins import PinState
-        from forge.permissions.policy import InnerCall  # listing tools does without
+        from forge.permissions.policy import JudgedInnerCall  # listing tools does without
 
         name, sent = str(arguments.get("tool_name", "")), arguments.get("arguments")
         known = self._find_server(str(arguments.get("server", "")))
         if known is None:
-            return InnerCall(_display(name, 60), None, {}, UNCONFIGURED)
+            return JudgedInnerCall(_display(name, 60), None, {}, UNCONFIGURED)
         if known.is_open:
             tool, parsed = _find_tool(known, name, sent)
-            return InnerCall(tool.spec.name, tool, parsed)
+            return JudgedInnerCall(tool.spec.name, tool, parsed)
         tool = known.foresee_tool(name)
         if tool.state in (PinState.NEW, PinState.UNKNOWN):
-            return InnerCall(tool.spec.name, tool, dict(sent or {}), NOT_APPROVED)
-        return InnerCall(tool.spec.name, tool, tool.parse(sent or {}), APPROVED)
+            return JudgedInnerCall(tool.spec.name, tool, dict(sent or {}), NOT_APPROVED)
+        return JudgedInnerCall(tool.spec.name, tool, tool.parse(sent or {}), APPROVED)
 
     async def run(
         self,

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 from forge.core.errors import ErrorKind
 from forge.core.provider import ProviderError
 from forge.models.credentials.tokens import Door, check_package, given_token, refused_error
-from forge.models.http.fetch import SECONDS, Response, read_document
+from forge.models.http.fetch import SECONDS, FetchedResponse, read_document
 from forge.models.http.outgoing import Mask, Sign, clean_message
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Answer:
 
     reason = ""
 
-    def __init__(self, request: HttpRequest, response: Response, mask: Mask) -> None:
+    def __init__(self, request: HttpRequest, response: FetchedResponse, mask: Mask) -> None:
         self.request, self.response, self.mask = request, response, mask
         self.status_code, self.headers, self.content = response.status, response.headers, response.content
         self.content_type = response.headers.get("content-type", "")

@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
 from forge.core.provider import ProviderError
-from forge.models.http.fetch import SECONDS, Fetched, Response, fetch, read_document
+from forge.models.http.fetch import SECONDS, Fetched, FetchedResponse, fetch, read_document
 from forge.models.http.outgoing import Mask, clean_message, mask_for, read_error
 
 MARGIN = 120.0  # seconds before its end in which a token is no longer used
@@ -82,7 +82,7 @@ class Door:
 
     def __init__(self, action: str) -> None:
         self.action = action
-        self.last: Response | None = None
+        self.last: FetchedResponse | None = None
         self.address = ""  # of the last request
         self._sent: dict[str, str] = {}
         self._loop = asyncio.get_running_loop()
@@ -98,7 +98,7 @@ class Door:
 
     def send(
         self, method: str, url: str, headers: Mapping[str, Any], content: bytes | str | None, seconds: float = SECONDS
-    ) -> Response:
+    ) -> FetchedResponse:
         """Sends a request from the package's thread. Raises `ProviderError` if there is no response in time."""
         sending = self.fetch(method, url, headers, content, seconds)
         try:
@@ -109,7 +109,7 @@ class Door:
 
     async def fetch(
         self, method: str, url: str, headers: Mapping[str, Any], content: bytes | str | None, seconds: float = SECONDS
-    ) -> Response:
+    ) -> FetchedResponse:
         """Async version of `send`."""
         raw = content.encode() if isinstance(content, str) else content or b""
         written = {

@@ -17,7 +17,7 @@ LARGEST = 4 * 1024 * 1024  # bytes of a document
 SECONDS = 10.0
 
 
-class Response(NamedTuple):
+class FetchedResponse(NamedTuple):
     """A response as it came; the names of its headers are in lower case."""
 
     status: int
@@ -51,7 +51,7 @@ async def fetch_json(
     return read_document(found)
 
 
-def read_document(response: Response) -> Fetched:
+def read_document(response: FetchedResponse) -> Fetched:
     """Returns the JSON of a response, or its text if it is none."""
     try:
         return Fetched(response.status, json.loads(response.content))
@@ -67,7 +67,7 @@ async def fetch(
     headers: Mapping[str, str] | None = None,
     content: bytes = b"",
     seconds: float = SECONDS,
-) -> Response:
+) -> FetchedResponse:
     """Returns the response, whatever its status. Raises `ProviderError` if there is none in time."""
     import httpx2  # heavy
 
@@ -89,7 +89,7 @@ async def fetch(
         raise _error(action, url, f"no response within {seconds:g} s") from None
     except (httpx2.HTTPError, httpx2.InvalidURL) as problem:
         raise _error(action, url, clean_message(str(problem), mask) or type(problem).__name__) from None
-    return Response(response.status_code, {name.lower(): value for name, value in response.headers.items()}, raw)
+    return FetchedResponse(response.status_code, {name.lower(): value for name, value in response.headers.items()}, raw)
 
 
 async def suggest_model(

@@ -467,14 +467,14 @@ class CallScanner:
 
     def _show_prose(self, at: int) -> bool:
         """Shows a `<tool>` that has only words behind it, and continues there."""
-        words = f"<tool>{''.join(self._parts)}"
+        message = f"<tool>{''.join(self._parts)}"
         self._parts = []
         self._release_pending(is_mention=False)
         if self._fence:
-            self._held.append(words)
+            self._held.append(message)
             self._release(at, shown=True)
         else:
-            self._say(words)
+            self._say(message)
             self._at = at
             self._step = self._outside
         return True

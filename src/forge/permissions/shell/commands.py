@@ -41,7 +41,7 @@ from forge.permissions.shell.words import (
     is_known,
     may_fit,
 )
-from forge.permissions.shell.wrappers import InnerLine, Started, TooDeep, Value, option_values, starts
+from forge.permissions.shell.wrappers import InnerLine, Started, VariableValue, WrappedTooDeep, option_values, starts
 from forge.permissions.targets import paths
 
 __all__ = [
@@ -77,8 +77,29 @@ _GIVES_INPUT = re.compile(  # to a command inside
 )
 _MANY_PROGRAMS = ("busybox", "toybox", "coreutils", "snap")  # they are what their own name says
 _WRITES_OPERANDS = frozenset(
-    "tee cp mv ln install dd curl wget base64 split"
-    " gpg gunzip iconv openssl patch rsync scp sponge unxz xxd zstd".split()
+    [
+        "tee",
+        "cp",
+        "mv",
+        "ln",
+        "install",
+        "dd",
+        "curl",
+        "wget",
+        "base64",
+        "split",
+        "gpg",
+        "gunzip",
+        "iconv",
+        "openssl",
+        "patch",
+        "rsync",
+        "scp",
+        "sponge",
+        "unxz",
+        "xxd",
+        "zstd",
+    ]
 )
 _WRITES_SOMETIMES = {  # they write a file that a word names, if a word looks like this
     **dict.fromkeys(("sed", "gsed"), re.compile(r"-\w*i|--in-place|(?:.*[^\w-])?[wW]\s*\S", re.DOTALL)),
@@ -86,12 +107,12 @@ _WRITES_SOMETIMES = {  # they write a file that a word names, if a word looks li
     "sort": re.compile(r"-\w*o|--o"),
 }
 _NAME_OF_FILE = re.compile(r"[\w./+-]+")
-_TAKES_TEXT = frozenset("cat tee wc grep sort head tail".split())
-_READS_TEXT = _TAKES_TEXT | frozenset("read mapfile readarray cut tr jq uniq base64".split())
+_TAKES_TEXT = frozenset(["cat", "tee", "wc", "grep", "sort", "head", "tail"])
+_READS_TEXT = _TAKES_TEXT | frozenset(["read", "mapfile", "readarray", "cut", "tr", "jq", "uniq", "base64"])
 _SETTINGS = {"git": ("config", ".gitconfig"), "make": ("Makefile", "makefile", "GNUmakefile"), "ssh": ("config",)}
 _STARTUP = (".profile", ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".zshrc", ".zshenv", ".kshrc")
-_COUNTERS = frozenset("wc seq date nproc expr id stat pgrep".split())
-_PRINTS_OPERANDS = frozenset("seq expr".split())
+_COUNTERS = frozenset(["wc", "seq", "date", "nproc", "expr", "id", "stat", "pgrep"])
+_PRINTS_OPERANDS = frozenset(["seq", "expr"])
 _ARITHMETIC = re.compile(
     r"\$\[(.*?)\]|\blet\s+([^;&|\n]*)|\[\[(.*?-(?:eq|ne|lt|le|gt|ge|v).*?)\]\]"
     r"|\b(?:declare|typeset|local)\s+(?:-\w+\s+)*-\w*i\w*\s+([^;&|\n]*)"
@@ -319,7 +340,7 @@ def _find_commands(line: str, has_input: bool, links: Links = ()) -> ReachedComm
                 continue
             found[known] = None
             found[os.path.basename(known[0]) or known[0], *known[1:]] = None
-    except (UnreadableLine, TooDeep):
+    except (UnreadableLine, WrappedTooDeep):
         return None
     return ReachedCommands(tuple(found), tuple(dict.fromkeys((*unseen, *filter(hides, found)))))
 
@@ -360,7 +381,7 @@ class _Reader:
                     if not is_loose and len(one) > 1 and may_start_others(one[0].replace(GLOB, ANY)):
                         yield AnyCommand(one)
                     is_read = is_run or (is_fed and one is started and spelling is words)
-                    if is_read or isinstance(started, Value):
+                    if is_read or isinstance(started, VariableValue):
                         continue
                     if may_run_input(one, has_input=self.has_input):
                         yield AnyCommand(one)
@@ -704,10 +725,10 @@ def runs_input(words: Sequence[str]) -> bool:
     """Returns whether the command, or one it starts, is a shell that runs its input."""
     try:
         return any(
-            not isinstance(started, InnerLine | Value) and hidden_programs.runs_input(started)
+            not isinstance(started, InnerLine | VariableValue) and hidden_programs.runs_input(started)
             for started, _ in starts(words)
         )
-    except TooDeep:
+    except WrappedTooDeep:
         return True
 
 

@@ -30,7 +30,7 @@ from forge.permissions.shell.programs import (
 )
 from forge.permissions.shell.variables import expand_line, find_known_values
 from forge.permissions.shell.words import ANY, GLOB, SOME, Redirection, ShellCommand, ShellLine, is_known
-from forge.permissions.shell.wrappers import InnerLine, TooDeep, starts
+from forge.permissions.shell.wrappers import InnerLine, WrappedTooDeep, starts
 from forge.permissions.targets import paths
 
 _DEEPEST = 5  # lines inside each other
@@ -51,7 +51,7 @@ def explain_destruction(line: str, scope: Scope, directory: str = "") -> str:
         try:
             if reason := _judge_line(text, Locations(scope, directory, values), 0):
                 return reason
-        except TooDeep:
+        except WrappedTooDeep:
             return "its commands are nested too deeply to check"
     return ""
 
@@ -67,7 +67,7 @@ def explain_unresolved(line: str, scope: Scope) -> str:
         locations = Locations(scope, "", values)
         try:
             _judge_line(line, locations, 0)
-        except TooDeep:
+        except WrappedTooDeep:
             return "its commands are nested too deeply to check"
         if locations.doubts:
             return f"the targets of {locations.doubts[0]} are known only when the line runs"
@@ -91,7 +91,7 @@ def _is_plain(line: str) -> bool:
 
 def _judge_line(line: str, locations: Locations, depth: int) -> str:
     if depth > _DEEPEST:
-        raise TooDeep
+        raise WrappedTooDeep
     found = shell.read_inner(line, locations.values) if depth else shell.read(line, locations.values)
     if found.is_broken:
         commands = [ShellCommand(words=tuple(words)) for words in split_loosely(line)]
@@ -335,10 +335,37 @@ MOST = 8  # directories a command may run in
 
 _SYSTEM = frozenset(
     f"/{name}"
-    for name in (
-        "bin boot dev etc home lib lib32 lib64 opt proc root run sbin srv sys usr var usr/bin usr/lib usr/sbin"
-        " usr/local usr/share var/lib Applications Library System Users Volumes private"
-    ).split()
+    for name in [
+        "bin",
+        "boot",
+        "dev",
+        "etc",
+        "home",
+        "lib",
+        "lib32",
+        "lib64",
+        "opt",
+        "proc",
+        "root",
+        "run",
+        "sbin",
+        "srv",
+        "sys",
+        "usr",
+        "var",
+        "usr/bin",
+        "usr/lib",
+        "usr/sbin",
+        "usr/local",
+        "usr/share",
+        "var/lib",
+        "Applications",
+        "Library",
+        "System",
+        "Users",
+        "Volumes",
+        "private",
+    ]
 )
 _DISK = re.compile(
     r"/dev/(?:(?:sd|hd|vd|xvd)[a-z]|nvme\d|mmcblk\d|disk|rdisk|mapper/|dm-\d|md\d|loop\d|nbd\d|sr\d|mem$|kmem$|port$|root$)"

@@ -59,7 +59,7 @@ def _read(line: str, values: tuple[tuple[str, str], ...]) -> ShellLine:
     reader.found.is_broken = tree.root_node.has_error
     try:
         reader.walk(tree.root_node, 0)
-    except TooDeep:
+    except NestedTooDeep:
         reader.found.is_broken = True
     return reader.found
 
@@ -106,7 +106,7 @@ _DESCRIPTOR = re.compile(rb"\{\w+\}")
 _OPERATORS = frozenset({"&&", "||", ";", "\n", "|", "|&", "&", ";;"})
 
 
-class TooDeep(Exception):
+class NestedTooDeep(Exception):
     """The line nests more groups and substitutions than anyone writes."""
 
 
@@ -121,7 +121,7 @@ class CommandReader:
         """Reads everything in a node. Returns its commands."""
         start = len(self.found.commands)
         if depth > DEEPEST:
-            raise TooDeep
+            raise NestedTooDeep
         match node.type:
             case "command":
                 self._read_command(node, depth)

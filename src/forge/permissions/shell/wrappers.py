@@ -43,13 +43,13 @@ class InnerLine(str):
     __slots__ = ()
 
 
-class Value(tuple[str, ...]):
+class VariableValue(tuple[str, ...]):
     """The words of a variable's value that no program is known to run."""
 
     __slots__ = ()
 
 
-class TooDeep(Exception):
+class WrappedTooDeep(Exception):
     """The line nests more wrappers than anyone writes."""
 
 
@@ -59,7 +59,7 @@ Started = Sequence[str] | InnerLine
 def starts(words: Sequence[str], depth: int = 0) -> Iterator[tuple[Started, int]]:
     """Yields the command itself, then all that it starts: words of commands and whole lines, with their depth."""
     if depth > DEEPEST:
-        raise TooDeep
+        raise WrappedTooDeep
     yield words, depth
     assigned = 0
     while assigned < len(words) and (value := _ASSIGNMENT.fullmatch(words[assigned])):
@@ -90,7 +90,7 @@ def _starts_in_value(name: str, value: str, depth: int) -> Iterator[tuple[Starte
     line = value.lstrip("!|- ")
     runs = bool(PROGRAM_VARIABLE.fullmatch(name.removesuffix("+")))
     if is_known(value):
-        yield line.split() if runs else Value(line.split()), depth
+        yield line.split() if runs else VariableValue(line.split()), depth
     if _SUBSTITUTES.search(value) or (runs and line and _IS_A_LINE_IN_VALUE.search(line)):
         yield InnerLine(line if runs else value), depth  # PS4='$(rm x)', GIT_EXTERNAL_DIFF='r""m x'
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from forge.process.sandbox import SandboxedCommand, Tier
 
 
-__all__ = ["Capture", "ConfinedCommand", "Confinement", "Finished", "confine", "find_tier", "run", "signal_name"]
+__all__ = ["Capture", "ConfinedCommand", "Confinement", "FinishedProgram", "confine", "find_tier", "run", "signal_name"]
 
 _tiers: dict[str | bool, Tier] = {}  # the sandbox of programs in this process, by setting
 DEFAULT = Capture(256 * 1024, 768 * 1024)
@@ -46,7 +46,7 @@ _SCARCE = 5.0  # seconds to wait for descriptors that others hold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finished:
+class FinishedProgram:
     """The exit and the output of a program."""
 
     output: str  # with its error output, if merged
@@ -82,7 +82,7 @@ async def run(
     leave: str | None = None,
     confinement: Confinement | None = None,
     sandbox: str | bool = "auto",
-) -> Finished:
+) -> FinishedProgram:
     """Runs a program. Returns when it exits, even if others hold its pipes. If cancelled, kills the whole tree first.
 
     With `wants_whole`, output beyond `capture` is also stored in a file. `on_output` receives the output as it comes,
@@ -275,7 +275,7 @@ class _ProgramWatch:
             self._show_rest()
             raise
 
-    def make_result(self, owner: str | None, sandbox: str, name: str, cwd: Path) -> Finished:
+    def make_result(self, owner: str | None, sandbox: str, name: str, cwd: Path) -> FinishedProgram:
         match self.message:
             case ("failed", number, stage, _):
                 raise start_error(number, stage, name, cwd)
@@ -291,7 +291,7 @@ class _ProgramWatch:
         if nanny and owner is not None:
             self.program.leave(owner)
         output, errors = self.captured["output"], self.captured["errors"]
-        return Finished(
+        return FinishedProgram(
             output=output.text(),
             errors=errors.text(),
             exit_code=status if status is not None and status >= 0 else None,

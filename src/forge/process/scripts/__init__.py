@@ -20,9 +20,9 @@ from forge.core.executor import render_call
 from forge.core.result import ToolResult, read_failure
 from forge.process.environment import shell_environment
 from forge.process.running.output import Capture
-from forge.process.running.run import Finished, run
+from forge.process.running.run import FinishedProgram, run
 from forge.process.sandbox.layout import Confinement, PathRoots, confinement_of, find_hidden
-from forge.process.scripts.runtimes import Runnable, ScriptCommand, command_for
+from forge.process.scripts.runtimes import RunnableScript, ScriptCommand, command_for
 from forge.process.scripts.tool import ScriptSettings
 
 MOST_OF_ERRORS = 2_000  # characters, the last ones
@@ -31,7 +31,7 @@ LONGEST_LINE = 2_000  # characters: JSON in longer lines is reformatted for the 
 
 
 async def run_script(
-    script: Runnable,
+    script: RunnableScript,
     settings: ScriptSettings,
     arguments: Mapping[str, Any],
     ctx: ToolContext,
@@ -64,7 +64,7 @@ async def run_script(
 
 
 async def _run(
-    script: Runnable,
+    script: RunnableScript,
     command: ScriptCommand,
     settings: ScriptSettings,
     arguments: Mapping[str, Any],
@@ -118,9 +118,9 @@ def _environment(settings: ScriptSettings, command: ScriptCommand) -> dict[str, 
 
 
 def _result_of(
-    script: Runnable,
+    script: RunnableScript,
     ctx: ToolContext,
-    finished: Finished,
+    finished: FinishedProgram,
     problem: ToolError | None,
     clean: Callable[[str], str],
 ) -> ToolResult:
@@ -143,7 +143,12 @@ def _result_of(
 
 
 def _problem(
-    script: Runnable, finished: Finished, timeout: float | None, clean: Callable[[str], str], *, network: bool
+    script: RunnableScript,
+    finished: FinishedProgram,
+    timeout: float | None,
+    clean: Callable[[str], str],
+    *,
+    network: bool,
 ) -> ToolError | None:
     said = clean(finished.errors[-MOST_OF_ERRORS:])
     more = f": {said}" if said else ", and wrote nothing to stderr"
@@ -161,7 +166,7 @@ def _problem(
     return ToolError(f"{script.path} {how}{more}", ErrorKind.USER, f"Fix the arguments or the script.{hint}")
 
 
-def _parse_output(finished: Finished) -> Any:
+def _parse_output(finished: FinishedProgram) -> Any:
     """Parses the output if it is a JSON object or list; None for anything else."""
     if finished.cut or finished.output.lstrip()[:1] not in ("{", "["):
         return None
@@ -181,13 +186,13 @@ def _spread_json(text: str, value: Any) -> str:
         return text
 
 
-def _cancelled_result(finished: Finished) -> ToolResult:
+def _cancelled_result(finished: FinishedProgram) -> ToolResult:
     """Builds a short result of a cancelled script, since no later step shortens it."""
     text = finished.output[-MOST_OF_CANCELLED:].replace("\0", "␀").rstrip("\n") or "(no output)"
     return ToolResult(for_llm=f"Its output until then:\n{text}", data=_data(finished))
 
 
-def _data(finished: Finished) -> dict[str, Any]:
+def _data(finished: FinishedProgram) -> dict[str, Any]:
     return {
         "stderr": finished.errors[-MOST_OF_CANCELLED:],
         "exit_code": finished.exit_code,

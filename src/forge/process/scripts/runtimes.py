@@ -35,7 +35,7 @@ class ScriptLocation(Protocol):
     def path(self) -> Path: ...
 
 
-class Runnable(Protocol):
+class RunnableScript(Protocol):
     """A script, as its runner needs it."""
 
     @property
@@ -63,7 +63,7 @@ class ScriptCommand:
     bundler: str = ""  # this esbuild must first bundle the script; the bundle's path is then appended to `argv`
 
 
-def command_for(script: Runnable, python: str, writable: Sequence[Path]) -> ScriptCommand:
+def command_for(script: RunnableScript, python: str, writable: Sequence[Path]) -> ScriptCommand:
     """Returns the command for a script. Raises `ToolError` if no interpreter is found. `writable`: folders of the
     model.
 
@@ -160,7 +160,7 @@ _OPTIONS = (
 
 
 async def bundle_script(
-    script: Runnable, esbuild: str, *, confinement: Confinement, sandbox: str | bool, env: Mapping[str, str]
+    script: RunnableScript, esbuild: str, *, confinement: Confinement, sandbox: str | bool, env: Mapping[str, str]
 ) -> Path:
     """Returns the file to run instead, alone in its directory. Raises `ToolError` if the script cannot be bundled.
 

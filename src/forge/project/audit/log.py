@@ -99,9 +99,9 @@ class Log:
                 break
         return found
 
-    def summary(self) -> Summary:
+    def summary(self) -> LogSummary:
         """Counts the matching events."""
-        summary = Summary()
+        summary = LogSummary()
         for path in self._candidate_files():
             with open_log(path) as stream:
                 start = self._count(summary, stream, path)
@@ -214,7 +214,7 @@ class Log:
                 break
         yield from self._scan(stream, path, position)
 
-    def _count(self, summary: Summary, stream: IO[bytes], path: Path) -> int:
+    def _count(self, summary: LogSummary, stream: IO[bytes], path: Path) -> int:
         """Adds the indexed counts; returns the position from which the file must be read."""
         file = self._update_index(stream, path)
         counts = self._query(lambda index: index.counts(file, self.wanted)) if file is not None else None
@@ -272,7 +272,7 @@ MOST_TOOLS = 1_000  # tools that are counted separately: a model may invent name
 OTHERS = "(others)"
 
 
-class Tally:
+class ToolTally:
     """The calls of one tool in numbers."""
 
     def __init__(self) -> None:
@@ -295,13 +295,13 @@ class Tally:
         }
 
 
-class Summary:
+class LogSummary:
     """Counts events by tool, and the ends of runs. Its size does not depend on the number of events."""
 
     COUNTED = ("permission_asked", "run_finished", "tool_call_*")
 
     def __init__(self) -> None:
-        self.tools: dict[str, Tally] = {}
+        self.tools: dict[str, ToolTally] = {}
         self.runs: dict[str, int] = {}  # reason -> number
         self.first: float | None = None
         self.last: float | None = None
@@ -335,8 +335,8 @@ class Summary:
             tally.seconds += count.seconds
 
     @property
-    def total(self) -> Tally:
-        total = Tally()
+    def total(self) -> ToolTally:
+        total = ToolTally()
         for one in self.tools.values():
             for name, value in vars(one).items():
                 setattr(total, name, getattr(total, name) + value)
@@ -351,16 +351,16 @@ class Summary:
             "total": self.total.to_dict(),
         }
 
-    def tools_by_calls(self) -> list[tuple[str, Tally]]:
+    def tools_by_calls(self) -> list[tuple[str, ToolTally]]:
         """Returns the tools, the most used first."""
         return sorted(self.tools.items(), key=lambda one: (-one[1].calls, one[0]))
 
-    def _tally_of(self, name: str) -> Tally:
+    def _tally_of(self, name: str) -> ToolTally:
         if name not in self.tools and len(self.tools) >= MOST_TOOLS:
             name = OTHERS
-        return self.tools.setdefault(name, Tally())
+        return self.tools.setdefault(name, ToolTally())
 
-    def _count(self, tally: Tally, event: Event) -> None:
+    def _count(self, tally: ToolTally, event: Event) -> None:
         kind = event["event"]
         if kind == "tool_call_start":
             tally.started += 1

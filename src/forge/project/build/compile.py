@@ -34,14 +34,13 @@ from forge.project.build.record import (
     SKILLS,
     Build,
     OutputFile,
-    Problem,
+    StageProblem,
     StageRefused,
     to_bytes,
 )
 from forge.project.config.access import SANDBOXES
 from forge.project.config.agent import ToolEntry
-from forge.skills.guardrails import Guardrails
-from forge.skills.guardrails import Rule as GuardrailRule
+from forge.skills.guardrails import GuardrailRule, Guardrails
 from forge.tools import built_ins
 from forge.workspace.paths import PathValidator
 from forge.workspace.paths.open import explain_errors, open_directory, open_file
@@ -76,33 +75,35 @@ def filter_tools(build: Build) -> str:
     return _count_by_category(build)
 
 
-def _open_settings(build: Build) -> Iterator[Problem]:
+def _open_settings(build: Build) -> Iterator[StageProblem]:
     """Yields settings that allow more than a production project should."""
     egress = build.configuration.egress
     if egress is None or egress.mode == "open":
         how = "egress.mode is open" if egress else "egress is not set"
-        yield Problem(f"{how}: the agent could reach every public address", _EGRESS)
+        yield StageProblem(f"{how}: the agent could reach every public address", _EGRESS)
     if build.configuration.sandbox == "off":
-        yield Problem("sandbox is off: programs could change everything that the user can change", _SANDBOX)
+        yield StageProblem("sandbox is off: programs could change everything that the user can change", _SANDBOX)
     for index, network in enumerate(egress.private if egress is not None else ()):
         if _is_too_wide(network):
-            yield Problem(f"egress.private[{index}] is {network}, which is wider than any private network", _PRIVATE)
+            yield StageProblem(
+                f"egress.private[{index}] is {network}, which is wider than any private network", _PRIVATE
+            )
     for entry in build.configuration.tools or ():
         yield from _open_tool_settings(entry, nowhere=egress is not None and egress.mode == "deny-all")
 
 
-def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[Problem]:
+def _open_tool_settings(entry: ToolEntry, *, nowhere: bool) -> Iterator[StageProblem]:
     name = entry.name or entry.group
     sandbox = entry.config.get("sandbox", True)
     if sandbox is False or str(sandbox).strip().lower() == "off":
-        yield Problem(f"{entry.key_path}.config.sandbox is off for {name}", _SANDBOX)
+        yield StageProblem(f"{entry.key_path}.config.sandbox is off for {name}", _SANDBOX)
     elif sandbox not in (None, True, *SANDBOXES):
-        yield Problem(
+        yield StageProblem(
             f"{entry.key_path}.config.sandbox is {sandbox!r:.60} for {name}, which is not a sandbox", _SANDBOX
         )
     if nowhere and entry.config.get("network"):
         problem = f"{entry.key_path}.config.network opens the network to {name}, but egress.mode is deny-all"
-        yield Problem(problem, _NETWORK)
+        yield StageProblem(problem, _NETWORK)
 
 
 def _is_too_wide(entry: str) -> bool:
@@ -129,16 +130,16 @@ def _built_in() -> tuple[ToolSpec, ...]:
     return tuple(tool.spec for tool in built_ins(ToolRegistry()))
 
 
-def _agents_without_tools(build: Build) -> Iterator[Problem]:
+def _agents_without_tools(build: Build) -> Iterator[StageProblem]:
     """Yields sub-agents that would lose all their tools, and so get other tools than intended."""
     for name, agent in build.configuration.agents.items():
         if agent.tools and all(map(is_for_developers, agent.tools)):
-            yield Problem(
+            yield StageProblem(
                 f"agents.{name} has only tools for development", "Give it other tools, or remove the sub-agent."
             )
 
 
-def _unapproved_tools(build: Build) -> Iterator[Problem]:
+def _unapproved_tools(build: Build) -> Iterator[StageProblem]:
     """Yields servers with tools that are not approved."""
     states: dict[tuple[str, str], list[str]] = {}
     for name, tool in build.remote.items():
@@ -147,17 +148,17 @@ def _unapproved_tools(build: Build) -> Iterator[Problem]:
     for (server, state), names in states.items():
         how = "were never approved" if state == "new" else "changed since they were approved"
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
-        yield Problem(
+        yield StageProblem(
             f"mcpServers.{server}: {shown} {how}", f"Review and approve them with forge mcp approve {server}."
         )
 
 
-def _unusable_skills(build: Build) -> Iterator[Problem]:
+def _unusable_skills(build: Build) -> Iterator[StageProblem]:
     """Yields active skills that lack something other than variables, which are reported separately."""
     for name, lacks in (build.active.inactive if build.active else {}).items():
         for one in lacks:
             if not any(f"the variable {variable} is" in one for variable in build.required):
-                yield Problem(f"the skill {name} cannot be active: {one}", "Install it, or deactivate the skill.")
+                yield StageProblem(f"the skill {name} cannot be active: {one}", "Install it, or deactivate the skill.")
 
 
 def _count_by_category(build: Build) -> str:
@@ -183,7 +184,9 @@ def compile_guards(build: Build) -> str:
     try:
         build.files |= {path: OutputFile(to_bytes(value)) for path, value in documents_by_path.items()}
     except (TypeError, ValueError) as error:  # a date, or a number such as .nan
-        raise StageRefused([Problem(f"{build.configuration.name}: {error}", "Write that value as a string.")]) from None
+        raise StageRefused(
+            [StageProblem(f"{build.configuration.name}: {error}", "Write that value as a string.")]
+        ) from None
     return f"{len(documents_by_path[POLICY]['rules'])} rules, egress {documents_by_path[EGRESS]['mode']}"
 
 
@@ -315,7 +318,7 @@ def gather_documents(build: Build) -> Documents:
             content, server = asyncio.run(_download(build, name))
         else:
             problems.append(
-                Problem(
+                StageProblem(
                     f"openapi.{name}: the URL of its document contains variables, so its server is unknown",
                     f"Write openapi.{name}.server too.",
                 )
@@ -359,7 +362,7 @@ def _files_below(paths: PathValidator, folder: str, to: str, depth: int = 0) -> 
     if depth > DEEPEST:
         raise StageRefused(
             [
-                Problem(
+                StageProblem(
                     f"{folder} is more than {DEEPEST} folders deep",
                     "Check for a symbolic link that points to its own parent.",
                 )
@@ -401,7 +404,7 @@ def _check_size(found: dict[str, OutputFile]) -> dict[str, OutputFile]:
     size = sum(len(file.content) for file in found.values())
     if len(found) > MOST_FILES or size > MOST_BYTES:
         most = f"{MOST_FILES:,} files or {MOST_BYTES // 1024 // 1024} MiB"
-        raise StageRefused([Problem(f"there are {len(found):,} files of {size:,} bytes, more than {most}", _HOW)])
+        raise StageRefused([StageProblem(f"there are {len(found):,} files of {size:,} bytes, more than {most}", _HOW)])
     return found
 
 

@@ -12,7 +12,7 @@ from forge.models.vendors import SERVERS
 from forge.project.assemble.access import workspace_root
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.build.output import check_output, unusable_output
-from forge.project.build.record import Build, BuildOrder, Problem, StageRefused
+from forge.project.build.record import Build, BuildOrder, StageProblem, StageRefused
 from forge.project.config.declaration import Configuration, known_variables
 from forge.project.config.load import load_configuration
 
@@ -44,14 +44,14 @@ def project_alone(config: str) -> Configuration:
     return load_configuration(config, **_without_user())
 
 
-def missing_values(build: Build) -> Iterator[Problem]:
+def missing_values(build: Build) -> Iterator[StageProblem]:
     """Yields required variables and files of secrets that are missing."""
     for name, places in sorted(build.required.items()):
         if not os.environ.get(name):
-            yield Problem(f"the variable {name} is not set ({', '.join(places)})", f"Set {name} before you build.")
+            yield StageProblem(f"the variable {name} is not set ({', '.join(places)})", f"Set {name} before you build.")
     for path in build.configuration.secret_files:
         if not path.is_file():
-            yield Problem(f"the secret file {path} does not exist", "Create it, or remove it from secrets.")
+            yield StageProblem(f"the secret file {path} does not exist", "Create it, or remove it from secrets.")
 
 
 def _check_set(build: Build) -> None:

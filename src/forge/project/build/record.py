@@ -52,7 +52,7 @@ class BuildOrder(NamedTuple):
         return "prod" if self.prod else "dev" if self.dev else "plain"
 
 
-class Problem(NamedTuple):
+class StageProblem(NamedTuple):
     """The reason why a stage cannot continue, and the advice."""
 
     text: str
@@ -66,7 +66,7 @@ class Problem(NamedTuple):
 class StageRefused(Exception):
     """Raised by a stage with all problems that it found."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[StageProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(map(str, self.problems)))
 
@@ -103,7 +103,7 @@ class Build:
     sources: list[dict[str, Any]] = field(default_factory=list)
     skills: list[Skill] = field(default_factory=list)  # the project's own
     active: ActiveSkills | None = None
-    source_problems: list[Problem] = field(default_factory=list)
+    source_problems: list[StageProblem] = field(default_factory=list)
     project: dict[str, Any] = field(default_factory=dict)  # the document as a run reads it
     files: dict[str, OutputFile] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)

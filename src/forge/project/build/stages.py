@@ -26,7 +26,16 @@ from forge.project.build.compile import compile_guards, filter_tools
 from forge.project.build.load import load
 from forge.project.build.manifest import manifest
 from forge.project.build.output import check_output, replace_output, staging_directory, write_files
-from forge.project.build.record import PROJECT, Build, BuildOrder, Problem, RemoteTool, Stage, StageRefused, to_bytes
+from forge.project.build.record import (
+    PROJECT,
+    Build,
+    BuildOrder,
+    RemoteTool,
+    Stage,
+    StageProblem,
+    StageRefused,
+    to_bytes,
+)
 from forge.project.build.schemas import schema_of, schema_path, schemas
 from forge.project.config.declaration import Configuration
 from forge.project.read_yaml import read_yaml
@@ -51,7 +60,7 @@ async def _open_sources(build: Build, skills: ActiveSkills) -> None:
     if own := [one for one in list_references(configuration) if is_part_of_project(one)]:
         suggestion = f"Make the module a package, and install it here and in the image: {install_program()} ."
         raise StageRefused(
-            Problem(
+            StageProblem(
                 f"{one.entry.key_path}: {one.entry.name!r} is in a file of the project, which is not part of a build",
                 suggestion,
             )
@@ -92,9 +101,11 @@ def _is_file(directory: Path, word: str) -> bool:
 def _check_reports(build: Build, sources: Sources, reports: list[str]) -> None:
     """Stops the build if a source cannot be opened; the filter judges problems of a part."""
     closed = tuple(f"{label} is left out: " for label in sources.all)
-    if problems := [Problem(text) for text in reports if text.startswith(closed)]:
+    if problems := [StageProblem(text) for text in reports if text.startswith(closed)]:
         raise StageRefused(problems)
-    build.source_problems = [Problem(f"{text} (it would be left out)", "Fix it, or remove it.") for text in reports]
+    build.source_problems = [
+        StageProblem(f"{text} (it would be left out)", "Fix it, or remove it.") for text in reports
+    ]
 
 
 def wants_dev(configuration: Configuration, *, dev: bool) -> bool:
@@ -133,7 +144,7 @@ def _load_skills(build: Build) -> ActiveSkills:
     """Returns the active skills, and records the project's skills and their required variables."""
     active = active_skills(build.configuration, Scope(workspace=build.order.workspace))
     if active.catalog.problems:
-        raise StageRefused(Problem(f"{one.path}: {one.why}") for one in active.catalog.problems)
+        raise StageRefused(StageProblem(f"{one.path}: {one.why}") for one in active.catalog.problems)
     build.active = active
     build.skills = [skill for skill in active.catalog.skills.values() if not skill.is_built_in]
     for skill in active.named:
@@ -164,7 +175,7 @@ def validate(build: Build) -> str:
         built = load_built(directory, build.sha256, workspace=build.order.workspace)
         if read_yaml(str(built.directory / PROJECT)) != build.project:
             problem = f"{build.configuration.name} has a value that changes when it is written and read again"
-            raise StageRefused([Problem(problem, "Write numbers without an exponent, and keys as strings.")])
+            raise StageRefused([StageProblem(problem, "Write numbers without an exponent, and keys as strings.")])
         asyncio.run(_compare(build, built))
         check_output(output)
         directory.chmod(0o755)
@@ -185,14 +196,14 @@ async def _compare(build: Build, built: Built) -> None:
     left_out: list[str] = []
     async with sources.mount(registry, left_out.append):
         await registry.ready(scope)
-        problems = [Problem(text, _REPORT) for text in left_out]
+        problems = [StageProblem(text, _REPORT) for text in left_out]
         for name, spec in build.tools.items():
             if name not in build.remote and name not in registry:
-                problems.append(Problem(f"{name} is missing from the build", _REPORT))
+                problems.append(StageProblem(f"{name} is missing from the build", _REPORT))
             elif (
                 name in registry and to_bytes(schema_of(registry[name].spec)) != build.files[schema_path(name)].content
             ):
-                problems.append(Problem(f"{name} ({spec.origin}) changed during the build", _REPORT))
+                problems.append(StageProblem(f"{name} ({spec.origin}) changed during the build", _REPORT))
     if problems:
         raise StageRefused(problems)
 
@@ -211,7 +222,7 @@ STAGES: tuple[tuple[str, Stage], ...] = (
 class BuildError(Exception):
     """A build that stopped: its stage and its problems."""
 
-    def __init__(self, stage: str, problems: Iterable[Problem]) -> None:
+    def __init__(self, stage: str, problems: Iterable[StageProblem]) -> None:
         self.stage = stage
         self.problems = tuple(problems)
         super().__init__("\n".join(f"{stage}: {problem}" for problem in self.problems))
@@ -227,7 +238,7 @@ def build(order: BuildOrder, report: Callable[[str, str], None] = lambda stage, 
         except StageRefused as error:
             raise BuildError(name, error.problems) from error
         except ToolError as error:
-            raise BuildError(name, [Problem(error.message, error.suggestion)]) from error
+            raise BuildError(name, [StageProblem(error.message, error.suggestion)]) from error
         except (DefinitionError, PolicyError, OSError) as error:
-            raise BuildError(name, [Problem(" ".join(str(error).split()))]) from error
+            raise BuildError(name, [StageProblem(" ".join(str(error).split()))]) from error
     return result

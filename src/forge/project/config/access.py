@@ -10,7 +10,7 @@ from forge.core.context import ProgramLimits
 from forge.permissions.conditions import CONDITIONS
 from forge.permissions.labels.settings import FORMS, LabelSettings, problem_with_entry
 from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag, ListOf, Schema, Text, WholeNumber
-from forge.project.config.reader import Reader
+from forge.project.config.reader import ConfigReader
 from forge.project.config.section import Section, key
 
 SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
@@ -80,7 +80,7 @@ class ProgramsEntry(Section, example={"memory": 4096, "temporary": 2048}):
         return ProgramLimits(self.memory, self.processes, self.open_files, self.temporary)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         for name, (least, unit) in _LEAST_OF_PROGRAMS.items():
             if 0 < values.get(name, 0) < least:
                 raise reader.error(
@@ -113,7 +113,7 @@ class EgressEntry(Section, example={"mode": "allowlist", "domains": ["api.exampl
     )
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         mode = "allowlist" if "domains" in values else "open"
         return super().from_keys(reader, {"mode": mode, **values}, key_path)
 
@@ -151,7 +151,7 @@ class PermissionsEntry(Section, example={"rules": ["allow read", "deny execute r
 
 
 class _LabelledSource(Text):
-    def read(self, reader: Reader, value: Any, key_path: str) -> str:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> str:
         if problem := problem_with_entry(value):
             raise reader.error(key_path, f"{value!r:.60}: {problem}")
         return str(value)
@@ -179,7 +179,7 @@ class LabelsEntry(Section, example={"untrusted": ["path:downloads/**"], "private
     )
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(cls, reader: ConfigReader, value: Any, key_path: str) -> Any:
         return super().read(reader, {"enabled": value} if isinstance(value, bool) else value, key_path)
 
     @classmethod
@@ -197,7 +197,7 @@ class LabelsEntry(Section, example={"untrusted": ["path:downloads/**"], "private
 
 
 class _HomePath(FilePath):
-    def read(self, reader: Reader, value: Any, key_path: str) -> Path:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Path:
         return reader.path(os.path.expanduser(reader.text(value, key_path)))
 
 

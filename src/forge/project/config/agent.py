@@ -8,7 +8,7 @@ from typing import Any
 from forge.core.lazy import lazy_pattern
 from forge.core.spec import REPAIR_NAMES, Permission
 from forge.project.config.kinds import NOTHING, AsWritten, Choice, Flag, ListOf, Number, Text, WholeNumber
-from forge.project.config.reader import Reader
+from forge.project.config.reader import ConfigReader
 from forge.project.config.section import ExactlyOne, PlainSection, Section, key
 
 _REFERENCE = lazy_pattern(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
@@ -172,7 +172,7 @@ class _ToolName(ToolEntry, example={"group": "read"}):
     config: Mapping[str, Any] = key(AsWritten({"type": "object", "maxProperties": 0}), "Not allowed here.", {})
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         if values.get("config"):
             raise reader.error(f"{key_path}.config", _NO_CONFIG)
         return values.get("name") or values["group"]
@@ -194,7 +194,7 @@ class SubAgentEntry(Section, example={"prompt": "Look things up.", "tools": [{"g
     )
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         if values.get("quarantine") and values.get("tools"):
             raise reader.error(
                 f"{key_path}.tools", "a sub-agent in quarantine has no tools; remove tools or quarantine"

@@ -20,7 +20,7 @@ from forge.project.config.access import (
 )
 from forge.project.config.agent import AgentEntry, ContextEntry, LimitsEntry, SubAgentEntry, ToolEntry
 from forge.project.config.kinds import NOTHING, Choice, Either, ListOf, MappingOf, Schema, Variable
-from forge.project.config.reader import Reader, config_error, file_of
+from forge.project.config.reader import ConfigReader, config_error, file_of
 from forge.project.config.section import DeferredSection, Key, Section, key, section_of
 from forge.project.config_layers import Layer
 
@@ -146,7 +146,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         return self.workspace.writes
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         secrets = values.pop("secrets", ())
         agent: AgentEntry = values.pop("agent", cls.agent)
         return cls(

@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from forge.core.errors import ToolError
 from forge.project.config.kinds import NOTHING, MappingOf, Number, Text, WholeNumber
-from forge.project.config.reader import VARIABLE, Reader, config_error
+from forge.project.config.reader import VARIABLE, ConfigReader, config_error
 from forge.project.config.section import PlainSection, Section, key
 
 _URL = r"(sqlite:///|postgres(ql(\+psycopg)?)?://|\$\{)[^\u0000]+"
@@ -24,7 +24,7 @@ _REFERENCE = rf"\$\{{({VARIABLE})\}}"
 class _Database(Text):
     """Stored unchanged: its variables are resolved when the database is opened."""
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         text = reader.text(value, key_path)
         if not re.fullmatch(self.pattern, text):  # not repeated: it may hold a password
             raise reader.error(key_path, f"expected {self.expected}")
@@ -80,7 +80,7 @@ class DurableEntry(Section, example={"database": "${DATABASE_URL}", "queues": {"
     name: str = ""  # of the file that names the database, whose directory relative paths count from
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         name = reader.files.get("durable.database", reader.name)
         return super().from_keys(reader, {**values, "name": name}, key_path)
 

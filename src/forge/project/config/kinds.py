@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from forge.project.config.reader import VARIABLE, Reader, UnsetVariable, is_secret, kind_of
+from forge.project.config.reader import VARIABLE, ConfigReader, UnsetVariable, is_secret, kind_of
 
 Schema = dict[str, Any]
 
@@ -21,7 +21,7 @@ _MOST = 10**15
 class Kind(Protocol):
     """A kind of value, or a section."""
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         """Returns the typed value. Raises `ToolError`."""
 
     def schema(self) -> Schema:
@@ -39,7 +39,7 @@ class Text:
     def __init__(self, pattern: str = "", expected: str = "", *, blank: bool = False, numeric: bool = False) -> None:
         self.pattern, self.expected, self.blank, self.numeric = pattern, expected, blank, numeric
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         given = str(int(value)) if self.numeric and _is_whole(value) else value
         text = reader.text(given, key_path, blank=self.blank)
         if self.pattern and not re.fullmatch(self.pattern, text):
@@ -57,14 +57,14 @@ class FilePath(Text):
 
     empty = None
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Path:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Path:
         return reader.path(reader.text(value, key_path))
 
 
 class Filled(Text):
     """A text in which `${NAME}` stands for a variable of the environment."""
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         return reader.fill_in(reader.text(value, key_path), key_path)
 
 
@@ -75,7 +75,7 @@ class Variable(Text):
         super().__init__(VARIABLE)
         self.look_up = look_up
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         name = reader.text(value, key_path)
         if not re.fullmatch(VARIABLE, name):
             # the value is not repeated: someone may have written the secret itself
@@ -87,7 +87,7 @@ class Variable(Text):
 class Argument:
     """A word of a command line, or a header: perhaps empty; a number is read as a text."""
 
-    def read(self, reader: Reader, value: Any, key_path: str, *, secret: bool = False) -> str:
+    def read(self, reader: ConfigReader, value: Any, key_path: str, *, secret: bool = False) -> str:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
         return reader.fill_in(reader.text(value, key_path), key_path, secret=secret) if value != "" else ""
@@ -102,7 +102,7 @@ class WholeNumber:
     def __init__(self, least: int = 0, expected: str = "a whole number") -> None:
         self.least, self.expected = least, expected
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> int:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> int:
         if not _is_whole(value) or not self.least <= value < _MOST:
             raise reader.error(key_path, f"expected {self.expected} from {self.least}, got {value!r:.60}")
         return int(value)
@@ -117,7 +117,7 @@ class Number:
     def __init__(self, *, zero: bool = False, nullable: bool = False) -> None:
         self.zero, self.nullable = zero, nullable
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         if value is None and self.nullable:
             return None
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
@@ -133,7 +133,7 @@ class Number:
 class Flag:
     empty: Any = False
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         if not isinstance(value, bool):
             raise reader.error(key_path, f"expected true or false, got {kind_of(value)}")
         return value
@@ -151,7 +151,7 @@ class Choice:
         self.words, self.also = words, also
         self.expected = expected or f"one of {', '.join(words)}"
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         if self.also is not None and value is self.also[0]:
             return self.also[1]
         if not isinstance(value, str) or value not in self.words:
@@ -170,7 +170,7 @@ class ListOf:
     def __init__(self, of: Kind, *, single: bool = False) -> None:
         self.of, self.single = of, single
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> list[Any]:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> list[Any]:
         listed = [value] if self.single and isinstance(value, str) else reader.sequence(value, key_path)
         return [self.of.read(reader, one, f"{key_path}[{index}]") for index, one in enumerate(listed)]
 
@@ -192,7 +192,7 @@ class MappingOf:
     def __init__(self, of: Kind, sample: str = "", pattern: str = "", problem: str = "") -> None:
         self.of, self.sample, self.pattern, self.problem = of, sample, pattern, problem
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> dict[str, Any]:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> dict[str, Any]:
         found = {}
         for name, one in reader.mapping(value, key_path).items():
             at = f"{key_path}.{name}"
@@ -220,7 +220,7 @@ class Pairs(MappingOf):
     def __init__(self) -> None:
         super().__init__(Argument())
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> dict[str, str]:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> dict[str, str]:
         found = {}
         for name, one in reader.mapping(value, key_path).items():
             found[name] = Argument().read(reader, one, f"{key_path}.{name}", secret=is_secret(name))
@@ -235,7 +235,7 @@ class Either:
     def __init__(self, plain: Kind, section: Kind) -> None:
         self.plain, self.section = plain, section
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         return (self.section if isinstance(value, dict) else self.plain).read(reader, value, key_path)
 
     def schema(self) -> Schema:
@@ -248,7 +248,7 @@ class AsWritten:
     def __init__(self, accepts: Schema | None = None) -> None:
         self.accepts = accepts or {}
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         if self.accepts.get("type") == "string" and not isinstance(value, str):
             raise reader.error(key_path, f"expected a string, got {kind_of(value)}")
         return reader.mapping(value, key_path) if self.accepts.get("type") == "object" else value

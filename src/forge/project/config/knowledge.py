@@ -18,7 +18,7 @@ from forge.project.config.kinds import (
     Variable,
     WholeNumber,
 )
-from forge.project.config.reader import Reader
+from forge.project.config.reader import ConfigReader
 from forge.project.config.section import PlainSection, Section, key
 
 
@@ -35,7 +35,7 @@ class _Endpoint(PlainSection):
 class _Embedder(Choice):
     """A word, or a server; read as `forge.memory.embedders.embedder_from` takes it."""
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         if not isinstance(value, dict):
             return super().read(reader, value, key_path)
         said = reader.mapping(value, key_path, _Endpoint.keys)
@@ -88,7 +88,7 @@ class _Rule(PlainSection, alone="pattern", example={"pattern": "DROP TABLE", "me
     message: Any = key(AsWritten(), "The reason, which the model reads.", "no tables are dropped here")
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(cls, reader: ConfigReader, value: Any, key_path: str) -> Any:
         super().read(reader, value, key_path)
         return value  # `forge.skills.guardrails` reads it
 
@@ -157,7 +157,7 @@ class ChannelEntry(Section, example={"type": "webhook", "url_env": "TEAM_WEBHOOK
     )
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(cls, reader: ConfigReader, value: Any, key_path: str) -> Any:
         kind = cls.keys["type"].kind.read(reader, reader.mapping(value, key_path).get("type", ""), f"{key_path}.type")
         ways = [way for way in _WAYS if way[0] == kind]
         said = reader.mapping(

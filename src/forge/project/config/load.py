@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 
 from forge.project.config.declaration import NAME, Configuration, keys_of_layer, variables_set
-from forge.project.config.reader import Reader, config_error
+from forge.project.config.reader import ConfigReader, config_error
 from forge.project.config_layers import ORGANISATION, Layer, check_own, file_exists, user_file
 
 
@@ -45,7 +45,7 @@ def load_configuration(
         _read_layer(project, None)
     merged = merge(layers, environment)
     name = project.name if project else next((layer.name for layer in layers.values()), "the environment")
-    reader = Reader(name, values, merged.files, {layer.name: layer.text for layer in layers.values()})
+    reader = ConfigReader(name, values, merged.files, {layer.name: layer.text for layer in layers.values()})
     rules = project.document.get("permissions", {}) if project else {}
     made: Configuration = Configuration.read(reader, {**merged.document, "permissions": rules}, "")
     return made.replace(
@@ -72,7 +72,7 @@ def _layer(kind: str, name: str, text: str) -> Layer:
 def _read_layer(
     layer: Layer, environment: Mapping[str, str] | None, declaration: type[Configuration] = Configuration
 ) -> Configuration:
-    reader = Reader(layer.name, environment, texts={layer.name: layer.text}, declaration=declaration)
+    reader = ConfigReader(layer.name, environment, texts={layer.name: layer.text}, declaration=declaration)
     made: Configuration = declaration.read(reader, layer.document, "")
     return made.replace(document=layer.document)
 

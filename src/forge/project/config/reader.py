@@ -22,7 +22,7 @@ class UnsetVariable(ToolError):
     """An entry names a variable of the environment that is not set."""
 
 
-class Reader:
+class ConfigReader:
     """Knows the file, the environment and what was found in them. Raises `ToolError`.
 
     Without an `environment`, variables are not looked up: `${NAME}` stays as it is. `files` says which parts of the

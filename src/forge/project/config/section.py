@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Self, dataclass_transform
 
 from forge.project.config.kinds import Kind, Schema
-from forge.project.config.reader import Reader, UnsetVariable
+from forge.project.config.reader import ConfigReader, UnsetVariable
 
 
 class Key:
@@ -62,7 +62,7 @@ class ExactlyOne:
     def __init__(self, names: tuple[str, ...], expected: str, *, or_empty: bool = False) -> None:
         self.names, self.expected, self.or_empty = names, expected, or_empty
 
-    def check(self, reader: Reader, said: Mapping[str, Any], key_path: str) -> None:
+    def check(self, reader: ConfigReader, said: Mapping[str, Any], key_path: str) -> None:
         if sum(name in said for name in self.names) != 1 and (said or not self.or_empty):
             raise reader.error(key_path, f"expected {self.expected}")
 
@@ -77,7 +77,7 @@ class BelongsTo:
     def __init__(self, names: tuple[str, ...], other: str, problem: str) -> None:
         self.names, self.other, self.problem = names, other, problem
 
-    def check(self, reader: Reader, said: Mapping[str, Any], key_path: str) -> None:
+    def check(self, reader: ConfigReader, said: Mapping[str, Any], key_path: str) -> None:
         for name in self.names:
             if name in said and self.other not in said:
                 raise reader.error(f"{key_path}.{name}", self.problem)
@@ -140,7 +140,7 @@ class Section:
         return type(self)(**{**vars(self), **changes})
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(cls, reader: ConfigReader, value: Any, key_path: str) -> Any:
         """Returns the typed value of what is written at a key path. Raises `ToolError`."""
         is_alone = cls._alone != "" and isinstance(value, str)
         said = reader.mapping({cls._alone: value} if is_alone else value, key_path, () if cls._is_open else cls.keys)
@@ -165,7 +165,7 @@ class Section:
         return cls.from_keys(reader, values, key_path)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         """Returns the typed value of fields that were read; fields that are absent have their defaults."""
         return cls(**values, key_path=key_path)
 
@@ -193,7 +193,7 @@ class PlainSection(Section):
     """A section whose typed value is a dictionary of its keys, for another reader."""
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         return values
 
 
@@ -207,7 +207,7 @@ class DeferredSection:
         found: type[Section] = getattr(import_module(f"forge.project.config.{self.module}"), self.name)
         return found
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         return self.section().read(reader, value, key_path)
 
     def schema(self) -> Schema:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from forge.project.config.kinds import NOTHING, ListOf, MappingOf, Text, Variable
-from forge.project.config.reader import Reader
+from forge.project.config.reader import ConfigReader
 from forge.project.config.section import Section, key
 
 _WORDS = ListOf(Text(), single=True)
@@ -41,7 +41,7 @@ class _ServeAuth(Section, example={"issuer": "https://login.example.com", "scope
     )
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         """As `ResourceAuth` takes it."""
         found: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
         if "scopes" in found:

@@ -24,7 +24,7 @@ from forge.project.config.kinds import (
     Variable,
     WholeNumber,
 )
-from forge.project.config.reader import Reader
+from forge.project.config.reader import ConfigReader
 from forge.project.config.section import BelongsTo, ExactlyOne, Section, key
 
 LEAST_MEMORY, MEMORY = 64, 2048  # MiB, as `forge.mcp` has them, which is not loaded to read a file
@@ -61,19 +61,19 @@ class SourceEntry(Section):
         return {**self.plain_headers, **self.headers_env}
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(cls, reader: ConfigReader, value: Any, key_path: str) -> Any:
         reader.secrets.clear()
         return super().read(reader, value, key_path)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         return super().from_keys(reader, {**values, "secrets": tuple(dict.fromkeys(reader.secrets))}, key_path)
 
 
 class _Hidden(Flag):
     empty: Any = None
 
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         return None if value == "auto" else super().read(reader, value, key_path)
 
     def schema(self) -> Schema:
@@ -127,7 +127,7 @@ class _McpLogin(Section, example={"client_id": "forge-docs", "scopes": ["docs:re
     redirect_port: int = key(WholeNumber(1, "a port"), "The port of the redirect URL. Default: a free port.", 33418)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         """As `mcp(auth=…)` takes it."""
         return dict(values)
 
@@ -197,7 +197,7 @@ class McpEntry(
         return (self.program, *self.args) if self.program else ()
 
     @classmethod
-    def read(cls, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(cls, reader: ConfigReader, value: Any, key_path: str) -> Any:
         """Returns None for a server that is disabled: only the names of its keys are checked."""
         said = reader.mapping(value, key_path, cls.keys)
         if Flag().read(reader, said.get("disabled", False), f"{key_path}.disabled"):
@@ -226,7 +226,7 @@ class _BasicAuth(Section, example={"user": "API_USER", "password": "API_PASSWORD
     password: str = key(_VALUE, "The environment variable with the password.", "API_PASSWORD", required=_A_VARIABLE)
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         return (values["user"], values["password"])
 
 
@@ -244,7 +244,7 @@ class _Auth(
     where: str = key(Choice("header", "query", "cookie"), "Where the API key is sent.", "header", name="in")
 
     @classmethod
-    def from_keys(cls, reader: Reader, values: dict[str, Any], key_path: str) -> Any:
+    def from_keys(cls, reader: ConfigReader, values: dict[str, Any], key_path: str) -> Any:
         """As `openapi(auth=…)` takes it."""
         if "basic" in values:
             return {"basic": values["basic"]}
@@ -252,7 +252,7 @@ class _Auth(
 
 
 class _Spec(Filled):
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         text = super().read(reader, value, key_path)
         return text if text.lower().startswith(("http://", "https://")) else str(reader.path(text))
 
@@ -277,7 +277,7 @@ class OpenApiEntry(
 
 
 class _Method(Text):
-    def read(self, reader: Reader, value: Any, key_path: str) -> Any:
+    def read(self, reader: ConfigReader, value: Any, key_path: str) -> Any:
         return reader.text(value, key_path).upper()
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.core.registry import ToolRegistry
     from forge.core.spec import Permission
     from forge.durable.engine.attempt import Attempt, Models
-    from forge.durable.engine.queues import Limits
+    from forge.durable.engine.queues import QueueLimits
     from forge.durable.store import RunStore
     from forge.durable.store.rows import Question, RunInfo
     from forge.models.scripted import Scripted
@@ -79,12 +79,12 @@ def is_own(url: str, workspace: Path) -> bool:
     return url == f"sqlite:///{workspace / STATE / FILE}"
 
 
-def queue_limits(configuration: Configuration) -> dict[str, Limits]:
+def queue_limits(configuration: Configuration) -> dict[str, QueueLimits]:
     """Returns the limits by queue. Raises `ToolError`."""
-    from forge.durable.engine.queues import Limits
+    from forge.durable.engine.queues import QueueLimits
 
     entries = configuration.durable.queues if configuration.durable is not None else {}
-    return {name: Limits.of(name, entry) for name, entry in entries.items()}
+    return {name: QueueLimits.of(name, entry) for name, entry in entries.items()}
 
 
 def project_version(configuration: Configuration, built: str = "") -> str:

@@ -16,7 +16,7 @@ from forge.project.assemble.channels import ProjectChannels
 from forge.project.assemble.schedules import project_schedules
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
-from forge.schedules.schedule import Outcome, Run, Status
+from forge.schedules.schedule import ScheduleOutcome, ScheduleRun, Status
 from forge.workspace.state import state_directory
 
 if TYPE_CHECKING:
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from forge.durable.store.rows import RunInfo
     from forge.durable.worker.schedules import ProcessOccurrences
     from forge.project.project import Project
-    from forge.schedules.occurrences import Due, Refusal
+    from forge.schedules.occurrences import ClaimRefusal, Due
     from forge.schedules.runner import Runner
-    from forge.schedules.schedule import Outcome, Schedule
+    from forge.schedules.schedule import Schedule, ScheduleOutcome
 
 
 MOST_FILES = 10  # files of a run that a channel receives
@@ -53,7 +53,7 @@ def make_runner(flags: ProjectFlags, model: str | None = None) -> Runner:
     enabled = store.list(enabled_only=True)
     load().agent(COMMAND if enabled and all(one.command for one in enabled) else model)
 
-    async def run(schedule: Schedule) -> Outcome:
+    async def run(schedule: Schedule) -> ScheduleOutcome:
         return await _run_task(schedule, load(), model, channels)
 
     return Runner(store, run, shared=ProjectClaims(flags))
@@ -68,7 +68,9 @@ def check_channels(configuration: Configuration, channels: ProjectChannels) -> N
             raise configuration.error(f"schedules[{index}].channel", problem, name, channels.names)
 
 
-async def _run_task(schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels) -> Outcome:
+async def _run_task(
+    schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels
+) -> ScheduleOutcome:
     """Runs one task in a session of its own. Questions are refused; its files are delivered with its answer."""
     from forge.pipeline.audit_log import audit_log
     from forge.project.audit.log import NAME as AUDIT
@@ -109,7 +111,7 @@ async def _run_task(schedule: Schedule, project: Project, model: str | None, cha
             message = f"its answer was not delivered to {schedule.channel}: {undelivered.message}"
             success, error = False, f"{error}; {message}" if error else message
     mask = agent.secrets.mask  # the result is stored and listed
-    return Outcome(success=success, text=mask(text), error=mask(error), session=session)
+    return ScheduleOutcome(success=success, text=mask(text), error=mask(error), session=session)
 
 
 def scheduled_prompt(schedule: Schedule) -> str:
@@ -136,7 +138,7 @@ def _collect_files(event: object, files: list[Attachment]) -> None:
 _STATUS = {"finished": Status.COMPLETED, "failed": Status.FAILED, "cancelled": Status.CANCELLED}
 
 
-def list_worker_runs(flags: ProjectFlags, id: str | None, limit: int) -> list[Run]:
+def list_worker_runs(flags: ProjectFlags, id: str | None, limit: int) -> list[ScheduleRun]:
     """Returns the runs of workers, the latest first; none if nothing durable was ever done here. Raises `ToolError`."""
     database = _database(flags)
     if not database:
@@ -147,7 +149,7 @@ def list_worker_runs(flags: ProjectFlags, id: str | None, limit: int) -> list[Ru
         return list_scheduled(store, id, limit)
 
 
-def list_scheduled(store: RunStore, id: str | None, limit: int) -> list[Run]:
+def list_scheduled(store: RunStore, id: str | None, limit: int) -> list[ScheduleRun]:
     """Returns the runs of one schedule or of all, the latest first."""
     return [_to_schedule_run(run) for run in store.list_scheduled(id, limit)]
 
@@ -164,7 +166,7 @@ class ProjectClaims:
         if claims := self._claims():
             claims.prepare()
 
-    def claim(self, due: Due, now: float, owner: str) -> Refusal | None:
+    def claim(self, due: Due, now: float, owner: str) -> ClaimRefusal | None:
         claims = self._claims()  # after `due` has come: a worker that creates the database now skips this time
         return claims.claim(due, now, owner) if claims else None
 
@@ -198,14 +200,14 @@ def _database(flags: ProjectFlags) -> str:
     return "" if url.startswith("sqlite:///") and not file.exists() else url
 
 
-def _to_schedule_run(run: RunInfo) -> Run:
+def _to_schedule_run(run: RunInfo) -> ScheduleRun:
     result = run.result or {}
     error = (result.get("error") or {}).get("message", "")
     if run.status == "waiting":
         error = f"the run is waiting: forge runs show {run.id}"
     elif not error and run.status == "failed":
         error = f"the run ended with: {result.get('reason', run.status)}"
-    return Run(
+    return ScheduleRun(
         id=0,
         run_id=run.id,
         schedule_id=str(run.scope.get("schedule", "")),

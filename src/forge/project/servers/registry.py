@@ -18,14 +18,14 @@ from forge.core.yaml import Unreadable, bounded_text
 from forge.mcp.programs.installer import run_installer, scratch_folder
 from forge.network.client import fetch
 from forge.network.egress import Egress
-from forge.network.headers import Limits
+from forge.network.headers import RequestLimits
 from forge.project.servers.plan import URL, ServerPlan
 
 VARIABLE = "FORGE_MCP_REGISTRY"
 DEFAULT = "https://registry.modelcontextprotocol.io"
 LARGEST = 4 * 1024 * 1024  # bytes of an answer
 MOST = 100  # servers of one answer
-_LIMITS = Limits(read=20.0, total=30.0, size=LARGEST)
+_LIMITS = RequestLimits(read=20.0, total=30.0, size=LARGEST)
 
 
 def registry_url(given: str = "", environment: Mapping[str, str] = os.environ) -> str:

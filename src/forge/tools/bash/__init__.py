@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import UNTRUSTED, Label, ToolResult
@@ -84,9 +84,9 @@ class Bash(
     async def run(
         self,
         ctx: ToolContext,
-        command: Annotated[str, Limits(example="ls -la", min_length=1)],
+        command: Annotated[str, ParameterLimits(example="ls -la", min_length=1)],
         description: Annotated[str, "Its purpose."] = "",
-        timeout: Annotated[float, Limits(gt=0), "Seconds."] = TIMEOUT,
+        timeout: Annotated[float, ParameterLimits(gt=0), "Seconds."] = TIMEOUT,
         working_dir: Annotated[str, "In the workspace."] = "",
         background: Annotated[bool, "Return a job id for bash_output at once."] = False,
         stdin: str = "",
@@ -167,9 +167,9 @@ class BashOutput(
     async def run(
         self,
         ctx: ToolContext,
-        id: Annotated[str, Limits(example="job_1"), "The job."],
-        wait: Annotated[float, Limits(ge=0), "Seconds to wait for output or the end."] = 0.0,
-        since: Annotated[int, Limits(ge=-1), "From this byte on; -1: only new output."] = -1,
+        id: Annotated[str, ParameterLimits(example="job_1"), "The job."],
+        wait: Annotated[float, ParameterLimits(ge=0), "Seconds to wait for output or the end."] = 0.0,
+        since: Annotated[int, ParameterLimits(ge=-1), "From this byte on; -1: only new output."] = -1,
     ) -> ToolResult:
         from forge.process.running.jobs import find_job  # it loads what only a call needs
 
@@ -192,7 +192,9 @@ class BashKill(
 ):
     """End a background job and all it started; returns its last output."""
 
-    async def run(self, ctx: ToolContext, id: Annotated[str, Limits(example="job_1"), "The job."]) -> ToolResult:
+    async def run(
+        self, ctx: ToolContext, id: Annotated[str, ParameterLimits(example="job_1"), "The job."]
+    ) -> ToolResult:
         from forge.process.running.jobs import find_job  # it loads what only a call needs
 
         job = find_job(ctx.scope.session_id, id)

@@ -20,7 +20,7 @@ from forge.process.environment import find_trusted_program, reading_environment,
 from forge.process.running.jobs import start_job
 from forge.process.running.limits import Resources
 from forge.process.running.output import Capture
-from forge.process.running.run import Finished, confine, run
+from forge.process.running.run import FinishedProgram, confine, run
 from forge.process.sandbox.layout import Confinement
 from forge.tools.bash.guard import ReadOnlyRun
 from forge.tools.shared.approved_paths import resolve_approved
@@ -42,7 +42,7 @@ _LATE = "Give it more time, do less at once, or start it with background=true."
 _LATE_IN_FRONT = "Give it more time, or do less at once."  # of a tool that has no background
 
 
-class Settings(Protocol):
+class BashSettings(Protocol):
     """The tool's settings that a run needs."""
 
     shell: str
@@ -70,7 +70,7 @@ class PreparedLine:
 
 
 async def prepare_line(
-    settings: Settings, ctx: ToolContext, line: str, working_dir: str, stdin: str, reading: ReadOnlyRun | None
+    settings: BashSettings, ctx: ToolContext, line: str, working_dir: str, stdin: str, reading: ReadOnlyRun | None
 ) -> PreparedLine:
     """Prepares a line. `reading`: the line may only read, so it runs where nothing can be changed."""
     if not line.strip():
@@ -101,7 +101,7 @@ async def prepare_line(
     )
 
 
-async def run_to_end(settings: Settings, ctx: ToolContext, work: PreparedLine, timeout: float) -> ToolResult:
+async def run_to_end(settings: BashSettings, ctx: ToolContext, work: PreparedLine, timeout: float) -> ToolResult:
     head = settings.max_output_bytes // 5
     try:
         finished = await run(
@@ -126,7 +126,7 @@ async def run_to_end(settings: Settings, ctx: ToolContext, work: PreparedLine, t
     return _build_result(ctx, work, finished, timeout)
 
 
-def _result_of_cancelled(finished: Finished) -> ToolResult:
+def _result_of_cancelled(finished: FinishedProgram) -> ToolResult:
     """Returns a short result for a cancelled run, since no step shortens it any more."""
     shown = finished.output[-MOST_OF_CANCELLED:]
     data = {**_data(finished), "output": shown, **({"truncated": True} if shown != finished.output else {})}
@@ -136,7 +136,7 @@ def _result_of_cancelled(finished: Finished) -> ToolResult:
     )
 
 
-async def start_in_background(settings: Settings, ctx: ToolContext, work: PreparedLine) -> ToolResult:
+async def start_in_background(settings: BashSettings, ctx: ToolContext, work: PreparedLine) -> ToolResult:
     confined = await confine(work.argv, work.confinement, work.sandbox, work.env, work.limits)
     tier = confined.tier
     try:
@@ -163,7 +163,7 @@ async def start_in_background(settings: Settings, ctx: ToolContext, work: Prepar
     return ToolResult(for_llm=text, title=f"{job.id}: {_first_line(work.line)}", data=data)
 
 
-def _build_result(ctx: ToolContext, work: PreparedLine, finished: Finished, timeout: float) -> ToolResult:
+def _build_result(ctx: ToolContext, work: PreparedLine, finished: FinishedProgram, timeout: float) -> ToolResult:
     text = finished.output.replace("\0", "␀").rstrip("\n") or "(no output)"
     notes = [*_remarks(finished), *(f"[{hint}]" for hint in _sandbox_hints(work, finished))]
     data = _data(finished)
@@ -183,7 +183,7 @@ def _build_result(ctx: ToolContext, work: PreparedLine, finished: Finished, time
     return ToolResult(for_llm=said, title=title, data=data, failure=failed.failure, whole=finished.whole)
 
 
-def _data(finished: Finished) -> dict[str, Any]:
+def _data(finished: FinishedProgram) -> dict[str, Any]:
     return {
         "output": finished.output,
         "exit_code": finished.exit_code,
@@ -197,7 +197,7 @@ def _data(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _describe_ending(finished: Finished) -> list[str]:
+def _describe_ending(finished: FinishedProgram) -> list[str]:
     """Describes a bad end, and the processes left running."""
     notes = []
     if finished.exit_code:
@@ -211,7 +211,7 @@ def _describe_ending(finished: Finished) -> list[str]:
     return notes
 
 
-def _remarks(finished: Finished) -> list[str]:
+def _remarks(finished: FinishedProgram) -> list[str]:
     """Describes restored files and missing output."""
     notes = [f"[{said}]" for said in (*finished.put_back, *finished.reached)]
     if finished.cut and finished.whole is None:
@@ -219,7 +219,7 @@ def _remarks(finished: Finished) -> list[str]:
     return notes
 
 
-def _sandbox_hints(work: PreparedLine, finished: Finished) -> list[str]:
+def _sandbox_hints(work: PreparedLine, finished: FinishedProgram) -> list[str]:
     """Returns hints if the sandbox may have caused the failure."""
     found = []
     if finished.exit_code != 0 or _JOINED.search(work.line):  # of several commands only the last one tells
@@ -257,7 +257,7 @@ def _find_shell(shell: str, writable: tuple[Path, ...], path: str) -> str:
     raise ToolError(f"there is no {' or '.join(wanted)} on this system", ErrorKind.CONFIG, "Configure another shell.")
 
 
-def _limits(settings: Settings) -> Resources | None:
+def _limits(settings: BashSettings) -> Resources | None:
     if not settings.limits:
         return None
     try:

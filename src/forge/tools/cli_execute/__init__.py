@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -80,10 +80,10 @@ class CliExecute(
     async def run(
         self,
         ctx: ToolContext,
-        binary: Annotated[str, Limits(example="git")],
+        binary: Annotated[str, ParameterLimits(example="git")],
         args: Annotated[Sequence[str], "One per element."] = (),
         stdin: str = "",
-        timeout: Annotated[float | None, Limits(gt=0)] = TIMEOUT,
+        timeout: Annotated[float | None, ParameterLimits(gt=0)] = TIMEOUT,
     ) -> ToolResult:
         from forge.tools.cli_execute.layers import judge  # they load what only a call needs
         from forge.tools.cli_execute.run import execute

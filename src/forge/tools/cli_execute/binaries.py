@@ -18,7 +18,7 @@ _STEM = re.compile(r"(.+?)(?:-?\d[\d.]*)?(?:[-.](?:static|real|distrib|orig|old|
 _USUAL = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/lib/busybox")
 
 
-class Identity(NamedTuple):
+class BinaryIdentity(NamedTuple):
     """File attributes that change when a file is replaced or written."""
 
     device: int
@@ -33,7 +33,7 @@ class Binary(NamedTuple):
 
     path: str  # absolute, as it is started: some programs act by the name of the link they are called by
     real: str
-    identity: Identity
+    identity: BinaryIdentity
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -145,10 +145,10 @@ def classify_program(binary: Binary) -> str:
 
 
 @cache
-def _known_launchers() -> dict[Identity, tuple[str, str]]:
+def _known_launchers() -> dict[BinaryIdentity, tuple[str, str]]:
     """The shells and launchers of this system."""
-    found: dict[Identity, tuple[str, str]] = {}
-    many: set[Identity] = set()
+    found: dict[BinaryIdentity, tuple[str, str]] = {}
+    many: set[BinaryIdentity] = set()
     folders = dict.fromkeys(map(os.path.realpath, _USUAL))
     for name in (*REFUSED_SHELLS, *LAUNCHERS):
         for folder in folders:
@@ -188,7 +188,7 @@ def _identify(path: str) -> Binary | None:
         status = os.stat(path)
     except (OSError, ValueError):
         return None
-    identity = Identity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    identity = BinaryIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     return Binary(path, os.path.realpath(path), identity)
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.safe_regex import Clock, Pattern, PatternError, TooLong
+from forge.core.safe_regex import Pattern, PatternError, SearchClock, TooLong
 from forge.tools.cli_execute.binaries import AllowedPrograms, Binary, refuse_shells, require_allowed, resolve
 from forge.tools.cli_execute.flags import find_patterns, refuse_exec_flags
 from forge.workspace.paths import MAX_NAME, MAX_PATH, PathValidator, quote_path
@@ -111,13 +111,13 @@ def refuse_file_protocol(args: Sequence[str]) -> None:
 def apply_guardrails(name: str, args: Sequence[str], guardrails: Iterable[Guardrail]) -> None:
     """Layer 12: commands that skills and the project deny, matched with and without quotes."""
     lines = [_replace_surrogates(line) for line in (shlex.join([name, *args]), " ".join([name, *args]))]
-    clock = Clock()
+    clock = SearchClock()
     for guardrail in guardrails:
         if _is_found(guardrail.pattern, lines, clock):
             raise ToolError(f"skill guardrail: {guardrail.message}", ErrorKind.SECURITY, "Do it in another way.")
 
 
-def _is_found(pattern: Pattern, lines: Iterable[str], clock: Clock) -> bool:
+def _is_found(pattern: Pattern, lines: Iterable[str], clock: SearchClock) -> bool:
     try:
         return any(pattern.is_in(line, clock) for line in lines)
     except TooLong:

@@ -18,7 +18,7 @@ from forge.core.result import ToolResult
 from forge.process.environment import command_environment
 from forge.process.running.limits import Resources
 from forge.process.running.output import Capture
-from forge.process.running.run import Finished, run
+from forge.process.running.run import FinishedProgram, run
 from forge.process.sandbox.layout import SYSTEM
 from forge.tools.cli_execute.layers import CheckedCommand
 from forge.tools.shared.confinement import confinement, explain_hidden, find_hints, find_settings, spell_settings
@@ -27,7 +27,7 @@ from forge.workspace.paths import PathValidator
 MOST_OF_CANCELLED = 5_000  # characters of each stream
 
 
-class Settings(Protocol):
+class CliSettings(Protocol):
     """The tool's settings that a run needs."""
 
     env_passthrough: tuple[str, ...]
@@ -38,7 +38,7 @@ class Settings(Protocol):
 
 
 async def execute(
-    settings: Settings, ctx: ToolContext, judged: CheckedCommand, args: list[str], stdin: str, timeout: float | None
+    settings: CliSettings, ctx: ToolContext, judged: CheckedCommand, args: list[str], stdin: str, timeout: float | None
 ) -> ToolResult:
     paths = PathValidator.of(ctx.scope)
     env = environment(settings, paths)
@@ -80,7 +80,7 @@ def working_directory(paths: PathValidator) -> Path:
     return paths.workspace
 
 
-def environment(settings: Settings, paths: PathValidator) -> dict[str, str]:
+def environment(settings: CliSettings, paths: PathValidator) -> dict[str, str]:
     """Layer 10: the variables that a command needs or the project passes on; PATH leaves out the workspace."""
     found = command_environment(paths.workspace, settings.env_passthrough)
     folders = [one for one in found["PATH"].split(os.pathsep) if os.path.isabs(one)]
@@ -88,7 +88,7 @@ def environment(settings: Settings, paths: PathValidator) -> dict[str, str]:
     return {**found, "PATH": os.pathsep.join(outside) or os.defpath}
 
 
-def output_limit(settings: Settings) -> Capture:
+def output_limit(settings: CliSettings) -> Capture:
     """Layer 11: the beginning of each stream."""
     return Capture(settings.max_output_bytes, 0)
 
@@ -98,14 +98,14 @@ def _writable_flags(folder: str, paths: PathValidator) -> list[bool]:
     return [location.writable for one in spellings if (location := paths.location_of(one)) is not None]
 
 
-def _result_of_cancelled(finished: Finished) -> ToolResult:
+def _result_of_cancelled(finished: FinishedProgram) -> ToolResult:
     """Returns a short result for a cancelled run, since no step shortens it any more."""
     short = replace(finished, output=finished.output[:MOST_OF_CANCELLED], errors=finished.errors[:MOST_OF_CANCELLED])
     return ToolResult(for_llm=f"Output until then: {_text(short, '', network=True)}", data=_data(short))
 
 
 def _timeout_result(
-    ctx: ToolContext, finished: Finished, timeout: float | None, line: str, until_then: str
+    ctx: ToolContext, finished: FinishedProgram, timeout: float | None, line: str, until_then: str
 ) -> ToolResult:
     """Layer 7: the time is up, and none of its processes runs any more."""
     late = ToolError(
@@ -116,7 +116,7 @@ def _timeout_result(
     return ToolResult(for_llm=said, title=f"$ {line[:120]}", data=_data(finished), failure=failed.failure)
 
 
-def _text(finished: Finished, line: str, *, network: bool, hidden: Sequence[str] = ()) -> str:
+def _text(finished: FinishedProgram, line: str, *, network: bool, hidden: Sequence[str] = ()) -> str:
     shown = _streams(finished)
     if finished.signal:
         shown["signal"] = finished.signal
@@ -139,7 +139,7 @@ def _text(finished: Finished, line: str, *, network: bool, hidden: Sequence[str]
     return json.dumps(shown, ensure_ascii=False)
 
 
-def _data(finished: Finished) -> dict[str, Any]:
+def _data(finished: FinishedProgram) -> dict[str, Any]:
     return {
         **_streams(finished),
         "signal": finished.signal,
@@ -151,7 +151,7 @@ def _data(finished: Finished) -> dict[str, Any]:
     }
 
 
-def _streams(finished: Finished) -> dict[str, Any]:
+def _streams(finished: FinishedProgram) -> dict[str, Any]:
     return {
         "stdout": finished.output,
         "stderr": finished.errors,
@@ -172,7 +172,7 @@ def _program_folders(judged: CheckedCommand) -> list[Path]:
     )
 
 
-def _sandbox(settings: Settings, judged: CheckedCommand) -> str | bool:
+def _sandbox(settings: CliSettings, judged: CheckedCommand) -> str | bool:
     """Returns the configured sandbox; a command that may start other programs requires one."""
     setting = "auto" if settings.sandbox is None else settings.sandbox
     if not judged.exec_flag:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NotRequired, TypedDict
 
 from forge.core.arguments.explain import as_text, read
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
@@ -66,9 +66,11 @@ class FileEdit(
     async def run(
         self,
         ctx: ToolContext,
-        path: Annotated[str, Limits(example="notes.txt")],
-        old_text: Annotated[str, Limits(example="Hello"), "Copied without line numbers; empty to create a file."] = "",
-        new_text: Annotated[str, Limits(example="Goodbye")] = "",
+        path: Annotated[str, ParameterLimits(example="notes.txt")],
+        old_text: Annotated[
+            str, ParameterLimits(example="Hello"), "Copied without line numbers; empty to create a file."
+        ] = "",
+        new_text: Annotated[str, ParameterLimits(example="Goodbye")] = "",
         replace_all: bool = False,
         edits: Annotated[list[Edit], "Or several, made in order, all or none."] = NONE,
     ) -> ToolResult:

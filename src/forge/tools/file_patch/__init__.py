@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, TypedDict
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import Reconciled, ToolResult
@@ -20,7 +20,7 @@ from forge.tools.shared.model_habits import OrNull
 if TYPE_CHECKING:  # they load what only a change needs
     from pathlib import Path
 
-    from forge.tools.file_patch.parse import Operation
+    from forge.tools.file_patch.parse import ParsedOperation
     from forge.workspace.draft import Draft
     from forge.workspace.paths import Location
 
@@ -85,7 +85,7 @@ class FilePatch(
     async def run(
         self,
         ctx: ToolContext,
-        operations: Annotated[tuple[PatchOperation, ...], Limits(example=_EXAMPLE)] = (),
+        operations: Annotated[tuple[PatchOperation, ...], ParameterLimits(example=_EXAMPLE)] = (),
         patch: Annotated[
             str,
             "A patch: *** Begin Patch, then for each file *** Add File: path, *** Update File: path (*** Move to: path)"
@@ -97,7 +97,7 @@ class FilePatch(
         done, draft = await change_files(ctx, _paths(wanted), lambda draft: plan(draft, wanted))
         return _answer(done, draft.diff())
 
-    def _operations(self, arguments: Mapping[str, Any]) -> list[Operation]:
+    def _operations(self, arguments: Mapping[str, Any]) -> list[ParsedOperation]:
         from forge.tools.file_patch.parse import FORM, parse_patch  # loads what only a change needs
 
         listed, patch = arguments.get("operations") or (), arguments.get("patch") or ""
@@ -114,7 +114,7 @@ class FilePatch(
         return operations
 
 
-def plan(draft: Draft, operations: Sequence[Operation]) -> list[dict[str, Any]]:
+def plan(draft: Draft, operations: Sequence[ParsedOperation]) -> list[dict[str, Any]]:
     """Checks every operation against the current files and plans all of them. Returns the planned changes."""
     _check_alone(draft, operations)
     done = []
@@ -128,7 +128,7 @@ def plan(draft: Draft, operations: Sequence[Operation]) -> list[dict[str, Any]]:
     return done
 
 
-def _operation(index: int, given: PatchOperation) -> Operation:
+def _operation(index: int, given: PatchOperation) -> ParsedOperation:
     """Checks one operation of the list and returns it."""
     action, path, where = given["action"], given["path"], f"operations[{index}]"
     content, new_path = given.get("content"), given.get("new_path") or ""
@@ -152,16 +152,16 @@ def _operation(index: int, given: PatchOperation) -> Operation:
         action = "move"
     if action in ("delete", "move"):
         content = None
-    from forge.tools.file_patch.parse import Operation
+    from forge.tools.file_patch.parse import ParsedOperation
 
-    return Operation(where, action, path, new_path, content, overwrite=bool(given.get("overwrite")))
+    return ParsedOperation(where, action, path, new_path, content, overwrite=bool(given.get("overwrite")))
 
 
-def _paths(operations: Sequence[Operation]) -> list[str]:
+def _paths(operations: Sequence[ParsedOperation]) -> list[str]:
     return [path for operation in operations for path in (operation.path, operation.new_path) if path]
 
 
-def _check_paths(ctx: ToolContext, operations: Sequence[Operation]) -> None:
+def _check_paths(ctx: ToolContext, operations: Sequence[ParsedOperation]) -> None:
     from forge.workspace.paths import PathValidator  # loads what only a change needs
 
     paths = PathValidator.of(ctx.scope)
@@ -171,7 +171,7 @@ def _check_paths(ctx: ToolContext, operations: Sequence[Operation]) -> None:
                 paths.resolve_for_writing(path, follow=operation.action != "delete")
 
 
-def _add(draft: Draft, operation: Operation) -> list[Location]:
+def _add(draft: Draft, operation: ParsedOperation) -> list[Location]:
     location = draft.resolve(operation.path)
     _check_free(draft, location, operation)
     draft.require_read(location)
@@ -179,7 +179,7 @@ def _add(draft: Draft, operation: Operation) -> list[Location]:
     return [location]
 
 
-def _update(draft: Draft, operation: Operation) -> list[Location]:
+def _update(draft: Draft, operation: ParsedOperation) -> list[Location]:
     from forge.tools.file_patch.find_chunks import apply_chunks  # loads what only a change needs
 
     source, location = _source(draft, operation)
@@ -198,13 +198,13 @@ def _update(draft: Draft, operation: Operation) -> list[Location]:
     return [source, to]
 
 
-def _delete(draft: Draft, operation: Operation) -> list[Location]:
+def _delete(draft: Draft, operation: ParsedOperation) -> list[Location]:
     location = draft.resolve(operation.path, follow=False)
     draft.delete(location)
     return [location]
 
 
-def _move(draft: Draft, operation: Operation) -> list[Location]:
+def _move(draft: Draft, operation: ParsedOperation) -> list[Location]:
     source, location = _source(draft, operation)
     return [source, _plan_move(draft, operation, source, location)]
 
@@ -212,7 +212,7 @@ def _move(draft: Draft, operation: Operation) -> list[Location]:
 _PLANS = {"add": _add, "update": _update, "delete": _delete, "move": _move}
 
 
-def _source(draft: Draft, operation: Operation) -> tuple[Location, Location]:
+def _source(draft: Draft, operation: ParsedOperation) -> tuple[Location, Location]:
     """Returns the named file and, if it is a link, its target."""
     location = draft.resolve(operation.path)
     kind = draft.kind(location)
@@ -224,7 +224,7 @@ def _source(draft: Draft, operation: Operation) -> tuple[Location, Location]:
     return draft.resolve(operation.path, follow=False), location
 
 
-def _plan_move(draft: Draft, operation: Operation, source: Location, location: Location) -> Location:
+def _plan_move(draft: Draft, operation: ParsedOperation, source: Location, location: Location) -> Location:
     """Plans the move. A link becomes a file of its own; its target stays."""
     to = draft.resolve(operation.new_path)
     if to == location:  # by way of a link
@@ -239,7 +239,7 @@ def _plan_move(draft: Draft, operation: Operation, source: Location, location: L
     return to
 
 
-def _check_free(draft: Draft, location: Location, operation: Operation) -> None:
+def _check_free(draft: Draft, location: Location, operation: ParsedOperation) -> None:
     """Checks a new name: it is free or may be overwritten, and its parent is or can become a directory."""
     kind = draft.kind(location)
     if kind == "directory":
@@ -257,7 +257,7 @@ def _check_free(draft: Draft, location: Location, operation: Operation) -> None:
         above = above.parent
 
 
-def _check_alone(draft: Draft, operations: Sequence[Operation]) -> None:
+def _check_alone(draft: Draft, operations: Sequence[ParsedOperation]) -> None:
     """Refuses two operations on the same file, in any spelling, or on a file and a path below it."""
     touched: dict[Path, str] = {}  # the operation that names it
     above: dict[Path, str] = {}

@@ -8,12 +8,12 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.tools.file_patch.parse import Chunk, SignedLine
+from forge.tools.file_patch.parse import PatchChunk, SignedLine
 from forge.tools.shared.model_habits import PUNCTUATION
 from forge.workspace.text import line_ending_of, split_lines
 
 
-def apply_chunks(text: str, chunks: Sequence[Chunk], shown: str) -> str:
+def apply_chunks(text: str, chunks: Sequence[PatchChunk], shown: str) -> str:
     """Returns the text with every chunk applied, in order, each after the previous one. Raises `Misplaced`."""
     lines = split_lines(text)
     matches = find_matches(lines, chunks, shown)
@@ -108,7 +108,7 @@ class ChunkMatch(NamedTuple):
         return self.start + sum(line.sign != "+" for line in self.marked)
 
 
-def find_matches(lines: Sequence[str], chunks: Sequence[Chunk], shown: str) -> list[ChunkMatch]:
+def find_matches(lines: Sequence[str], chunks: Sequence[PatchChunk], shown: str) -> list[ChunkMatch]:
     """Returns a match for every chunk, each after the one before. Raises `Misplaced`."""
     file = FileLines(lines, shown)
     matches: list[ChunkMatch] = []
@@ -168,7 +168,7 @@ class FileLines:
         return bisect_left(offsets, offset) if offset >= 0 else -1
 
 
-def _find_match(file: FileLines, chunk: Chunk, position: int) -> ChunkMatch:
+def _find_match(file: FileLines, chunk: PatchChunk, position: int) -> ChunkMatch:
     """Returns the first match from `position` on."""
     ways = []
     for anchor in chunk.anchors:
@@ -189,7 +189,9 @@ def _find_match(file: FileLines, chunk: Chunk, position: int) -> ChunkMatch:
     raise _not_found(file, chunk, [line.text for line in trimmed if line.sign != "+"], position)
 
 
-def _find_start(file: FileLines, chunk: Chunk, marked: Sequence[SignedLine], position: int, reading: Normalise) -> int:
+def _find_start(
+    file: FileLines, chunk: PatchChunk, marked: Sequence[SignedLine], position: int, reading: Normalise
+) -> int:
     old = [line.text for line in marked if line.sign != "+"]
     if not old:
         return _find_insertion(file, chunk, position)
@@ -203,7 +205,7 @@ def _find_start(file: FileLines, chunk: Chunk, marked: Sequence[SignedLine], pos
     return next((match for match in matches if match >= 0), -1)
 
 
-def _refuse_second_matches(file: FileLines, chunks: Sequence[Chunk], matches: Sequence[ChunkMatch]) -> None:
+def _refuse_second_matches(file: FileLines, chunks: Sequence[PatchChunk], matches: Sequence[ChunkMatch]) -> None:
     """Raises `Misplaced` if a chunk could stand further below, with all the others where they are.
 
     Every chunk has the first place that is free for it. If there is any other way to place all of them, then also one
@@ -223,7 +225,7 @@ def _refuse_second_matches(file: FileLines, chunks: Sequence[Chunk], matches: Se
             limit = match.start
 
 
-def _find_second_start(file: FileLines, chunk: Chunk, match: ChunkMatch) -> int:
+def _find_second_start(file: FileLines, chunk: PatchChunk, match: ChunkMatch) -> int:
     """Returns another start of the chunk, found in the same way; -1 if there is none."""
     if chunk.at_end or (chunk.near is not None and not chunk.anchors):
         return -1
@@ -247,14 +249,14 @@ def _same(reading: Normalise) -> Callable[[str, str], bool]:
     return lambda one, other: reading(one) == reading(other)
 
 
-def _find_insertion(file: FileLines, chunk: Chunk, position: int) -> int:
+def _find_insertion(file: FileLines, chunk: PatchChunk, position: int) -> int:
     """Returns the position of a chunk that only adds lines: below its anchor, at its line number, or at the end."""
     if chunk.near is not None and not chunk.anchors:
         return chunk.near if position <= chunk.near <= len(file.lines) else -1
     return position if chunk.anchors and not chunk.at_end else len(file.lines)
 
 
-def _find_below_anchor(file: FileLines, chunk: Chunk, anchor: str, position: int) -> tuple[int, int]:
+def _find_below_anchor(file: FileLines, chunk: PatchChunk, anchor: str, position: int) -> tuple[int, int]:
     """Returns the line below the anchor, and how the anchor was found."""
     for way in range(len(ANCHOR_READINGS) + 1):
         index = file.find_anchor(anchor, position, way)
@@ -279,7 +281,7 @@ def _drop_blank_end(marked: Sequence[SignedLine]) -> Sequence[SignedLine]:
     return marked[:size]
 
 
-def _not_found(file: FileLines, chunk: Chunk, old: list[str], position: int) -> Misplaced:
+def _not_found(file: FileLines, chunk: PatchChunk, old: list[str], position: int) -> Misplaced:
     """Describes how far the chunk matches, and whether it is elsewhere or already applied."""
     problem = f"line {chunk.line} of the patch: the lines of this chunk are not in {file.shown}{_after(position)}"
     new = [line.text for line in _drop_blank_end(chunk.lines) if line.sign != "-"]

@@ -30,7 +30,7 @@ class SignedLine(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class PatchChunk:
     """Adjacent lines of a file, and their changes."""
 
     line: int  # of the patch, where it begins
@@ -46,7 +46,7 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ParsedOperation:
     """One change of a file."""
 
     where: str  # in what was sent: "operations[2]", "line 3 of the patch"
@@ -54,7 +54,7 @@ class Operation:
     path: str
     new_path: str = ""
     content: str | None = None
-    chunks: tuple[Chunk, ...] = ()
+    chunks: tuple[PatchChunk, ...] = ()
     overwrite: bool = False
 
 
@@ -65,7 +65,7 @@ class NumberedLine(NamedTuple):
     text: str
 
 
-def parse_patch(text: str) -> list[Operation]:
+def parse_patch(text: str) -> list[ParsedOperation]:
     """Returns the operations of a patch. Raises `ToolError` that names the line that cannot be read."""
     stripped = text.strip("\n")
     first = text[: text.find(stripped)].count("\n") + 1
@@ -103,7 +103,7 @@ def _unwrap(lines: list[NumberedLine]) -> list[NumberedLine]:
     return lines[start:end]
 
 
-def _read_envelope(lines: list[NumberedLine]) -> Iterator[Operation]:
+def _read_envelope(lines: list[NumberedLine]) -> Iterator[ParsedOperation]:
     if lines[0].text.strip() != BEGIN:
         raise unreadable_error(lines[0].number, f'expected "{BEGIN}", found {_shorten(lines[0].text)}')
     starts, end = _find_markers(lines)
@@ -144,19 +144,19 @@ def _find_markers(lines: list[NumberedLine]) -> tuple[list[int], int]:
     return starts, 0
 
 
-def _read_section(header: NumberedLine, body: list[NumberedLine]) -> Operation:
+def _read_section(header: NumberedLine, body: list[NumberedLine]) -> ParsedOperation:
     found = _HEADER.fullmatch(header.text.strip())
     assert found is not None
     action, path, where = found[1].lower(), found[2].strip(), f"line {header.number} of the patch"
     if not path:
         raise unreadable_error(header.number, "it names no file")
     if action == "add":
-        return Operation(where, "add", path, content=_new_content(body))
+        return ParsedOperation(where, "add", path, content=_new_content(body))
     if action == "delete":
         for line in body:
             if line.text.strip():
                 raise unreadable_error(line.number, "a deleted file has no lines here", "Leave them out.")
-        return Operation(where, "delete", path)
+        return ParsedOperation(where, "delete", path)
     moved = _MOVE.fullmatch(body[0].text) if body else None
     if moved is None:
         return _update_operation(where, header, path, "", _read_chunks(body))
@@ -166,13 +166,13 @@ def _read_section(header: NumberedLine, body: list[NumberedLine]) -> Operation:
 
 
 def _update_operation(
-    where: str, header: NumberedLine, path: str, new_path: str, chunks: tuple[Chunk, ...]
-) -> Operation:
+    where: str, header: NumberedLine, path: str, new_path: str, chunks: tuple[PatchChunk, ...]
+) -> ParsedOperation:
     if not any(chunk.changes for chunk in chunks):
         if chunks or not new_path:
             raise unreadable_error(header.number, f"nothing in {_shorten(path)} is changed", "Mark lines with - and +.")
-        return Operation(where, "move", path, new_path)
-    return Operation(where, "update", path, new_path, chunks=chunks)
+        return ParsedOperation(where, "move", path, new_path)
+    return ParsedOperation(where, "update", path, new_path, chunks=chunks)
 
 
 def _new_content(body: Sequence[NumberedLine]) -> str:
@@ -194,8 +194,8 @@ def _new_content(body: Sequence[NumberedLine]) -> str:
     return "".join(f"{text}\n" for text in content)
 
 
-def _read_chunks(body: Sequence[NumberedLine]) -> tuple[Chunk, ...]:
-    chunks: list[Chunk] = []
+def _read_chunks(body: Sequence[NumberedLine]) -> tuple[PatchChunk, ...]:
+    chunks: list[PatchChunk] = []
     start = 0
     for index, line in enumerate(body):
         last = index + 1 == len(body)
@@ -208,7 +208,7 @@ def _read_chunks(body: Sequence[NumberedLine]) -> tuple[Chunk, ...]:
     return tuple(chunks)
 
 
-def _read_chunk(body: Sequence[NumberedLine], *, at_end: bool) -> Chunk | None:
+def _read_chunk(body: Sequence[NumberedLine], *, at_end: bool) -> PatchChunk | None:
     """Reads one chunk: its anchors, then its lines; None if it is empty."""
     anchors: list[str] = []
     marked: list[SignedLine] = []
@@ -236,7 +236,7 @@ def _read_chunk(body: Sequence[NumberedLine], *, at_end: bool) -> Chunk | None:
             "it has line numbers, but no lines of the file to find its position",
             "Add a few unchanged lines, each with a space before it.",
         )
-    return Chunk(body[0].number, tuple(marked), tuple(anchors), at_end, near, unended)
+    return PatchChunk(body[0].number, tuple(marked), tuple(anchors), at_end, near, unended)
 
 
 def _read_signed_line(line: NumberedLine) -> SignedLine:
@@ -251,7 +251,7 @@ def _read_signed_line(line: NumberedLine) -> SignedLine:
     return SignedLine(line.text[0], line.text[1:])
 
 
-def _read_diff(lines: list[NumberedLine]) -> Iterator[Operation]:
+def _read_diff(lines: list[NumberedLine]) -> Iterator[ParsedOperation]:
     """Returns the operations of a unified diff. Its line numbers only decide between equally good matches."""
     starts: list[int] = []
     named = True  # whether the file that is being read has its names already
@@ -267,7 +267,7 @@ def _read_diff(lines: list[NumberedLine]) -> Iterator[Operation]:
         yield _read_diff_file(lines[start:stop])
 
 
-def _read_diff_file(section: list[NumberedLine]) -> Operation:
+def _read_diff_file(section: list[NumberedLine]) -> ParsedOperation:
     header = section[0]
     size = next((index for index, line in enumerate(section) if line.text.startswith("@@")), len(section))
     old, new = _read_names(section[:size])
@@ -278,9 +278,9 @@ def _read_diff_file(section: list[NumberedLine]) -> Operation:
     if old == NOWHERE:
         content = _new_content([line for line in body if line.text[:1] not in ("@", "\\")])
         unended = any(line.text.startswith("\\") for line in body)
-        return Operation(where, "add", new, content=content.removesuffix("\n") if unended else content)
+        return ParsedOperation(where, "add", new, content=content.removesuffix("\n") if unended else content)
     if new == NOWHERE:
-        return Operation(where, "delete", old)
+        return ParsedOperation(where, "delete", old)
     return _update_operation(where, header, old, new if new != old else "", _read_chunks(body))
 
 

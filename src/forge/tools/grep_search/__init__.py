@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.result import ToolResult
@@ -64,14 +64,14 @@ class GrepSearch(
     async def run(
         self,
         ctx: ToolContext,
-        pattern: Annotated[str, Limits(example=r"def \w+_total\("), "In ripgrep's syntax."],
+        pattern: Annotated[str, ParameterLimits(example=r"def \w+_total\("), "In ripgrep's syntax."],
         path: Annotated[str, "A file or directory; default: the workspace."] = "",
         include: Annotated[str | list[str], "Globs, such as *.py or src/**/*.ts."] = "",
         exclude: Annotated[str | list[str], "Globs of files or directories."] = "",
-        context: Annotated[int, Limits(ge=0, le=100), "Lines around each match."] = 0,
-        before: Annotated[int, Limits(ge=0, le=100), "Lines before it."] = 0,
-        after: Annotated[int, Limits(ge=0, le=100), "Lines after it."] = 0,
-        max_results: Annotated[int, Limits(ge=1, le=MOST), "Lines or files."] = MAX_RESULTS,
+        context: Annotated[int, ParameterLimits(ge=0, le=100), "Lines around each match."] = 0,
+        before: Annotated[int, ParameterLimits(ge=0, le=100), "Lines before it."] = 0,
+        after: Annotated[int, ParameterLimits(ge=0, le=100), "Lines after it."] = 0,
+        max_results: Annotated[int, ParameterLimits(ge=1, le=MOST), "Lines or files."] = MAX_RESULTS,
         fixed_strings: Annotated[bool, "The pattern is plain text."] = False,
         case_sensitive: bool = True,
         names_only: Annotated[bool, "Only list files."] = False,

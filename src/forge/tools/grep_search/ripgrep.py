@@ -16,7 +16,13 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.process.environment import find_packaged_program
 from forge.process.running.pipes import StreamedProgram, run_streamed
-from forge.tools.grep_search.pattern import Pattern, convert_to_pcre, explain_refusal, install_advice, may_need_pcre
+from forge.tools.grep_search.pattern import (
+    SearchPattern,
+    convert_to_pcre,
+    explain_refusal,
+    install_advice,
+    may_need_pcre,
+)
 from forge.workspace.paths import Location, PathValidator
 from forge.workspace.paths.open import open_directory, status_of
 from forge.workspace.search.glob import Glob, compile_glob, plain_readings
@@ -38,7 +44,7 @@ class GrepRequest:
 
     location: Location  # a directory
     name: str = ""  # the only file of it that counts
-    pattern: Pattern
+    pattern: SearchPattern
     folds: bool
     include: Globs
     include_ignored: bool

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from forge.core.arguments.parameters import Limits
+from forge.core.arguments.parameters import ParameterLimits
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.extras import check_extra
@@ -65,7 +65,7 @@ class RunCode(
     async def run(
         self,
         ctx: ToolContext,
-        code: Annotated[str, Limits(example="sum(n * n for n in range(10))"), "The script."],
+        code: Annotated[str, ParameterLimits(example="sum(n * n for n in range(10))"), "The script."],
     ) -> ToolResult:
         if len(code) > MAX_CODE:
             message = f"the script has {len(code):,} characters; the limit is {MAX_CODE:,}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from forge.core.arguments.parameters import Limits, Setting
+from forge.core.arguments.parameters import ParameterLimits, Setting
 from forge.core.context import Scope, ToolContext
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
@@ -14,7 +14,7 @@ from forge.core.tool import Tool
 from forge.tools.bash import Bash
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.process.running.run import Finished
+    from forge.process.running.run import FinishedProgram
     from forge.tools.test_runner.frameworks import Plan
 
 TIMEOUT = 300.0  # seconds
@@ -61,7 +61,7 @@ class TestRunner(
         ctx: ToolContext,
         framework: Annotated[Name, "By default detected from the project's files."] = "auto",
         target: Annotated[str, "A file, a directory, file::test, or the name of a test; by default all."] = "",
-        timeout: Annotated[float, Limits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
+        timeout: Annotated[float, ParameterLimits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
         from forge.permissions.call_gate import gate_of
@@ -76,7 +76,7 @@ class TestRunner(
         report = await in_thread(lambda: plan.how.read(finished.output, finished.errors))
         return build_result(ctx, plan, finished, report, timeout)
 
-    async def _run_plan(self, ctx: ToolContext, plan: Plan, timeout: float) -> Finished:
+    async def _run_plan(self, ctx: ToolContext, plan: Plan, timeout: float) -> FinishedProgram:
 
         from forge.process.running.output import Capture
         from forge.process.running.run import run

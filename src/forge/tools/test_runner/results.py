@@ -9,7 +9,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.executor import render_call
 from forge.core.result import ToolResult
-from forge.process.running.run import Finished
+from forge.process.running.run import FinishedProgram
 from forge.tools.test_runner.frameworks import Plan, missing_error
 from forge.tools.test_runner.reports import FailedTest, Report, clean, clip_middle
 from forge.workspace.paths import PathValidator
@@ -20,7 +20,9 @@ TAIL = 4_000  # characters of the end of the output
 NOTHING_TO_RUN = (0, 5)  # exit codes of frameworks that looked for tests and found none
 
 
-def build_result(ctx: ToolContext, plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolResult:
+def build_result(
+    ctx: ToolContext, plan: Plan, finished: FinishedProgram, report: Report | None, timeout: float
+) -> ToolResult:
     tail = _tail(plan, finished, reported=report is not None)
     failure = _failure(plan, finished, report, timeout)
     counts = report if report is not None and (failure is None or report.total) else Report()
@@ -49,7 +51,7 @@ def build_result(ctx: ToolContext, plan: Plan, finished: Finished, report: Repor
     return ToolResult(for_llm="\n".join(lines), title=lines[0], data=data)
 
 
-def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: float) -> ToolError | None:
+def _failure(plan: Plan, finished: FinishedProgram, report: Report | None, timeout: float) -> ToolError | None:
     """Returns the error if there is no verdict; None if there is one, good or bad."""
     if finished.timed_out:
         return ToolError(
@@ -69,7 +71,7 @@ def _failure(plan: Plan, finished: Finished, report: Report | None, timeout: flo
     )
 
 
-def _is_missing(plan: Plan, finished: Finished) -> bool:
+def _is_missing(plan: Plan, finished: FinishedProgram) -> bool:
     if finished.exit_code in (126, 127):
         return True
     return finished.exit_code == 1 and finished.errors.rstrip().endswith(f"No module named {plan.framework}")
@@ -100,7 +102,7 @@ def _failures(data: dict[str, Any]) -> list[str]:
     return [*lines, f"[{left} more failed]"] if left > 0 and data["failures"] else lines
 
 
-def _oddities(finished: Finished, report: Report, tail: str) -> list[str]:
+def _oddities(finished: FinishedProgram, report: Report, tail: str) -> list[str]:
     """Describes what the counts do not show: a contradicting exit code, and failures without a message."""
     broken = report.failed + report.errors
     if finished.signal:
@@ -126,7 +128,7 @@ def _workspace_path(ctx: ToolContext, plan: Plan, file: str) -> str:
     return location.shown if location is not None else file
 
 
-def _tail(plan: Plan, finished: Finished, *, reported: bool) -> str:
+def _tail(plan: Plan, finished: FinishedProgram, *, reported: bool) -> str:
     """Returns the end of the output for a person, without machine-readable reports."""
     errors, output = finished.errors, finished.output
     if plan.framework == "pytest":

@@ -30,7 +30,7 @@ _OTHER = re.compile(
 )
 
 
-class Page(NamedTuple):
+class WebPage(NamedTuple):
     title: str
     text: str
 
@@ -59,7 +59,7 @@ class PageReader:
                 self._program, self._end = spare
         return self._program
 
-    async def read(self, html: str, url: str, form: str) -> Page:
+    async def read(self, html: str, url: str, form: str) -> WebPage:
         """Converts one page to `markdown`, `text` or `html`. Raises `ToolError` if it exceeds its limits."""
         program = await self.start()
         await program.write(sendable(f"{form}\n{url}\n{html}").encode())
@@ -74,7 +74,7 @@ class PageReader:
             raise _unreadable_error(_explain_failure(code, said, self.seconds))
         await prepare_spare(self._command(), _HERE)  # a second page often follows the first
         title, _, text = b"".join(answer).decode().partition("\n")
-        return Page(title, text)
+        return WebPage(title, text)
 
     def _command(self) -> tuple[str, ...]:
         return (*_PYTHON, str(self.seconds), str(self.memory), *_library_folders())

@@ -206,16 +206,16 @@ os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_c
 
 def _store_error(path: Path, error: Exception, code: int) -> StoreError:
     if code in _BUSY:
-        words = f"{path} has been locked by another process for {PATIENCE:g} seconds"
-        return StoreError(words, suggestion="Wait for it to end, and try again.", passing=True)
+        message = f"{path} has been locked by another process for {PATIENCE:g} seconds"
+        return StoreError(message, suggestion="Wait for it to end, and try again.", passing=True)
     if code in _FULL:
-        words = f"{path} could not be written: {error} (is the disk full?)"
+        message = f"{path} could not be written: {error} (is the disk full?)"
         return StoreError(
-            words, ErrorKind.SYSTEM, "Free some space and try again; what was saved earlier is still there."
+            message, ErrorKind.SYSTEM, "Free some space and try again; what was saved earlier is still there."
         )
     if code in _SHUT:
-        words = f"{path} cannot be opened or written: {error}"
-        return StoreError(words, ErrorKind.CONFIG, "Check its permissions and those of its directory.")
+        message = f"{path} cannot be opened or written: {error}"
+        return StoreError(message, ErrorKind.CONFIG, "Check its permissions and those of its directory.")
     return StoreError(
         f"{path}: {error}", ErrorKind.SYSTEM, "If this stays so, move the file away; Forge then starts a new one."
     )

@@ -43,7 +43,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class PageBounds:
     """The limits of a page, which always ends after a whole line and has at least one."""
 
     lines: int = 0  # 0: no limit
@@ -62,7 +62,7 @@ def number_lines(first: int, lines: Iterable[PageLine]) -> list[str]:
 
 
 def read_page(
-    file: BinaryIO, first: int, bounds: Bounds, *, exact: int = EXACT, stopped: Callable[[], bool] = lambda: False
+    file: BinaryIO, first: int, bounds: PageBounds, *, exact: int = EXACT, stopped: Callable[[], bool] = lambda: False
 ) -> Page:
     """Reads the lines from number `first` on. Raises `ToolError` if they are not text, or if it was `stopped`.
 
@@ -143,7 +143,7 @@ class _PageReader(Generic[AnyStr]):
         self.is_cut = False  # True: reading stopped inside a line
         self.is_sparse = True
 
-    def read_page_from(self, first: int, bounds: Bounds) -> Page:
+    def read_page_from(self, first: int, bounds: PageBounds) -> Page:
         passed, block = self._skip(first - 1)
         if block is None:
             return Page(first, [], passed, exact=True, ended=True)
@@ -241,7 +241,7 @@ class _PageReader(Generic[AnyStr]):
         return not block.endswith((self.form.newline, self.form.back)) if block else before
 
 
-def _take_short_lines(block: AnyStr, first: int, bounds: Bounds) -> tuple[list[PageLine], int, AnyStr]:
+def _take_short_lines(block: AnyStr, first: int, bounds: PageBounds) -> tuple[list[PageLine], int, AnyStr]:
     """Takes the lines from the start of a block that are whole, short and within the bounds, all at once.
 
     Returns the lines, their size, and the rest of the block. Most pages have no other lines.
