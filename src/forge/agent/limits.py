@@ -28,8 +28,8 @@ class Price:
 
     input: float
     output: float
-    cached: float | None = None  # None: as much as other input
-    cache_writes: float | None = None  # None: as much as other input
+    cached: float | None = None
+    cache_writes: float | None = None
 
     def of(self, usage: Usage) -> float:
         cached = self.input if self.cached is None else self.cached

@@ -38,16 +38,16 @@ class LoopSettings:
         False
     """
 
-    options: Mapping[str, Any] = field(default_factory=dict)  # for the model
+    options: Mapping[str, Any] = field(default_factory=dict)
     accept: Accept | None = None
     prepare: Prepare | None = None
-    not_started: Collection[str] = ()  # ids of open calls that never ran
+    not_started: Collection[str] = ()
     wait_for_background: bool = False
-    pause: Callable[[], bool] | None = None  # called before every turn: True ends the run as waiting, to be run again
-    inbox: Callable[[], Sequence[str]] | None = None  # called before every turn: what a person has said meanwhile
-    announce: bool = True  # False for a sub-agent: only the run as a whole is announced
-    spent: Spent | None = None  # what earlier parts of the run used; it is added to
-    id: str = ""  # by default a new one
+    pause: Callable[[], bool] | None = None
+    inbox: Callable[[], Sequence[str]] | None = None
+    announce: bool = True
+    spent: Spent | None = None
+    id: str = ""
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

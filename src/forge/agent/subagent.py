@@ -52,9 +52,9 @@ class AgentType:
 
     prompt: str = "You work on one task for another agent. Do it, then call task_completion with what you found out."
     tools: tuple[str, ...] = ()
-    provider: Provider | None = None  # None: the parent's
+    provider: Provider | None = None
     limits: Limits = field(default_factory=lambda: BUDGET)
-    quarantine: bool = False  # True: each of its tasks is a quarantined one, without tools
+    quarantine: bool = False
 
     def __post_init__(self) -> None:
         if self.quarantine and self.tools:

@@ -116,18 +116,18 @@ class Scope(_HeldDirectories):
         True
     """
 
-    session_id: str = LOCAL  # whose answers, jobs and files these are: name one for each user that is served
-    message_id: str = ""  # the turn: calls of one model message share it
+    session_id: str = LOCAL
+    message_id: str = ""
     agent: str = "main"
     channel: str = ""
     chat_id: str = ""
     workspace: Path = field(default_factory=CurrentDirectory.cwd)
     user: str = ""
-    roots: tuple[Root, ...] = ()  # beside the workspace
-    writes: bool = True  # False: no file may be changed
-    skills: tuple[str, ...] = ("skills",)  # folders of skills, which are protected; relative ones are the workspace's
+    roots: tuple[Root, ...] = ()
+    writes: bool = True
+    skills: tuple[str, ...] = ("skills",)
     programs: ProgramLimits = ProgramLimits()  # noqa: RUF009 - it cannot be changed
-    deps: Any = field(default=None, compare=False, repr=False)  # the run's dependencies: `ctx.deps` in tools
+    deps: Any = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         directories = () if self.workspace == _HERE else (self.workspace, *(root.path for root in self.roots))
@@ -299,7 +299,7 @@ class ToolContext(RunContext[DepsT]):
         "spec",
         "tool",
     )
-    arguments: Mapping[str, Any]  # validated; `call.arguments` is what was sent
+    arguments: Mapping[str, Any]
     cancelled: bool  # set when time is up or the run was stopped: for tools that look now and then
     noted: Mapping[str, Any]  # in `reconcile`: what `note_intent` returned before the call
     completes: bool  # True while steps look at the result of background work

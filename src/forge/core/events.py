@@ -215,8 +215,8 @@ class PermissionAsked(Event):
     permission: str
     target: str
     rule: str = ""
-    others: tuple[tuple[str, str], ...] = ()  # further permissions and targets of the same question
-    origins: tuple[str, ...] = ()  # where values of the call come from, if this is why it asks
+    others: tuple[tuple[str, str], ...] = ()
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -158,12 +158,12 @@ class Message:
     role: Role
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    call_id: str = ""  # for role "tool": the call this answers
+    call_id: str = ""
     attachments: tuple[Attachment, ...] = ()
-    finish: Finish = ""  # why the model stopped; "length": it was cut, and its last call may be incomplete
+    finish: Finish = ""
     usage: Usage = NO_USAGE
-    extra: Mapping[str, Any] = field(default_factory=dict)  # what its provider wants to see again, such as thinking
-    is_error: bool = False  # for role "tool": the call failed
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    is_error: bool = False
 
     def __init__(
         self,

@@ -87,8 +87,8 @@ class Attachment:
     media_type: str
     data: bytes
     name: str = ""
-    path: str = ""  # of a file with the same content, where there is one
-    left_out: int = 0  # bytes that are not in `data`, though they belong to it
+    path: str = ""
+    left_out: int = 0
 
     def without_data(self) -> Attachment:
         """Returns the attachment without its content, for readers that do not get it."""
@@ -125,8 +125,8 @@ class Failure:
     message: str
     kind: ErrorKind = ErrorKind.SYSTEM
     suggestion: str = ""
-    passing: bool = False  # nothing happened; the same call may work in a moment
-    cause: BaseException | None = field(default=None, repr=False, compare=False)  # for logs, never serialised
+    passing: bool = False
+    cause: BaseException | None = field(default=None, repr=False, compare=False)
 
     def text(self) -> str:
         return f"{self.message}\n{self.suggestion}" if self.suggestion else self.message
@@ -177,17 +177,15 @@ class ToolResult:
     """
 
     for_llm: str
-    for_user: str = ""  # shown to the person unless `silent`
+    for_user: str = ""
     silent: bool = False
-    title: str = ""  # one line for a UI
-    data: Mapping[str, Any] = field(default_factory=dict)  # for programs; the model never sees it
+    title: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
     attachments: tuple[Attachment, ...] = ()
     failure: Failure | None = None
-    pending: bool = False  # work continues in the background; a `ToolCompleted` event follows
-    whole: StoredText | None = field(
-        default=None, compare=False
-    )  # all of a text of which `for_llm` holds only a part; the output limit takes it away
-    labels: tuple[Label, ...] = ()  # others may have written it, or it must not leave
+    pending: bool = False
+    whole: StoredText | None = field(default=None, compare=False)
+    labels: tuple[Label, ...] = ()
 
     def __init__(
         self,

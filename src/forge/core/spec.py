@@ -201,36 +201,36 @@ class ToolSpec:
     name: str
     description: Lazy[str] = Lazy()
     parameters: Lazy[JsonSchema] = Lazy()
-    returns: Lazy[JsonSchema | None] = Lazy(None)  # the schema of the value that a call returns; None: text, or unknown
+    returns: Lazy[JsonSchema | None] = Lazy(None)
     aliases: tuple[str, ...] = ()
-    argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)  # other name -> parameter
+    argument_aliases: Mapping[str, str] = dataclasses.field(default_factory=dict)
     category: Category = Category.CUSTOM
     groups: frozenset[str] = frozenset()
     permissions: frozenset[Permission] = frozenset()
     optional_permissions: frozenset[Permission] = frozenset()
-    target: str = ""  # the parameters that name what is touched, separated by spaces: a path, a command, a URL
-    harmless: frozenset[str] = frozenset()  # the parameters that others may choose, such as the content of a file
-    irreversible: bool = False  # its effect cannot be undone: it deletes, pays, sends or cancels
-    ends_turn: bool = False  # the loop stops here and hands over to the person
-    confirm: bool = False  # ask, even where the policy would allow
-    parallel: bool = True  # may run beside other calls of the same turn
-    repeatable: bool = True  # False: the same call twice in a turn is answered, not run
-    animate: bool = True  # False: no spinner while it runs
-    idempotent: bool = False  # safe to run again after a crash
-    reconcile: Reconcile | None = None  # says whether a call of a lost worker took effect
-    hidden: bool = False  # not shown to the model until `tool_search` reveals it
-    keep_end: bool = False  # a long result keeps its end as well as its beginning
-    isolate: bool = False  # runs in a process of its own
-    trust: TrustName = "trusted"  # "untrusted": its results may contain what others wrote
-    private: bool = False  # its results contain what must not leave
-    strict: bool = False  # True: nothing in the arguments is repaired
-    repairs: frozenset[str] = dataclasses.field(default_factory=lambda: REPAIRS)  # kinds that its arguments may get
-    expose_errors: bool = True  # False: an unexpected exception is withheld from the model and logged under an id
+    target: str = ""
+    harmless: frozenset[str] = frozenset()
+    irreversible: bool = False
+    ends_turn: bool = False
+    confirm: bool = False
+    parallel: bool = True
+    repeatable: bool = True
+    animate: bool = True
+    idempotent: bool = False
+    reconcile: Reconcile | None = None
+    hidden: bool = False
+    keep_end: bool = False
+    isolate: bool = False
+    trust: TrustName = "trusted"
+    private: bool = False
+    strict: bool = False
+    repairs: frozenset[str] = dataclasses.field(default_factory=lambda: REPAIRS)
+    expose_errors: bool = True
     timeout: float | None = 120.0
     rate: Rate | None = None
-    runs_on: str = ""  # the kind of worker it needs, such as "gpu", in runs that have several; else it runs here
-    extra: str = ""  # the extra of Forge that it needs, such as "web"; without it the tool is unavailable
-    origin: str = ""  # where it came from: a module, a file, an MCP server
+    runs_on: str = ""
+    extra: str = ""
+    origin: str = ""
 
     has_own_schema: ClassVar[bool]  # each spec's own: whether `parameters` were given as data, and not as a function
 

@@ -36,9 +36,9 @@ class Answer:
     """
 
     kind: Literal["once", "always", "no"]
-    feedback: str = ""  # reaches the model, with a yes too
-    arguments: Mapping[str, Any] | None = None  # all of them, as they shall be instead
-    review: bool = False  # show the result before the model sees it
+    feedback: str = ""
+    arguments: Mapping[str, Any] | None = None
+    review: bool = False
     by: str = ""
 
     ONCE: ClassVar[Answer]

@@ -50,10 +50,10 @@ class Ruling:
 
     decision: Decision
     reason: str
-    rule: str = ""  # as it was written; empty for a default
+    rule: str = ""
     layer: str = ""
-    conditions: tuple[str, ...] = ()  # about labels, which the rule has
-    traces: tuple[Trace, ...] = ()  # the values that come from labelled text, and because of which it asks or denies
+    conditions: tuple[str, ...] = ()
+    traces: tuple[Trace, ...] = ()
 
 
 _STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
@@ -99,21 +99,21 @@ class PermissionRequest:
     """
 
     spec: ToolSpec
-    call: ToolCall  # as the model sent it
-    arguments: Mapping[str, Any]  # validated: the ones that will run. A copy: changing it changes nothing
-    permission: Permission | None  # None: the tool declares no permission
-    target: str  # `Opaque` if it is no text
+    call: ToolCall
+    arguments: Mapping[str, Any]
+    permission: Permission | None
+    target: str
     scope: Scope
-    ruling: Ruling | None = None  # why a person is asked
-    others: tuple[tuple[Permission | None, str], ...] = ()  # further permissions and targets of the same question
-    result: ToolResult | None = None  # set when the question is whether the model may see this result
-    question: str = ""  # set when it is about something else, such as whether to continue
-    preview: str = ""  # what it would change, such as a diff
-    introduction: str = ""  # what is said of a tool that no person has approved yet
-    editable: bool = True  # False: the arguments are in use already, so no answer can change them
-    personal: bool = False  # True: only a person can answer, and only for this call
-    form: Mapping[str, Any] | None = None  # with a question: the schema of the fields that an answer has as arguments
-    labels: CallLabels | None = None  # what is known about the origins of the arguments
+    ruling: Ruling | None = None
+    others: tuple[tuple[Permission | None, str], ...] = ()
+    result: ToolResult | None = None
+    question: str = ""
+    preview: str = ""
+    introduction: str = ""
+    editable: bool = True
+    personal: bool = False
+    form: Mapping[str, Any] | None = None
+    labels: CallLabels | None = None
 
     @property
     def remember(self) -> str:

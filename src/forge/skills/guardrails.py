@@ -74,7 +74,7 @@ class Guardrails:
     output: tuple[GuardrailRule, ...] = ()
     prompts: tuple[GuardrailRule, ...] = ()
     responses: tuple[GuardrailRule, ...] = ()
-    tools: Mapping[str, str] = field(default_factory=dict)  # names and globs of tools, and the source that denies them
+    tools: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rules: Any, where: str = "guardrails") -> Guardrails:
