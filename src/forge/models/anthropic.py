@@ -16,7 +16,7 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, list_in, object_in, read_json
 from forge.models.http.model import Exchange, HttpModel
 from forge.models.http.outgoing import add_key_advice
 from forge.models.known_models import add_model_advice
@@ -425,21 +425,21 @@ class MessagesReader(StreamedAnswer):
         data = self._read(event)
         match data.get("type") or event.name:
             case "message_start":
-                self._count(_object(data, "message"))
+                self._count(object_in(data, "message"))
             case "content_block_start":
-                return self._start(data.get("index"), _object(data, "content_block"))
+                return self._start(data.get("index"), object_in(data, "content_block"))
             case "content_block_delta":
-                return self._grow(data.get("index"), _object(data, "delta"))
+                return self._grow(data.get("index"), object_in(data, "delta"))
             case "message_delta":
                 self._count(data)
-                self._stop(_object(data, "delta"))
+                self._stop(object_in(data, "delta"))
             case "message_stop":
                 self.done = True
             case "message" if "content" in data:  # a server that does not stream
                 self._count(data)
                 self._stop(data)
                 self.done = True
-                blocks = [block for block in _list(data, "content") if isinstance(block, dict)]
+                blocks = [block for block in list_in(data, "content") if isinstance(block, dict)]
                 return [part for block in blocks for part in self._start(None, block)]
             case "error":
                 raise self._error(data.get("error") or data)
@@ -504,7 +504,7 @@ class MessagesReader(StreamedAnswer):
         if block.kind != "text":
             return ()
         block.start = {**start, "text": sendable(_as_text(start.get("text")))}
-        block.citations += _list(start, "citations")
+        block.citations += list_in(start, "citations")
         return [TextDelta(block.start["text"])] if block.start["text"] else ()
 
     def _grow(self, index: Any, delta: dict[str, Any]) -> Deltas:
@@ -534,7 +534,7 @@ class MessagesReader(StreamedAnswer):
 
     def _count(self, data: dict[str, Any]) -> None:
         """Stores the counts. They are totals, so a later count replaces an earlier one."""
-        usage = _object(data, "usage")
+        usage = object_in(data, "usage")
         self._counts |= {name: count for name, count in usage.items() if type(count) is int and count >= 0}
 
     @property
@@ -576,16 +576,6 @@ def _saved_block(block: _Block) -> list[dict[str, Any]]:
         except (ValueError, RecursionError):
             return []
     return [whole] if block.is_known and block.kind else []
-
-
-def _object(data: dict[str, Any], name: str) -> dict[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}
-
-
-def _list(data: dict[str, Any], name: str) -> list[Any]:
-    found = data.get(name)
-    return found if isinstance(found, list) else []
 
 
 def _as_text(value: Any) -> str:

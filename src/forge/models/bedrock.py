@@ -21,7 +21,7 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.models.anthropic import read_thinking
 from forge.models.credentials.aws import AwsSigner, find_region
-from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, object_in, read_json
 from forge.models.http.fetch import suggest_model
 from forge.models.http.model import Exchange, HttpModel, call_ids
 from forge.models.http.outgoing import KEY_ADVICE, BrokeOff, Sign
@@ -393,13 +393,13 @@ class ConverseReader(StreamedAnswer):
     def _take(self, event: SentEvent, data: dict[str, Any]) -> Iterator[Delta]:
         match event.name:
             case "contentBlockStart":
-                self._start(data.get("contentBlockIndex"), _object(data, "start"))
+                self._start(data.get("contentBlockIndex"), object_in(data, "start"))
             case "contentBlockDelta":
-                yield from self._grow(data.get("contentBlockIndex"), _object(data, "delta"))
+                yield from self._grow(data.get("contentBlockIndex"), object_in(data, "delta"))
             case "messageStop":
                 self._reason = str(data.get("stopReason") or "end_turn")
             case "metadata":
-                self._count(_object(data, "usage"))
+                self._count(object_in(data, "usage"))
             case "message" if "output" in data:  # a model that does not stream
                 yield from self._take_whole(data)
 
@@ -445,22 +445,22 @@ class ConverseReader(StreamedAnswer):
         return data
 
     def _take_whole(self, data: Mapping[str, Any]) -> Iterator[Delta]:
-        content = _object(_object(data, "output"), "message").get("content")
+        content = object_in(object_in(data, "output"), "message").get("content")
         for index, block in enumerate(content if isinstance(content, list) else ()):
             if not isinstance(block, Mapping):
                 continue
-            if call := _object(block, "toolUse"):
+            if call := object_in(block, "toolUse"):
                 self._start(index, {"toolUse": call})
                 yield from self._grow(index, {"toolUse": {"input": json.dumps(call.get("input") or {})}})
-            elif thought := _object(block, "reasoningContent"):
-                yield from self._grow(index, {"reasoningContent": {**thought, **_object(thought, "reasoningText")}})
+            elif thought := object_in(block, "reasoningContent"):
+                yield from self._grow(index, {"reasoningContent": {**thought, **object_in(thought, "reasoningText")}})
             else:
                 yield from self._grow(index, block)
-        self._count(_object(data, "usage"))
+        self._count(object_in(data, "usage"))
         self._reason = str(data.get("stopReason") or "end_turn")
 
     def _start(self, index: Any, start: Mapping[str, Any]) -> None:
-        if isinstance(index, int) and (call := _object(start, "toolUse")):
+        if isinstance(index, int) and (call := object_in(start, "toolUse")):
             self._blocks[index] = _Block("toolUse", call)
 
     def _grow(self, index: Any, delta: Mapping[str, Any]) -> Iterator[Delta]:
@@ -470,13 +470,13 @@ class ConverseReader(StreamedAnswer):
             self._block(index, "text").pieces.append(sendable(text))
             if text:
                 yield TextDelta(sendable(text))
-        elif call := _object(delta, "toolUse"):
+        elif call := object_in(delta, "toolUse"):
             block = self._block(index, "toolUse")
             if isinstance(piece := call.get("input"), str) and piece:
                 block.pieces.append(sendable(piece))
                 name, id = str(block.start.get("name", "")), str(block.start.get("toolUseId", ""))
                 yield ToolArgumentsDelta(ToolCall(name, {}, id), sendable(piece))
-        elif thought := _object(delta, "reasoningContent"):
+        elif thought := object_in(delta, "reasoningContent"):
             block = self._block(index, "reasoning")
             for name, pieces in (("signature", block.signature), ("redactedContent", block.redacted)):
                 pieces += [given] if isinstance(given := thought.get(name), str) else []
@@ -517,8 +517,3 @@ def _save_reasoning(block: _Block) -> list[dict[str, Any]]:
     else:
         return []
     return [{"kind": "part", "part": {"reasoningContent": part}}]
-
-
-def _object(data: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, dict) else {}

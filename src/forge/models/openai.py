@@ -15,7 +15,7 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import plain
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, count_of, read_json
 from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import PromptTooLong, Sign
 from forge.models.openai_base import BASE_URL, SCHEMA_REFUSED, OpenAIServer, endpoint_url, find_named, is_output
@@ -610,15 +610,11 @@ def _usage(chunk: Mapping[str, Any]) -> Usage:
     cached = details.get("cached_tokens") if isinstance(details, Mapping) else found.get("prompt_cache_hit_tokens")
     spent = found.get("completion_tokens_details")
     return Usage(
-        _count(found.get("prompt_tokens")),
-        _count(found.get("completion_tokens")),
-        _count(cached),
-        reasoning=_count(spent.get("reasoning_tokens")) if isinstance(spent, Mapping) else 0,
+        count_of(found.get("prompt_tokens")),
+        count_of(found.get("completion_tokens")),
+        count_of(cached),
+        reasoning=count_of(spent.get("reasoning_tokens")) if isinstance(spent, Mapping) else 0,
     )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
 
 
 def _list(value: Any) -> list[Any]:

@@ -14,7 +14,7 @@ from forge.core.messages import Finish, Message, ToolCall, Usage
 from forge.core.plain_values import sendable
 from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
-from forge.models.http.events import Delta, SentEvent, StreamedAnswer, read_json
+from forge.models.http.events import Delta, SentEvent, StreamedAnswer, count_of, list_in, object_in, read_json
 from forge.models.http.model import Exchange, call_ids
 from forge.models.http.outgoing import PromptTooLong, Sign
 from forge.models.openai import (
@@ -410,7 +410,7 @@ class ResponsesReader(StreamedAnswer):
         if found.get("object") == "response":  # a server that does not stream
             return self._end(found)
         if kind in _ENDS:
-            return self._end(_object(found, "response"))
+            return self._end(object_in(found, "response"))
         return self._take_piece(kind, found)
 
     def message(self) -> Message:
@@ -464,9 +464,9 @@ class ResponsesReader(StreamedAnswer):
         if kind == "response.output_text.delta":
             return self._show(item, piece)
         if kind == "response.output_item.added":
-            item.start = _object(found, "item")
+            item.start = object_in(found, "item")
         elif kind == "response.output_item.done":
-            return self._complete(item, _object(found, "item"))
+            return self._complete(item, object_in(found, "item"))
         elif kind == "response.refusal.delta":
             self._is_refused = True
             return self._show(item, piece)
@@ -495,7 +495,7 @@ class ResponsesReader(StreamedAnswer):
         if whole.get("type") != "message":
             return []
         texts = []
-        for part in _list(whole, "content"):
+        for part in list_in(whole, "content"):
             if isinstance(part, Mapping):
                 self._is_refused = self._is_refused or part.get("type") == "refusal"
                 texts.append(_as_text(part.get("text") if part.get("type") != "refusal" else part.get("refusal")))
@@ -506,7 +506,7 @@ class ResponsesReader(StreamedAnswer):
         if response.get("status") in ("failed", "cancelled"):
             raise self._error(response.get("error") or {"message": f"the response is {response['status']}"})
         pieces: list[Delta] = []
-        for index, whole in enumerate(_list(response, "output")):
+        for index, whole in enumerate(list_in(response, "output")):
             item = self._items.setdefault(index, _OutputItem())
             if isinstance(whole, Mapping) and item.whole is None:
                 pieces += self._complete(item, whole)
@@ -516,7 +516,7 @@ class ResponsesReader(StreamedAnswer):
         return [self._items[index] for index in sorted(self._items)]
 
     def _finish(self) -> Finish:
-        details = _object(self._response, "incomplete_details")
+        details = object_in(self._response, "incomplete_details")
         if self._response.get("status") == "incomplete" and details.get("reason") == "content_filter":
             return "refused"
         if self._response.get("status") == "incomplete":
@@ -543,28 +543,14 @@ def _saved_item(item: _OutputItem) -> dict[str, Any]:
 def _usage(found: Any) -> Usage:
     if not isinstance(found, Mapping):
         return Usage()
-    before, after = _object(found, "input_tokens_details"), _object(found, "output_tokens_details")
+    before, after = object_in(found, "input_tokens_details"), object_in(found, "output_tokens_details")
     return Usage(
-        _count(found.get("input_tokens")),
-        _count(found.get("output_tokens")),
-        _count(before.get("cached_tokens")),
-        _count(before.get("cache_write_tokens")),
-        _count(after.get("reasoning_tokens")),
+        count_of(found.get("input_tokens")),
+        count_of(found.get("output_tokens")),
+        count_of(before.get("cached_tokens")),
+        count_of(before.get("cache_write_tokens")),
+        count_of(after.get("reasoning_tokens")),
     )
-
-
-def _count(value: Any) -> int:
-    return value if type(value) is int and value > 0 else 0
-
-
-def _object(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = data.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _list(data: Mapping[str, Any], name: str) -> list[Any]:
-    found = data.get(name)
-    return found if isinstance(found, list) else []
 
 
 def _as_text(value: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -33,6 +33,23 @@ def read_json(text: str) -> Any:
         return from_json(text)
     except ValueError:  # also for half a character, which `json` accepts
         return json.loads(text)
+
+
+def object_in(data: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Returns the object of that name in a server's answer; an empty one if there is none."""
+    found = data.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def list_in(data: Mapping[str, Any], name: str) -> list[Any]:
+    """Returns the list of that name in a server's answer; an empty one if there is none."""
+    found = data.get(name)
+    return found if isinstance(found, list) else []
+
+
+def count_of(value: Any) -> int:
+    """Returns a number of tokens as a server reports it; 0 for anything else."""
+    return value if type(value) is int and value > 0 else 0
 
 
 class EventTooLong(Exception):
