@@ -8,7 +8,7 @@ import json
 import pickle
 import sqlite3
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -619,6 +619,56 @@ async def test_a_yes_is_for_the_change_that_was_shown(sqlite: str, tmp_path: Pat
         run = await answered(worker, {"kind": "once"})
         assert run.status == "finished"
         assert told(worker) == ["overwritten"]
+
+
+def pay_sum(name: str, sum: int) -> str:
+    return "paid"
+
+
+def pay_with_reason(name: str, sum: int, reason: str = "") -> str:
+    return "paid"
+
+
+def payer(run: Callable[..., str] = pay_sum, description: str = "Pay a sum.") -> Tool:
+    """A tool of a name that every worker has, with a definition of its own."""
+    return tool(run, name="pay", description=description, permissions={"write"})
+
+
+LONG = "Pay a sum. " * 2_000
+CHANGED = {"description": payer(description="Delete an account."), "parameters": payer(pay_with_reason)}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+@pytest.mark.parametrize("kind", ["once", "always"])
+async def test_a_yes_is_for_the_tool_that_was_shown(kind: str, change: str, sqlite: str, tmp_path: Path) -> None:
+    again = replace(PAY, id="p2")
+    turns = (PAY, "done") if kind == "once" else (PAY, again, "done")
+    async with working(sqlite, Agent(script(*turns), tools=[payer()]), tmp_path) as worker:
+        await begun(worker)
+        run = await rested(worker)
+        if kind == "always":
+            (question,) = worker.store.questions("r")
+            await asyncio.to_thread(worker.store.answer, question.id, {"kind": "always"}, "me")
+    async with working(sqlite, Agent(script(*turns), tools=[CHANGED[change]]), tmp_path) as worker:
+        if kind == "once":
+            run = await answered(worker, {"kind": "once"})
+        else:
+            await resume_run(worker.engine, await asyncio.to_thread(worker.store.get, "r"))
+            run = await rested(worker, segment=run.segment + 1)
+        assert (run.status, told(worker)) == ("waiting", [])
+        await answered(worker, {"kind": "once"})
+        assert told(worker)[0] == "paid"
+
+
+@pytest.mark.parametrize("kind", ["once", "always"])
+async def test_a_yes_counts_for_the_same_tool_on_another_worker(kind: str, sqlite: str, tmp_path: Path) -> None:
+    turns = (PAY, "done") if kind == "once" else (PAY, replace(PAY, id="p2"), "done")
+    async with working(sqlite, Agent(script(*turns), tools=[payer(description=LONG)]), tmp_path) as worker:
+        await begun(worker)
+        await rested(worker)
+    async with working(sqlite, Agent(script(*turns), tools=[payer(description=LONG)]), tmp_path) as worker:
+        run = await answered(worker, {"kind": kind})
+        assert (run.status, told(worker)) == ("finished", ["paid"] * (len(turns) - 1))
 
 
 def test_the_wish_to_see_a_result_first_is_stored_with_the_answer() -> None:

@@ -95,12 +95,12 @@ def _words(trace: Trace) -> list[tuple[str, str]]:
 
 
 def _build_question(attempt: Attempt, request: PermissionRequest) -> Question:
-    """Builds a question whose id is bound to the exact call: other arguments, targets or a changed preview make another
-    question, since an answer may come days later.
+    """Builds a question whose id is bound to the exact call: other arguments, targets, a changed preview or a changed
+    tool make another question, since an answer may come days later.
     """
     shown = request_to_json(request)
-    bound = {key: shown.get(key) for key in _BOUND}
-    digest = sha256(json.dumps(bound, sort_keys=True).encode()).hexdigest()
+    bound = {**{key: shown.get(key) for key in _BOUND}, "definition": _definition(request)}
+    digest = _hash(json.dumps(bound, sort_keys=True))
     name = sha256(f"{attempt.run.id}\n{request.call.id}\n{digest}".encode()).hexdigest()[:16]
     return Question(
         id=name, run=attempt.run.id, call=request.call.id, tool=request.spec.name, digest=digest, request=shown
@@ -119,10 +119,20 @@ def _accepted_arguments(request: PermissionRequest) -> dict[str, Any] | None:
     """Returns the schema to check edited arguments; None if they cannot be edited, or the schema is long."""
     if not request.editable or request.result is not None or request.question:
         return None
-    spec = request.spec
-    found = {"parameters": spec.parameters, "aliases": dict(spec.argument_aliases), "strict": spec.strict}
-    wire = object_of(found)
+    wire = _schema(request)
     return wire if len(json.dumps(wire)) <= LARGEST_SCHEMA else None
+
+
+def _schema(request: PermissionRequest) -> dict[str, Any]:
+    spec = request.spec
+    return object_of({"parameters": spec.parameters, "aliases": dict(spec.argument_aliases), "strict": spec.strict})
+
+
+def _definition(request: PermissionRequest) -> str:
+    """Returns a digest of what the tool says about itself: a tool of the same name that says something else is another
+    tool.
+    """
+    return _hash(json.dumps([request.spec.description, _schema(request)], sort_keys=True))
 
 
 def _covered_digests(request: PermissionRequest) -> list[str]:
@@ -132,11 +142,14 @@ def _covered_digests(request: PermissionRequest) -> list[str]:
     keys = [
         make_memory(part.spec, part.permission, part.target, part.arguments, part.scope).key for part in request.parts
     ]
-    return (
-        [sha256(repr(_sort_sets(key)).encode("utf-8", "surrogatepass")).hexdigest() for key in keys]
-        if all(keys)
-        else []
-    )
+    if not all(keys):
+        return []
+    definition = _definition(request)
+    return [_hash(repr((definition, _sort_sets(key)))) for key in keys]
+
+
+def _hash(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _sort_sets(key: Any) -> Any:
