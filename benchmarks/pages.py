@@ -17,7 +17,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.authorize import GuardEgress
 from forge.tools.http_request import HttpRequest
 from forge.tools.web_fetch import WebFetch
 

@@ -11,9 +11,9 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.agent.conversation import Conversation as Conversation
     from forge.agent.limits import Limits as Limits
     from forge.agent.limits import Price as Price
+    from forge.agent.loop import LoopSettings as LoopSettings
     from forge.agent.loop import run_loop as run_loop
     from forge.agent.result import RunResult as RunResult
-    from forge.agent.run import LoopSettings as LoopSettings
     from forge.agent.session import SessionStore as SessionStore
     from forge.agent.shown_results import ContextRules as ContextRules
     from forge.agent.subagent import AgentType as AgentType
@@ -123,10 +123,10 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.permissions.rules import PolicyError as PolicyError
     from forge.pipeline import standard_executor as standard_executor
     from forge.pipeline import standard_steps as standard_steps
-    from forge.pipeline.audit_log import audit_log as audit_log
     from forge.pipeline.dry_run import dry_run as dry_run
     from forge.pipeline.record import record as record
     from forge.pipeline.record import replay as replay
+    from forge.project.audit.write_log import audit_log as audit_log
     from forge.project.project import Project as Project
     from forge.project.project import load_project as load_project
     from forge.schedules.runner import Runner as Runner

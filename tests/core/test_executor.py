@@ -26,7 +26,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool, tool
-from forge.pipeline.limit_time import LimitTime
+from forge.pipeline.limit_calls import LimitTime
 from tests.core.calling import SCOPE, Heard, at_most, call, execute, executor, within
 
 

@@ -16,8 +16,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.network.egress import Egress
 from forge.openapi import OpenApi, openapi
-from forge.pipeline.authorize import Authorize
-from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.authorize import Authorize, GuardEgress
 from tests.network.serving import HERE, Asked, Reply, Server, page, redirect, serving, site
 
 __all__ = ["HERE", "PETSTORE", "Api", "Asked", "Reply", "Server", "document", "json_page", "mount"]

@@ -9,7 +9,7 @@ from forge import Rate, Scope, ToolCall, rules, tool
 from forge.permissions.gate import PolicyGate
 from forge.pipeline import standard_steps
 from forge.pipeline.dry_run import dry_run
-from forge.pipeline.limit_rate import LimitRate
+from forge.pipeline.limit_calls import LimitRate
 from forge.pipeline.track_files import TrackFiles
 from forge.tools.file_read import FileRead
 from forge.tools.file_write import FileWrite
@@ -172,7 +172,7 @@ def test_the_ledger_forgets_what_was_seen_longest_ago(tmp_path, monkeypatch):
 
 
 def test_the_counts_of_runs_forget_the_oldest_sessions(monkeypatch):
-    monkeypatch.setattr(import_module("forge.pipeline.limit_rate"), "MOST_SESSIONS", 3)
+    monkeypatch.setattr(import_module("forge.pipeline.limit_calls"), "MOST_SESSIONS", 3)
 
     @tool(rate=Rate(max_calls=1))
     def once() -> str:

@@ -27,7 +27,7 @@ from forge import (
     toolset,
 )
 from forge.core.result import Failure
-from forge.pipeline.isolate import Isolate
+from forge.pipeline.limit_calls import Isolate
 
 ROOT = Path(__file__).parents[2]
 HERE = str(os.getpid())
@@ -270,7 +270,7 @@ async def test_the_standard_input_is_empty_and_left_tasks_do_not_hold_up_the_res
 MAIN = """
 import asyncio, sys
 from forge import Scope, Tool, ToolCall, ToolExecutor, ToolRegistry, tool
-from forge.pipeline.isolate import Isolate
+from forge.pipeline.limit_calls import Isolate
 
 class Shout(Tool, isolate=True):
     "Shout."

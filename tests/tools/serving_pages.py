@@ -16,7 +16,7 @@ from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.authorize import GuardEgress
 from tests.network.serving import HERE, Asked, Reply, page, redirect, serving, site
 
 __all__ = ["HERE", "Asked", "Reply", "Web", "html", "kind_of", "page", "plays", "redirect", "serving", "site"]

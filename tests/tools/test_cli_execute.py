@@ -21,7 +21,7 @@ from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import rules
 from forge.permissions.targets import find_requests
 from forge.pipeline.authorize import Authorize
-from forge.pipeline.limit_time import LimitTime
+from forge.pipeline.limit_calls import LimitTime
 from forge.process.sandbox import Tier, problem
 from forge.project.assemble.choose_tools import choose_tools
 from forge.project.config import load_configuration

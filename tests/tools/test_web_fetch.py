@@ -18,7 +18,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.models.text_calls.parser import CallScanner
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.authorize import GuardEgress
 from forge.pipeline.limit_output import LimitOutput
 from forge.tools.web import page_program
 from forge.tools.web.content import clean_text, mark_text

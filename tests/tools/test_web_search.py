@@ -15,7 +15,7 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.network.address import read_url
 from forge.network.egress import Egress, use_egress
-from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.authorize import GuardEgress
 from forge.tools.web_search import Perplexity, Tavily, WebSearch, choose_service
 from tests.tools.serving_pages import Asked, Reply, Web, kind_of, page, plays, redirect, serving
 

@@ -17,11 +17,10 @@ from forge.agent.conversation import Conversation, Prepare
 from forge.agent.guarded_model import GuardedProvider, SessionGuard, check_prompt, is_denied, withhold_denied
 from forge.agent.instructions import DepsT, Instructions, call_instructions, check_text, evaluate_instructions
 from forge.agent.limits import Limits
-from forge.agent.loop import may_run_again, run_loop
+from forge.agent.loop import LoopSettings, may_run_again, run_loop
 from forge.agent.open_agent import DeclaredDeps, OpenAgent, check_no_loop, check_session
 from forge.agent.output import MISSING, PartialReader, Structured
 from forge.agent.result import OutputT, RunResult, check_output
-from forge.agent.run import LoopSettings
 from forge.agent.shown_results import ContextRules, make_store
 from forge.core.activity import ActivityStream
 from forge.core.check_definition import check_listed

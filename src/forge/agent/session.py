@@ -12,7 +12,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, Self
 
-from forge.agent.session_title import clean_title
+from forge.agent.summary import clean_title
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message, export_message, import_message, pack_message, unpack_message

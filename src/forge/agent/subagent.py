@@ -15,9 +15,9 @@ from typing import Annotated, Any, NamedTuple, Protocol
 from forge.agent.conversation import Conversation
 from forge.agent.labels import collect_labels
 from forge.agent.limits import Limits
+from forge.agent.loop import LoopSettings
 from forge.agent.quarantine import QuarantinedTask, quarantine_task, read_shape
 from forge.agent.result import RunResult
-from forge.agent.run import LoopSettings
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.background import BackgroundWork

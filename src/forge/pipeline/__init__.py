@@ -15,20 +15,13 @@ from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import rules
 from forge.permissions.request import Policy
-from forge.pipeline.authorize import Authorize
-from forge.pipeline.break_loops import BreakLoops
+from forge.pipeline.authorize import Authorize, GuardEgress
 from forge.pipeline.dry_run import dry_run
-from forge.pipeline.guard import Guard, GuardCalls, GuardEdited
-from forge.pipeline.guard_egress import GuardEgress
-from forge.pipeline.isolate import Isolate
-from forge.pipeline.label_results import LabelResults
+from forge.pipeline.guard import Guard, GuardCalls, GuardEdited, Redact
+from forge.pipeline.label_results import LabelResults, MarkFiles
+from forge.pipeline.limit_calls import Isolate, LimitRate, LimitTime, Retry
 from forge.pipeline.limit_output import LimitOutput
-from forge.pipeline.limit_rate import LimitRate
-from forge.pipeline.limit_time import LimitTime
-from forge.pipeline.mark_files import MarkFiles
-from forge.pipeline.redact import Redact
-from forge.pipeline.retry import Retry
-from forge.pipeline.skip_repeats import SkipRepeats
+from forge.pipeline.repeated_calls import BreakLoops, SkipRepeats
 from forge.pipeline.trace import TraceCalls
 from forge.pipeline.track_files import TrackFiles
 from forge.workspace.history.tracking import SessionState

@@ -1,8 +1,9 @@
-"""Step: grants the permissions that a call declares before the tool runs."""
+"""Steps that authorize: the permissions that a call declares, and the requests that its tool makes to the network."""
 
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from forge.core.context import Gate, ToolContext
 from forge.core.executor import Next
@@ -13,6 +14,9 @@ from forge.permissions.call_gate import CallGate, gate_of
 from forge.permissions.gate import PolicyGate
 from forge.permissions.targets import find_requests
 from forge.workspace.state import make_key
+
+if TYPE_CHECKING:
+    from forge.network.egress import Egress
 
 
 class Authorize:
@@ -65,3 +69,28 @@ def _with_notes(result: ToolResult, gate: CallGate) -> ToolResult:
         result = result.with_data(edited_arguments=plain(edited))
         notes.append(f"The person changed the arguments; the call ran with {ToolResult.of(edited).for_llm[:2_000]}")
     return dataclasses.replace(result, for_llm="\n".join([result.for_llm, *notes])) if notes else result
+
+
+# Requests that a tool makes through `forge.network` are judged by the project's egress.
+
+
+class GuardEgress:
+    """Applies the project's egress to every call. Without one, the surrounding egress applies: public addresses only.
+
+    It guards every tool, also one that forgot to declare that it uses the network.
+    """
+
+    name = "guard_egress"
+
+    def __init__(self, egress: Egress | None = None) -> None:
+        self.egress = egress
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return self.egress is not None
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        from forge.network.egress import use_egress
+
+        assert self.egress is not None
+        with use_egress(self.egress):
+            return await proceed(ctx)

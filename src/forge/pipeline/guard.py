@@ -1,4 +1,4 @@
-"""Step: refuses calls that guardrails deny, and hides output that they block, at the end and while a tool runs."""
+"""Steps that guard: guardrails refuse calls and hide output, and registered secrets stay out of results."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from forge.core.execution.threads import in_thread
 from forge.core.executor import Next
 from forge.core.plain_values import number, plain
 from forge.core.result import Failure, ToolResult
+from forge.core.secrets import Secrets
 from forge.core.spec import ToolSpec
 from forge.permissions.call_gate import gate_of
 
@@ -235,3 +236,18 @@ def _strings(value: Any) -> list[str]:
 
     _mask_data(value, keep)
     return found
+
+
+# Registered secrets stay out of results.
+
+
+class Redact:
+    """Masks registered secrets only, so that a file that was read can be edited; events mask look-alikes too."""
+
+    name = "redact"
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+
+    def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult:
+        return result if self._secrets.pattern is None else result.masked(self._secrets.mask_value)

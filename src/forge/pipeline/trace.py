@@ -1,17 +1,22 @@
-"""Step: puts an OpenTelemetry span around every call, when that package is there and an application set it up."""
+"""Step: puts an OpenTelemetry span around every call; and the spans and metrics of agents and model requests."""
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from typing import Any
 
 from forge.core.context import ToolContext
+from forge.core.errors import ToolError, Waiting
 from forge.core.executor import Next
 from forge.core.extras import is_installed
+from forge.core.messages import Message, Usage
+from forge.core.provider import name_model
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.pipeline.spans import TOOL, find_telemetry, run_operation
 
 
 class TraceCalls:
@@ -51,3 +56,181 @@ def _attributes(ctx: ToolContext) -> dict[str, Any]:
         "gen_ai.conversation.id": ctx.scope.session_id,
         "gen_ai.agent.name": ctx.scope.agent,
     }
+
+
+# Spans and metrics, with the names of the GenAI conventions.
+#
+# Nothing happens unless an application, or `forge` itself, has imported OpenTelemetry. The conventions are still
+# incubating: their names are here alone.
+
+
+AGENT, CHAT, TOOL = "invoke_agent", "chat", "execute_tool"
+TRACES_ITSELF = "traces_itself"  # an attribute of providers that make the spans of their requests
+
+_PROVIDERS = {  # what the conventions call them, where it differs from our name
+    "openai-responses": "openai",
+    "openai-chat": "openai",
+    "azure": "azure.ai.openai",
+    "azure-responses": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+    "mistral": "mistral_ai",
+    "xai": "x_ai",
+}
+_TOKENS = [4.0**power for power in range(14)]  # bounds that the conventions name
+_SECONDS = [0.01 * 2**power for power in range(14)]
+
+Attributes = Mapping[str, Any]
+
+
+class Operation:
+    """An operation in progress: its span, and the attributes that its metrics have, too."""
+
+    def __init__(self, span: Any = None, shared: Attributes | None = None) -> None:
+        self._span = span
+        self.shared = dict(shared or {})
+        self.usage: Usage | None = None
+
+    @property
+    def is_traced(self) -> bool:
+        return self._span is not None
+
+    def set(self, name: str, value: Any) -> None:
+        if self._span is not None:
+            self._span.set_attribute(name, value)
+
+    def add_usage(self, usage: Usage) -> None:
+        """Notes the tokens of the operation; a second time replaces the first."""
+        self.usage = usage
+        self.set("gen_ai.usage.input_tokens", usage.input)
+        self.set("gen_ai.usage.output_tokens", usage.output)
+
+    def fail(self, kind: str, cause: BaseException | None = None) -> None:
+        """Marks the operation as failed. `kind` is the kind of the error, never its text, which may hold a secret.
+
+        An operation that waits has not failed: it resumes later, in another span.
+        """
+        if self._span is None:
+            return
+        if isinstance(cause, Waiting):
+            self.set("forge.waits_for", str(cause.what.get("kind", "")))
+            return
+        self.shared.setdefault("error.type", kind)
+        telemetry = find_telemetry()
+        self._span.set_attribute("error.type", kind)
+        self._span.set_status(telemetry.Status(telemetry.StatusCode.ERROR, kind))
+
+    def add_reply(self, reply: Message) -> None:
+        """Notes the model's answer: its tokens, why it ended, which model answered."""
+        if self._span is None:
+            return
+        self.add_usage(reply.usage)
+        if reply.finish:
+            self.set("gen_ai.response.finish_reasons", (str(reply.finish),))
+        if isinstance(model := reply.extra.get("answered_by"), str):
+            self.set("gen_ai.response.model", model)
+
+
+@contextmanager
+def run_operation(
+    name: str,
+    subject: str,
+    attributes: Attributes,
+    *,
+    shared: Attributes | None = None,
+    parent: Callable[[], Any] = lambda: None,
+    is_request: bool = False,
+) -> Iterator[Operation]:
+    """Makes a span `NAME SUBJECT` around a block, and measures it. `shared` are attributes of the metrics, too.
+
+    `parent` returns the context that the span belongs to; by default the current one. `is_request`: it is sent to
+    another system.
+    """
+    telemetry = find_telemetry()
+    if telemetry is None:
+        yield Operation()
+        return
+    both = {"gen_ai.operation.name": name, **(shared or {})}
+    starting = telemetry.get_tracer("forge").start_as_current_span(
+        f"{name} {subject}".rstrip(),
+        context=parent(),
+        kind=telemetry.SpanKind.CLIENT if is_request else telemetry.SpanKind.INTERNAL,
+        attributes={**both, **attributes},
+        record_exception=False,  # its text may hold a secret that is not masked yet
+        set_status_on_exception=False,
+    )
+    began = time.perf_counter()
+    with starting as span:
+        operation = Operation(span, both)
+        try:
+            yield operation
+        except BaseException as error:
+            operation.fail(str(error.kind) if isinstance(error, ToolError) else type(error).__name__, error)
+            raise
+        finally:
+            _measure(operation, time.perf_counter() - began)
+
+
+_NOT_TRACED = nullcontext(Operation())  # without a span it notes neither replies nor failures
+
+
+def chat_span(provider: Any) -> AbstractContextManager[Operation]:
+    """Makes a span around a request to a model, unless its provider does so itself."""
+    if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
+        return _NOT_TRACED
+    label, model = name_model(provider)
+    shared = {"gen_ai.provider.name": _PROVIDERS.get(label, label or "forge")}
+    if model:
+        shared["gen_ai.request.model"] = model
+    return run_operation(CHAT, model, {}, shared=shared, is_request=True)
+
+
+@contextmanager
+def agent_span(provider: Any, agent: str, session: str) -> Iterator[Operation]:
+    """Makes a span around a run of an agent, unless its provider is part of one that has a span."""
+    if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
+        yield Operation()
+        return
+    attributes = {"gen_ai.agent.name": agent, "gen_ai.conversation.id": session}
+    with run_operation(AGENT, agent, attributes) as operation:
+        yield operation
+
+
+def find_telemetry() -> Any:
+    """Returns OpenTelemetry if an application has imported it, else None."""
+    return sys.modules.get("opentelemetry.trace")
+
+
+def _measure(operation: Operation, seconds: float) -> None:
+    metrics: Any = sys.modules.get("opentelemetry.metrics")
+    if metrics is None:
+        return
+    tokens, duration = _histograms(metrics)
+    duration.record(seconds, operation.shared)
+    if operation.shared["gen_ai.operation.name"] == CHAT and operation.usage is not None:
+        for kind, count in (("input", operation.usage.input), ("output", operation.usage.output)):
+            tokens.record(count, {**operation.shared, "gen_ai.token.type": kind})
+
+
+_made: list[tuple[Any, tuple[Any, Any]]] = []  # the provider of meters, and its histograms
+
+
+def _histograms(metrics: Any) -> tuple[Any, Any]:
+    provider = metrics.get_meter_provider()
+    if not _made or _made[0][0] is not provider:
+        meter = provider.get_meter("forge")
+        tokens = meter.create_histogram(
+            "gen_ai.client.token.usage",
+            "{token}",
+            "Tokens of a request, by type.",
+            explicit_bucket_boundaries_advisory=_TOKENS,
+        )
+        duration = meter.create_histogram(
+            "gen_ai.client.operation.duration",
+            "s",
+            "Duration of an operation.",
+            explicit_bucket_boundaries_advisory=_SECONDS,
+        )
+        _made[:] = [(provider, (tokens, duration))]
+    return _made[0][1]

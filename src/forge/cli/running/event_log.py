@@ -10,7 +10,7 @@ import click
 
 from forge.cli.refusal import Refusal
 from forge.core.activity import ActivityStream
-from forge.pipeline.audit_log import audit_log
+from forge.project.audit.write_log import audit_log
 from forge.workspace.state import NAME as STATE
 from forge.workspace.state import explain_unusable, state_directory
 

@@ -38,7 +38,7 @@ from forge.durable.store.heartbeats import has_ended, mark_process
 from forge.durable.store.rows import Wait
 from forge.durable.store.steps import Detail
 from forge.network.egress import use_egress
-from forge.pipeline.guard_egress import GuardEgress
+from forge.pipeline.authorize import GuardEgress
 from forge.tools.run_code import RunCode
 from forge.tools.run_code.journal import journal_store
 

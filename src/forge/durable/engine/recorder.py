@@ -33,7 +33,7 @@ from forge.durable.engine.attempt import Attempt, end_tasks
 from forge.durable.store import RunStore
 from forge.durable.store.events import Segment
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
-from forge.pipeline.spans import chat_span
+from forge.pipeline.trace import chat_span
 from forge.workspace.state.store import StoreError
 
 PAUSE = 0.03  # seconds between writes of streamed events, with all events in between

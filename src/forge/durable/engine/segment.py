@@ -18,11 +18,10 @@ from forge.agent.agent import Agent
 from forge.agent.conversation import Conversation
 from forge.agent.labels import follow_labels
 from forge.agent.limits import Limits, Spent, price_for
-from forge.agent.loop import find_waiting
+from forge.agent.loop import LoopSettings, find_waiting
 from forge.agent.open_agent import SENT
 from forge.agent.output import Structured
 from forge.agent.result import RunResult
-from forge.agent.run import LoopSettings
 from forge.agent.subagent import task_delegate
 from forge.core.activity import ActivityStream
 from forge.core.context import Scope

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from forge.durable.store.rows import Outcome, RunInfo
-from forge.pipeline.spans import AGENT, find_telemetry, run_operation
+from forge.pipeline.trace import AGENT, find_telemetry, run_operation
 
 
 def carrier() -> dict[str, str]:

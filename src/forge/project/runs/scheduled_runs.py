@@ -72,8 +72,8 @@ async def _run_task(
     schedule: Schedule, project: Project, model: str | None, channels: ProjectChannels
 ) -> ScheduleOutcome:
     """Runs one task in a session of its own. Questions are refused; its files are delivered with its answer."""
-    from forge.pipeline.audit_log import audit_log
     from forge.project.audit.log import NAME as AUDIT
+    from forge.project.audit.write_log import audit_log
     from forge.project.runs.sessions import new_name, open_conversation, session_store
 
     session = f"{schedule.id}-{new_name()}"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forge.agent.session import Session, SessionStore
-from forge.agent.session_title import write_title
+from forge.agent.summary import write_title
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import SessionTitled
 from forge.workspace.state import NAME as STATE

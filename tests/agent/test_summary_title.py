@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from forge import Agent, Message, ModelRequest, Price, Scripted, SessionStore, SessionTitled, Usage, text_calls
-from forge.agent import session_title
+from forge.agent import summary as session_title
 from forge.agent.limits import Limits
-from forge.agent.session_title import clean_title, write_title
+from forge.agent.summary import clean_title, write_title
 from forge.project.runs.sessions import title_session
 
 TALK = [

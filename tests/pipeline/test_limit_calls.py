@@ -21,10 +21,7 @@ from forge import (
     standard_executor,
     tool,
 )
-from forge.pipeline.isolate import Isolate
-from forge.pipeline.limit_rate import LimitRate
-from forge.pipeline.limit_time import LimitTime
-from forge.pipeline.retry import Retry
+from forge.pipeline.limit_calls import Isolate, LimitRate, LimitTime, Retry
 from tests.patience import longer
 from tests.pipeline.calling import call_once, events_of, executor_of
 

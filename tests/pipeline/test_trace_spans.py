@@ -12,7 +12,7 @@ import pytest
 from forge import Agent, AgentType, Message, Scripted, ToolCall, Usage, tool
 from forge.core.provider import ModelRequest, ProviderError
 from forge.permissions.gate import approve_all
-from forge.pipeline import spans as made
+from forge.pipeline import trace as made
 
 telemetry = pytest.importorskip("opentelemetry.trace")
 sdk = pytest.importorskip("opentelemetry.sdk.trace")

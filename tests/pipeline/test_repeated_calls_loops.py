@@ -8,7 +8,7 @@ from itertools import count
 import pytest
 
 from forge import Scope, ToolCall, tool
-from forge.pipeline.break_loops import BreakLoops
+from forge.pipeline.repeated_calls import BreakLoops
 from tests.pipeline.calling import executor_of
 
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from forge import Scope, ToolCall, ToolError, tool
-from forge.pipeline.skip_repeats import SkipRepeats
+from forge.pipeline.repeated_calls import SkipRepeats
 from tests.pipeline.calling import executor_of
 
 

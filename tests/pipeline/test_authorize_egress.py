@@ -6,8 +6,8 @@ import asyncio
 
 from forge import tool
 from forge.network.egress import Egress
-from forge.pipeline.guard_egress import GuardEgress
-from forge.pipeline.isolate import Isolate
+from forge.pipeline.authorize import GuardEgress
+from forge.pipeline.limit_calls import Isolate
 from tests.pipeline.calling import call_once, executor_of
 
 OWN = Egress(mode="allowlist", domains=("example.com",))

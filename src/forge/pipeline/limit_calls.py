@@ -1,0 +1,165 @@
+"""Steps that limit how a tool runs: how long, how often, how many times after a failure, and in which process."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from typing import Any, cast
+
+from forge.core.context import ToolContext
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.execution.deadline import Deadline, DeadlinePassed
+from forge.core.executor import Next, render_call
+from forge.core.result import ToolResult
+from forge.core.spec import Rate, ToolSpec
+from forge.core.tool import Tool
+
+LONGEST = 86_400.0  # seconds: a day, however much a model asks for
+SPARE = 10.0  # seconds that a tool with a deadline of its own has beyond it for cleaning up
+
+
+class LimitTime:
+    """Ends a call at its deadline. A call that never waits costs no timer."""
+
+    name = "limit_time"
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return spec.timeout is not None
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        seconds = ctx.spec.timeout
+        if seconds is not None and getattr(ctx.tool, "keeps_deadline", False):
+            seconds += SPARE
+        requested: Any = ctx.arguments.get("timeout")
+        if requested is not None and seconds is not None and isinstance(requested, int | float):
+            # such a tool keeps its own deadline; this one only catches its fall
+            seconds = max(seconds, min(requested, LONGEST) + SPARE)
+        try:
+            return await Deadline(proceed(ctx), seconds, waited_seconds=lambda: ctx.waited_seconds)
+        except DeadlinePassed:
+            ctx.cancelled = True
+            late = ToolError(
+                f"timed out after {seconds:g} s",
+                ErrorKind.TIMEOUT,
+                "Try a smaller step, or ask for more time if the tool has a timeout parameter.",
+            )
+            return ToolResult.failed(late, during=render_call(ctx.call)).with_data(timed_out=True)
+
+
+# How often: a call too many waits or is refused.
+
+
+MOST_SESSIONS = 1_000  # whose calls are counted
+
+
+class LimitRate:
+    """Waits until the call's deadline, then fails as `rate_limited`. Periods count per tool, runs per session."""
+
+    name = "limit_rate"
+
+    def __init__(self) -> None:
+        self._recent: dict[str, deque[float]] = {}  # tool -> when its latest calls were let through
+        self._made: OrderedDict[str, dict[str, int]] = OrderedDict()  # session -> tool -> calls of this run
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return spec.rate is not None
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        rate = ctx.spec.rate
+        assert rate is not None
+        if rate.max_calls:
+            _count_run(ctx, rate.max_calls, self._made)
+        if rate.calls:
+            await _wait_for_turn(ctx, rate, self._recent.setdefault(ctx.spec.name, deque()))
+        return await proceed(ctx)
+
+    def forget(self, session_id: str) -> None:
+        if session_id:
+            self._made.pop(session_id, None)
+        else:
+            self._made.clear()
+
+
+def _count_run(ctx: ToolContext, most: int, made: OrderedDict[str, dict[str, int]]) -> None:
+    session, name = ctx.scope.session_id, ctx.spec.name
+    counts = made[session] = made.pop(session, {})  # the latest session is the last
+    if len(made) > MOST_SESSIONS:
+        made.popitem(last=False)
+    counts[name] = counts.get(name, 0) + 1
+    if counts[name] > most:
+        raise ToolError(
+            f"it may be called at most {most} times in a run",
+            ErrorKind.RATE_LIMITED,
+            "Continue with the results you have.",
+        )
+
+
+async def _wait_for_turn(ctx: ToolContext, rate: Rate, times: deque[float]) -> None:
+    now = time.monotonic()
+    while times and times[0] <= now - rate.seconds:
+        times.popleft()
+    free_at = now if len(times) < rate.calls else times[-rate.calls] + rate.seconds
+    wait = free_at - now
+    if ctx.spec.timeout is not None and wait > ctx.spec.timeout:
+        raise ToolError(
+            f"{rate.calls} calls in {rate.seconds:g} s are allowed; the next one is allowed in {wait:.0f} s",
+            ErrorKind.RATE_LIMITED,
+            "Do something else first, then try again.",
+        )
+    times.append(max(now, free_at))  # the place is taken before waiting, so that waiting calls queue up
+    if wait > 0:
+        ctx.progress(f"Waiting {wait:.1f} s for the rate limit")
+        await asyncio.sleep(wait)
+
+
+# Again: a failure that is marked as passing is retried a few times, with growing pauses.
+
+
+class Retry:
+    """Retries calls.
+
+    Args:
+        attempts: how often a call is tried in all.
+        first_pause: seconds before the second attempt; each pause is twice the one before.
+        longest_pause: seconds.
+    """
+
+    name = "retry"
+
+    def __init__(self, attempts: int = 3, first_pause: float = 0.2, longest_pause: float = 5.0) -> None:
+        self._attempts = attempts
+        self._first_pause = first_pause
+        self._longest_pause = longest_pause
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        result = await proceed(ctx)
+        for attempt in range(1, self._attempts):
+            if result.failure is None or not result.failure.passing:
+                return result
+            from random import uniform  # only for calls that are retried
+
+            pause = min(self._longest_pause, self._first_pause * 2 ** (attempt - 1)) * uniform(0.5, 1.5)  # noqa: S311
+            ctx.progress(f"Trying again in {pause:.1f} s: {result.failure.message}", attempt=attempt + 1)
+            await asyncio.sleep(pause)
+            result = await proceed(ctx)
+        if result.failure is not None and result.failure.passing:
+            return result.with_data(attempts=self._attempts)
+        return result
+
+
+# Where: a tool with `isolate=True` runs in a process of its own.
+
+
+class Isolate:
+    """Runs the tool in a process that a time-out really kills."""
+
+    name = "isolate"
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return spec.isolate
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        from forge.process.running.isolated import run_isolated  # only where it is asked for
+
+        return await run_isolated(cast(Tool, ctx.tool), ctx.arguments, ctx)
