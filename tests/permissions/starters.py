@@ -323,6 +323,8 @@ sed -n '1!e rm x' f
 sed 's/a/rm x/e' f
 sed -e p -e 's/a/rm x/ge' f
 sed --expression='1e rm x' f
+sed --expr='1e rm x' f
+sed -be'1e rm x; i' f
 sed "$x" f
 sed '/a/{e rm x
 }' f
@@ -346,10 +348,13 @@ python3 -m timeit 'x'
 perl -e 'system "rm x"'
 perl -pe 'system "rm x"' f
 perl -ne 'x' f
+perl -0777ne 'system "rm x"' f
+perl -CSDe 'system "rm x"'
 perl -Mx 'y'
 perl5.36 -E 'x'
 ruby -e 'system "rm x"'
 ruby3.1 -e 'x'
+ruby -Kue 'system "rm x"'
 irb
 node -e 'require("child_process").execSync("rm x")'
 node -p 'x'
@@ -648,6 +653,7 @@ awk 'NR > 1 && !seen[$0]++' rm
 awk -v x=rm -f script.awk f
 sed -n 1,20p f
 sed -i 's/rm/ls/g' f
+sed -bn --expr='s/rm/ls/p' --line-length=5 f
 sed -i.bak -E 's|(a+)/e|\1e|; /rm/d; $!N' f
 sed -e 's/[ab]e/x/' -e '2,4d' f
 sed '3i\
@@ -666,6 +672,7 @@ printf '%s\n' rm
 git --exec-path
 perl script.pl -e rm
 perl -Ilib script.pl
+perl -0777 -CSD script.pl
 ruby script.rb
 node server.js -e rm
 node --version

@@ -13,14 +13,22 @@ from hypothesis import strategies as st
 
 from forge.core.context import Root, Scope
 from forge.core.errors import ToolError
-from forge.permissions.shell.programs import LAUNCHERS, LINE_OPTIONS, TABLE
+from forge.permissions.shell.programs import (
+    CODE_OPTIONS,
+    INTERPRETERS,
+    LAUNCHERS,
+    LINE_OPTIONS,
+    READ_CODE,
+    REFUSED_SHELLS,
+    TABLE,
+)
 from forge.tools.cli_execute.binaries import AllowedPrograms, refuse_shells, require_allowed, resolve
-from forge.tools.cli_execute.flags import refuse_exec_flags
 from forge.tools.cli_execute.layers import (
     apply_guardrails,
     confine_paths,
     judge,
     read_guardrails,
+    refuse_exec_flags,
     refuse_file_protocol,
     validate_arguments,
 )
@@ -585,6 +593,8 @@ EXEC = commands(
     rg --pre id x   rg --pre=id x   rg -z x   rg -L x   grep -R x .   grep --dereference-recursive x .
     split --filter=id x   patch -e x   zip -TT id a b   gcc -wrapper id x.c   gcc -fplugin=x y.c   go test -exec id
     make --eval=x   make SHELL=x   jq -n import"a"as$a;1   sqlite3 x .shell   sqlite3 x load_extension(1)
+    mysql -e system/**/id   mysql --pager=id db   mariadb -e \! db   julia -e 1   Rscript -e 1   R   guile -c 1
+    x86_64-linux-gnu-gcc-12 -wrapper id x.c   perl -0777ne 1 x   ruby -Kue 1   make -kE x   less +x a   node inspect x
     socat - EXEC:id   nc -e id host   openssl x -engine y   mytool --exec x   mytool -exec x   pandoc --filter x y
     """
 )
@@ -615,7 +625,9 @@ HARMLESS = commands(
     python3 -W ignore x.py   python3 -V   perl x.pl -e 1   perl -Ilib x.pl   ruby x.rb   node x.js -e
     node --trace-warnings=1 x.js   php x.php   node --version   rg -n x   rg --pretty x   grep -rn x .
     grep -e R x   grep -A3 x y   split -l 5 x   patch -p1   zip -r a b   gcc -O2 -Isub x.c   go test ./...
-    make -j2 all   jq -r .a   sqlite3 x select(1)   mytool --execute   jq ..|.a?
+    mysql -e select(1) db   psql -c select(1)   mail -s subject you   julia x.jl   Rscript x.R   gcc -DBUILD=1 x.c
+    sed -b --expr=s/a/b/ x   qemu-img info x   less -R a   make -CE all   jq -r .a
+    sqlite3 x select(1)   mytool --execute   jq ..|.a?
     """
 )
 
@@ -659,6 +671,19 @@ def test_what_rules_know_to_start_a_program_is_refused_here_too(ground, name):
         for args in given:
             refusal(refuse_exec_flags, binary, args, ground.paths)
         assert refuse_exec_flags(binary, args, ground.paths, allowed=True)
+    assert refuse_exec_flags(binary, ["input.txt"], ground.paths) == ""
+
+
+CODE = {name: CODE_OPTIONS.get(name, frozenset()) for name in CODE_OPTIONS} | {
+    name: code for name, (code, _) in INTERPRETERS.items()
+}
+
+
+@pytest.mark.parametrize("name", sorted(CODE.keys() - LAUNCHERS - REFUSED_SHELLS))
+def test_what_rules_know_to_take_code_is_refused_here_too(ground, name):
+    binary = ground.binary(name)
+    for option in CODE[name] - READ_CODE.get(name, frozenset()):
+        refusal(refuse_exec_flags, binary, [option, "x"], ground.paths)
     assert refuse_exec_flags(binary, ["input.txt"], ground.paths) == ""
 
 

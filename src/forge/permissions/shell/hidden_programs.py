@@ -77,6 +77,16 @@ _SED_ADDRESS = re.compile(
 _SED_PLAIN = re.compile(
     r"[=dDgGhHnNpPxzF}{]|[qQlL][ \t]*\d*|[btT:][^;\n}]*|#[^\n]*|[rRwW][^\n]*|[aic](?:[^\\\n]|\\.)*", re.DOTALL
 )
+_SED_CLUSTER = re.compile(r"-[nErsuzb]*(?:(?P<kind>[efl])(?P<value>.*)|i.*)?", re.DOTALL)
+_SED_LONG = {  # options, and the letter of those that take a value
+    "expression": "e",
+    "file": "f",
+    "line-length": "l",
+    **dict.fromkeys(
+        "quiet silent regexp-extended null-data zero-terminated separate posix in-place unbuffered".split(), ""
+    ),
+    **dict.fromkeys("follow-symlinks debug sandbox binary help version".split(), ""),
+}
 _MODULE = re.compile(r"-[A-Zbdisuvqx]*m(.*)", re.DOTALL)
 _GIT_TAKES_PROGRAMS = frozenset(
     "archive bisect clone config daemon difftool fetch fetch-pack filter-branch grep instaweb ls-remote mergetool pull"
@@ -297,7 +307,7 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
         if not word.startswith("-"):
             return word in code or (word == "run" and is_descriptor(next(rest, "")))
         if name in ("python", "pypy") and (module := _MODULE.fullmatch(word)):
-            return "i" in word[: module.start(1)] or _module_hides(module[1] or next(rest, ""), [*rest])
+            return "i" in word[: module.start(1)] or module_hides(module[1] or next(rest, ""), [*rest])
         if word[:2] in valued and len(word) > 2:
             continue
         if _is_code(word, code):
@@ -307,7 +317,7 @@ def _interpreter_hides(name: str, words: Sequence[str]) -> bool:
     return not words or not set(words) & _only_asks(name)  # it reads its program
 
 
-def _module_hides(name: str, words: Sequence[str]) -> bool:
+def module_hides(name: str, words: Sequence[str]) -> bool:
     """Recognises `python -m asyncio`, `python -m pickle /dev/stdin`: a module that may run what it reads."""
     if not is_known(name) or name.partition(".")[0] in READING_MODULES:
         return True
@@ -343,11 +353,12 @@ def _git_hides(words: Sequence[str]) -> bool:
 
 def _awk_hides(words: Sequence[str]) -> bool:
     return any(_is_code(word, CODE_OPTIONS["awk"]) for word in words if word.startswith("-")) or any(
-        not word.startswith("-") and _awk_starts(word) for word in words
+        not word.startswith("-") and awk_starts(word) for word in words
     )
 
 
-def _awk_starts(program: str) -> bool:
+def awk_starts(program: str) -> bool:
+    """Returns whether a program of awk may start another one."""
     if not is_known(program):
         return True
     before, at = "", 0
@@ -365,35 +376,44 @@ def _awk_starts(program: str) -> bool:
 
 
 def _sed_hides(words: Sequence[str]) -> bool:
-    return not all(map(_sed_is_seen, _sed_scripts(words)))
+    if any(word.startswith((ANY, SOME)) for word in words if not word.startswith("-")):
+        return True
+    return any(script is None or not _sed_is_seen(script) for _, script in sed_scripts(words))
 
 
-def _sed_scripts(words: Sequence[str]) -> Iterator[str]:
-    """Returns the scripts of a sed command; the first word that is not an option is one, unless an option gives one."""
-    has_script = False
-    rest = iter(words)
-    operands = []
-    for word in rest:
-        if word.startswith(("--expression=", "--file=")):
-            has_script = True
-            yield word.partition("=")[2] if word.startswith("--e") else ""
-        elif word in ("--expression", "--file"):
-            has_script = True
-            value = next(rest, "")
-            yield value if word == "--expression" else ""
-        elif word.startswith("-") and not word.startswith("--") and set(word) & {"e", "f"} and "i" not in word:
-            has_script = True
-            letter = min(word.find(one) for one in "ef" if one in word)
-            value = word[letter + 1 :] or next(rest, "")
-            yield value if word[letter] == "e" else ""
-        elif word.startswith("-"):
-            if word.startswith("-") and "i" not in word and not word.startswith("--") and word.strip("-nErsuz"):
-                yield "e"  # an option that is not known
+def sed_scripts(words: Sequence[str]) -> Iterator[tuple[int, str | None]]:
+    """Yields the scripts of a sed command with their places; "" for a file, None for an option that is not known.
+
+    The first word that is not an option is one, unless an option gives one.
+    """
+    operands: list[tuple[int, str]] = []
+    is_given = False
+    rest = iter(enumerate(words))
+    for index, word in rest:
+        if word == "--":
+            operands += rest
+        elif not word.startswith("-") or word == "-":
+            operands.append((index, word))
         else:
-            operands.append(word)
-    if not has_script:
+            kind, value = _read_sed_option(word)
+            place: int = index
+            if kind and value is None:
+                place, value = next(rest, (index, None))
+            if kind != "l" and kind != "":
+                is_given = True
+                yield place, value if kind == "e" else "" if kind == "f" else None
+    if not is_given:
         yield from operands[:1]
-    yield from ("e" for word in operands if word.startswith((ANY, SOME)))
+
+
+def _read_sed_option(word: str) -> tuple[str, str | None]:
+    """Returns the letter of an option that takes a value, and the value attached; `?` for one that is not known."""
+    if word.startswith("--"):
+        name, has_value, value = word[2:].partition("=")
+        kind = next((letter for long, letter in _SED_LONG.items() if long.startswith(name)), "?")
+        return kind, value if has_value or kind == "?" else None
+    cluster = _SED_CLUSTER.fullmatch(word)
+    return (cluster["kind"] or "", cluster["value"] or None) if cluster else ("?", "")
 
 
 def _sed_is_seen(script: str) -> bool:

@@ -8,7 +8,8 @@ meant: what a file says is no part of a line. Compared with the programs of Debi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 SHELLS = frozenset(
@@ -40,7 +41,9 @@ WRAPPERS = frozenset(POSITIONALS) | frozenset(
     " mips64 arm armh aarch64"  # names of setarch
     " valgrind watch watchexec x-terminal-emulator xargs xfce4-terminal xterm xvfb-run zargs".split()
 )
-LOADER = re.compile(r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*|qemu-[\w-]+")  # runs the program it is given
+LOADER = re.compile(
+    r"ld(?:-linux[^/]*|-musl[^/]*|64|-[\d.]+)?\.so[^/]*|qemu-(?!img\Z|nbd\Z|system-)[\w-]+"
+)  # runs the program it is given
 TAKES_LINES = SHELLS | frozenset(
     "env eval flock parallel runuser script sg ssh su trap watch sem hyperfine newgrp xterm rxvt urxvt screen tmux"
     " gnome-terminal konsole xfce4-terminal mosh vagrant entr watchexec grc sshpass genie nix nix-shell"
@@ -219,8 +222,8 @@ INTERPRETERS: Mapping[str, tuple[frozenset[str], frozenset[str]]] = {  # code, a
     name: (frozenset(code.split()), frozenset(valued.split()))
     for names, code, valued in [
         ("python pypy micropython ipython pdb", "-c -i", "-W -X -Q --check-hash-based-pycs"),
-        ("perl", "-e -E -M -m -d", "-I -C -D -0"),
-        ("ruby jruby", "-e -r", "-I -C -E -K"),
+        ("perl", "-e -E -M -m -d", "-I"),  # behind the number of -0777 and the like, options go on
+        ("ruby jruby", "-e -r", "-I -C -E"),
         (
             "node nodejs",
             "-e -p -i --eval --print --interactive -pe inspect debug",
@@ -262,7 +265,7 @@ CODE_OPTIONS: Mapping[str, frozenset[str]] = {
         "mysql mariadb": "-e --execute --pager --init-command --plugin-dir --default-auth",
         "psql": "-c --command -f --file -v",
         "ftp lftp ncftp smbclient tnftp": "-c -e -f !",
-        "mail mailx s-nail mutt neomutt": "-E -e -S -s !",
+        "mail mailx s-nail mutt neomutt": "-E -e -S !",
         "sendmail exim exim4": "-be -bt -D -C -oM",
         "nmap": "--script --interactive --script-args --datadir",
         "tshark wireshark": "-X",
@@ -357,7 +360,7 @@ RUNS_OPERANDS = frozenset("ansible-playbook expect gnuplot logrotate m4 run-part
 # Modules of Python's library that do not run what they read. The others, such as `asyncio`, may.
 DATA_MODULES = frozenset(
     "ast base64 calendar compileall difflib dis doctest encodings ensurepip fileinput filecmp gzip http.server inspect"
-    " json json.tool locale mimetypes pip platform py_compile pyclbr pydoc quopri random shlex site sqlite3 stat"
+    " json json.tool locale mimetypes pip platform py_compile pyclbr pydoc quopri random shlex site stat"
     " symtable sysconfig tabnanny tarfile textwrap this tokenize unittest uuid venv zipapp zipfile".split()
 )
 READING_MODULES = frozenset("IPython ptpython bpython ptipython konch xonsh jupyter jupyter_console".split())
@@ -374,9 +377,8 @@ def base_name(name: str) -> str:
     return _VERSION.sub("", name) or name
 
 
-# Lists names and options that `cli_execute` refuses, besides those of `programs` that start other programs.
-#
-# Here are options that load code, or take or write files of their own choice, and how each program spells its options.
+# Lists what a program does by options of its own, besides starting another program: it loads code, or takes or writes
+# files of its own choice. And how each program spells its options. Used where no shell reads the line.
 
 
 AWKS = frozenset({"awk", "gawk", "mawk", "nawk", "original-awk", "bwk"})
@@ -394,116 +396,138 @@ LAUNCHERS = (WRAPPERS - _WITH_OTHER_USES - REFUSED_SHELLS) | frozenset(
 """They do little but start the program that their arguments name."""
 
 
-class RefusedFlags(NamedTuple):
-    """The refused options of one program. Long options count however far they are abbreviated."""
+class ExecFlags(NamedTuple):
+    """The options of one program that do more than its work. Long options count however far they are abbreviated."""
 
     short: str = ""  # letters, also inside a cluster such as -xvI
     valued: str = ""  # letters after which the rest of a cluster is a value
     long: str = ""  # names without dashes; one that ends in * stands for all that begin so
-    words: str = ""  # exactly so, such as -exec; one that ends in * as above
+    words: str = ""  # exactly so, such as -exec, or with =value; one that ends in * as above
     writes: str = ""  # letters that name a file to write: harmless with - or /dev/null
     long_writes: str = ""
     first_is_cluster: bool = False  # `tar xf`
     script: bool = False  # an interpreter: without a script it runs what it reads
 
 
-ANY = RefusedFlags(
+_ANY = ExecFlags(
     words="-exec -execdir -ok -okdir", long="exec exec-batch to-command use-compress-program compress-program"
 )
-_TAR = RefusedFlags(
-    "FIPTh",
-    "bCfgHKLNVX",
-    "absolute-names dereference files-from",
-    first_is_cluster=True,
-)
-_CURL = RefusedFlags(
+_CURL = ExecFlags(
     "JKOT",
     "AbCdEeFHhmPQrtUuwXxYyz",
-    "config engine expand-* output-dir proto-default remote-header-name remote-name remote-name-all upload-file"
-    " variable",
+    "config expand-* output-dir proto-default remote-header-name remote-name remote-name-all upload-file variable",
     writes="Dco",
     long_writes="alt-svc cookie-jar dump-header etag-save hsts libcurl output stderr trace trace-ascii",
 )
-_SSH = RefusedFlags("DEFIoS", "BbceiJLlmOpQRWw")
-_PYTHON = RefusedFlags("ci", "mWX", words="-", script=True)
-_PERL = RefusedFlags("EMdemx", "I", words="-", script=True)
-_RUBY = RefusedFlags("er", "CEI", words="-", script=True)
-_NODE = RefusedFlags(
-    "eipr",
-    "C",
-    "env-file eval experimental-loader import inspect* interactive loader print require run snapshot-blob",
-    "-",
-    script=True,
+_NODE = ExecFlags(
+    "r", "C", "env-file experimental-loader import inspect* loader require run snapshot-blob", "-", script=True
 )
-_COMPILER = RefusedFlags(words="-B* -fplugin* -plugin* -specs* --specs* -wrapper -Xlinker -fuse-ld* -Wl,* -dumpdir")
-_GREP = RefusedFlags("R", "ABCDdefm", "dereference-recursive")
+_COMPILER = ExecFlags(words="-B* -plugin* --specs* -Xlinker -fuse-ld* -Wl,* -dumpdir")
+_GREP = ExecFlags("R", "ABCDdefm", "dereference-recursive")
 
-TABLE: dict[str, RefusedFlags] = {
-    "7z": RefusedFlags(words="@* -si* -spf*"),
-    "ack": RefusedFlags(long="follow"),
-    "ag": RefusedFlags("f", "ABCGgmp", "follow"),
-    "cargo": RefusedFlags(words="-Z*"),
-    "cp": RefusedFlags("L", "St", "dereference"),
-    "cpio": RefusedFlags("iop", "", "create extract pass-through"),
+TABLE: dict[str, ExecFlags] = {
+    "7z": ExecFlags(words="@* -si* -spf*"),
+    "ack": ExecFlags(long="follow"),
+    "ag": ExecFlags("f", "ABCGgmp", "follow"),
+    "cargo": ExecFlags(words="-Z*"),
+    "cp": ExecFlags("L", "St", "dereference"),
+    "cpio": ExecFlags("iop", "", "create extract pass-through"),
     "curl": _CURL,
-    "deno": RefusedFlags(words="eval repl -A"),
-    "diff3": RefusedFlags(long="diff-program"),
-    "du": RefusedFlags("L", "BdtX", "dereference files0-from"),
-    "fd": RefusedFlags("XLx", "EScdejot", "exec exec-batch follow"),
-    "file": RefusedFlags("Lf", "FPem", "dereference files-from"),
-    "find": RefusedFlags(
+    "deno": ExecFlags(words="-A"),
+    "diff3": ExecFlags(long="diff-program"),
+    "du": ExecFlags("L", "BdtX", "dereference files0-from"),
+    "fd": ExecFlags("XLx", "EScdejot", "exec exec-batch follow"),
+    "file": ExecFlags("Lf", "FPem", "dereference files-from"),
+    "find": ExecFlags(
         words="-exec -execdir -ok -okdir -delete -fprint -fprint0 -fprintf -fls -files0-from -follow -L",
     ),
-    "gh": RefusedFlags(words="alias extension extensions ext"),
-    "go": RefusedFlags(words="-exec* --exec* -toolexec* --toolexec* -overlay* --overlay* -vettool* --vettool*"),
-    "gpg": RefusedFlags(long="exec-path keyserver-options load-extension"),
-    "helm": RefusedFlags(long="post-renderer*", words="plugin"),
-    "install": RefusedFlags(long="strip-program"),
-    "java": RefusedFlags(words="-agent* -javaagent* -XX:OnError* -XX:OnOutOfMemoryError*"),
-    "kubectl": RefusedFlags(long="kubeconfig", words="plugin"),
-    "lua": RefusedFlags("eil", words="-", script=True),
-    "make": RefusedFlags(long="eval", words="SHELL=* .SHELLFLAGS=* MAKEFLAGS=*"),
+    "gh": ExecFlags(words="alias extension extensions ext"),
+    "go": ExecFlags(words="--exec --toolexec -overlay --overlay --vettool"),
+    "gpg": ExecFlags(long="exec-path keyserver-options load-extension"),
+    "helm": ExecFlags(words="plugin"),
+    "install": ExecFlags(long="strip-program"),
+    "java": ExecFlags(words="-agent* -javaagent* -XX:OnError* -XX:OnOutOfMemoryError*"),
+    "kubectl": ExecFlags(long="kubeconfig", words="plugin"),
+    "lua": ExecFlags(words="-", script=True),
+    "make": ExecFlags("", "CIWfjlo", words=".SHELLFLAGS=* MAKEFLAGS=*"),
     "node": _NODE,
-    "nc": RefusedFlags("ce", "IipqsTVwXx"),
-    "npm": RefusedFlags("c", words="exec x"),
-    "openssl": RefusedFlags(words="-engine -provider-path -provider -config"),
-    "pandoc": RefusedFlags("F", "DHBAVMc", "lua-filter pdf-engine-opt"),
-    "patch": RefusedFlags("e", "BDFgiopRrVxYz", "ed"),
-    "pdflatex": RefusedFlags(words="-shell-escape --shell-escape -enable-write18 --enable-write18 -output-directory*"),
-    "perl": _PERL,
-    "php": RefusedFlags("BEFRadr", "Sct", "run process-* interactive define", "-", script=True),
-    "psql": RefusedFlags("f", "FLPRTUcdhopv", "file"),
-    "python": _PYTHON,
-    "rg": RefusedFlags("Lz", "ABCEMTdefgjmrt", "follow pre-glob search-zip"),
-    "rsync": RefusedFlags("Lek", "BTfM", "copy-dirlinks copy-links copy-unsafe-links config daemon files-from"),
-    "ruby": _RUBY,
-    "sdiff": RefusedFlags(long="diff-program"),
-    "sort": RefusedFlags("", "kSt", "files0-from"),
-    "split": RefusedFlags(),
-    "sqlite3": RefusedFlags(words="-cmd -init --cmd --init -A* --A*"),
-    "ssh": _SSH,
-    "ssh-keygen": RefusedFlags("D", "CIMNOPRSVYabfilmnrstwz"),
-    "tar": _TAR,
-    "tcpdump": RefusedFlags("z", "BCEFGTVWcijmrswy"),
-    "tree": RefusedFlags("l", "IPL", "fromfile"),
-    "wc": RefusedFlags(long="files0-from"),
-    "wget": RefusedFlags("ei", "ABDGIOPQRTUXalotw", "config input-file"),
-    "zip": RefusedFlags("@"),
+    "nc": ExecFlags("", "IipqsTVwXx"),
+    "npm": ExecFlags("", "C", words="exec x"),
+    "openssl": ExecFlags(words="-config"),
+    "pandoc": ExecFlags("", "DHBAVMc", "lua-filter pdf-engine-opt"),
+    "patch": ExecFlags("e", "BDFgiopRrVxYz", "ed"),
+    "pdflatex": ExecFlags(words="-output-directory"),
+    "perl": ExecFlags("x", "I", words="-", script=True),
+    "php": ExecFlags("Fd", "Sct", "interactive define", "-", script=True),
+    "psql": ExecFlags("", "FLPRTUcdhopv"),
+    "python": ExecFlags("", "mWXQ", words="-", script=True),
+    "rg": ExecFlags("Lz", "ABCEMTdefgjmrt", "follow pre-glob search-zip"),
+    "rsync": ExecFlags("Lk", "BTfM", "copy-dirlinks copy-links copy-unsafe-links config daemon files-from"),
+    "ruby": ExecFlags("", "CEI", words="-", script=True),
+    "sdiff": ExecFlags(long="diff-program"),
+    "sort": ExecFlags("", "kSt", "files0-from"),
+    "sqlite3": ExecFlags(words="--cmd --init -A* --A*"),
+    "ssh": ExecFlags("EFI", "BbceiJLlmOpQRWw"),
+    "ssh-keygen": ExecFlags("", "CIMNOPRVYabfilmnrtwz"),
+    "tar": ExecFlags("PTh", "bCfgHKLNVX", "absolute-names dereference files-from", first_is_cluster=True),
+    "tcpdump": ExecFlags("", "BCEFGTVWcijmrswy"),
+    "tree": ExecFlags("l", "IPL", "fromfile"),
+    "wc": ExecFlags(long="files0-from"),
+    "wget": ExecFlags("i", "ABDGIOPQRTUXalotw", "config input-file"),
+    "zip": ExecFlags("@", words="-TT*"),
     **dict.fromkeys(("cc", "c++", "clang", "clang++", "g++", "gcc"), _COMPILER),
     **dict.fromkeys(("grep", "egrep", "fgrep", "zgrep"), _GREP),
-    **dict.fromkeys(SEDS, RefusedFlags("f", "el", "file")),
-    **dict.fromkeys(AWKS, RefusedFlags("DEWefil", "Fv", "debug exec file include load source")),
+    **dict.fromkeys(SEDS, ExecFlags("f", "el", "file")),
+    **dict.fromkeys(AWKS, ExecFlags("DEWefil", "Fv", "debug exec file include load source")),
 }
-OTHER_NAMES = {
+_OTHER_NAMES = {
     "bsdtar": "tar", "bun": "node", "fdfind": "fd", "fetch": "curl", "gmake": "make", "gpg2": "gpg", "gsort": "sort",
     "gtar": "tar", "gfind": "find", "bfind": "find", "latex": "pdflatex", "lualatex": "pdflatex", "luajit": "lua",
     "ncat": "nc", "netcat": "nc", "nodejs": "node", "npx": "npm", "pnpm": "npm", "pypy": "python", "ripgrep": "rg",
     "scp": "ssh", "sftp": "ssh", "xelatex": "pdflatex", "yarn": "npm", "zipcloak": "zip",
 }  # fmt: skip
+READ_CODE: Mapping[str, frozenset[str]] = {
+    "psql": frozenset({"-c", "--command", "-v"}),
+    **dict.fromkeys(("mysql", "mariadb"), frozenset({"-e", "--execute"})),
+}
+"""Options whose code is read, so that they are no reason to refuse a command."""
 
 
-def starting_options(names: tuple[str, ...]) -> Iterator[str]:
-    """Returns the options by which a program starts another one. git's differ by subcommand and have own rules."""
-    for name in names:
-        if name != "git":
-            yield from LINE_OPTIONS.get(name, ())
+def family_of(name: str) -> str:
+    """Returns the name under which `TABLE` has a program."""
+    for one in (name, base_name(name)):
+        if one in TABLE or one in _OTHER_NAMES:
+            return _OTHER_NAMES.get(one, one)
+    return base_name(name)
+
+
+@lru_cache(maxsize=128)
+def exec_flags(name: str) -> ExecFlags:
+    """Returns all options of a program that do more than its work. git's differ by subcommand and have own rules."""
+    family = family_of(name)
+    if family == "git":
+        return _ANY
+    options: set[str] = set()
+    for one in {name, base_name(name), family}:
+        code = INTERPRETERS[one][0] if one in INTERPRETERS else frozenset()
+        options |= LINE_OPTIONS.get(one, frozenset()) | CODE_OPTIONS.get(one, frozenset()) | code
+    return _add_options(TABLE.get(family, _ANY), options - READ_CODE.get(family, frozenset()))
+
+
+def _add_options(listed: ExecFlags, options: set[str]) -> ExecFlags:
+    letters = sorted(option for option in options if len(option) == 2 and option[0] == "-")
+    long = sorted(option[2:] for option in options if option.startswith("--"))
+    words = sorted(option for option in options if not option.startswith("--") and option not in letters)
+    words = [word if word[-1].isalnum() or word == "-" else f"{word}*" for word in words]  # SHELL=x, +x
+    short = ""
+    if listed.short or listed.valued or listed.script:
+        short = "".join(letter[1] for letter in letters if letter[1] not in listed.short)
+    elif any(word.startswith("-") and len(word) > 2 for word in words):  # it has words such as -eval for options
+        words += letters
+    else:
+        words += [f"{letter}*" for letter in letters]
+    return listed._replace(
+        short=listed.short + short,
+        long=" ".join((listed.long, *long)),
+        words=" ".join((listed.words, *words)),
+    )

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.permissions.shell.programs import LAUNCHERS, REFUSED_SHELLS
+from forge.permissions.shell.programs import LAUNCHERS, LOADER, REFUSED_SHELLS
 
 _MANY_IN_ONE = frozenset({"busybox", "coreutils", "toybox", "uutils"})  # what they do depends on the name of the link
-_LOADERS = ("ld-linux", "ld-musl", "ld.so", "ld64.so", "ld-2")  # of shared libraries: they start what they load
 _STEM = re.compile(r"(.+?)(?:-?\d[\d.]*)?(?:[-.](?:static|real|distrib|orig|old|multicall|bin))*")
 _USUAL = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/usr/lib/busybox")
 
@@ -127,7 +126,7 @@ def reason_against(name: str) -> str:
     stem = found[1] if (found := _STEM.fullmatch(base)) else base
     if base in REFUSED_SHELLS or stem in REFUSED_SHELLS or base.startswith(("busybox", "toybox")):
         return "shell"
-    return "launcher" if base in LAUNCHERS or stem in LAUNCHERS or base.startswith(_LOADERS) else ""
+    return "launcher" if base in LAUNCHERS or stem in LAUNCHERS or LOADER.match(base) else ""
 
 
 def classify_program(binary: Binary) -> str:

@@ -15,8 +15,8 @@ from urllib.parse import unquote
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.safe_regex import Pattern, PatternError, SearchClock, TooLong
+from forge.permissions.shell.exec_options import find_exec_option, find_patterns
 from forge.tools.cli_execute.binaries import AllowedPrograms, Binary, refuse_shells, require_allowed, resolve
-from forge.tools.cli_execute.flags import find_patterns, refuse_exec_flags
 from forge.workspace.paths import MAX_NAME, MAX_PATH, PathValidator, quote_path
 
 LONGEST = 128 * 1024 - 1  # bytes of one argument that the kernel takes
@@ -108,6 +108,24 @@ def refuse_file_protocol(args: Sequence[str]) -> None:
                 )
 
 
+def refuse_exec_flags(
+    binary: Binary, args: Sequence[str], paths: PathValidator, *, stdin: str = "", allowed: bool = False
+) -> str:
+    """Layer 6, second half: refuses an option that starts other programs, or returns it if allowed."""
+    found = find_exec_option(binary.names, args, stdin, str(paths.workspace))
+    if found is None:
+        return ""
+    index, flag = found
+    if allowed:
+        return flag
+    where = f"argument {index}: " if index >= 0 else ""
+    raise ToolError(
+        f'{where}{flag[:200]} is not allowed for "{binary.names[0]}": it can start programs, or use unnamed files',
+        ErrorKind.SECURITY,
+        "Do it without this. The person can allow it in a sandbox: allow_exec_flags: true in the tool's config.",
+    )
+
+
 def apply_guardrails(name: str, args: Sequence[str], guardrails: Iterable[Guardrail]) -> None:
     """Layer 12: commands that skills and the project deny, matched with and without quotes."""
     lines = [_replace_surrogates(line) for line in (shlex.join([name, *args]), " ".join([name, *args]))]
@@ -187,7 +205,7 @@ def confine_paths(
     `sandboxed`: returns True if the command will run in a sandbox; it is called only for absolute paths outside.
     """
     named: dict[str, None] = {}
-    spared = find_patterns(binary, args) | _find_delimiters(binary, args)
+    spared = find_patterns(binary.names, args) | _find_delimiters(binary, args)
     for index, argument in enumerate(args):
         if index in spared:
             continue

@@ -231,10 +231,10 @@ def _sed(words: Sequence[str]) -> list[str] | None:
             operands.append(word)
     if not scripts:
         scripts, operands = operands[:1], operands[1:]
-    return operands if scripts and all(map(_is_reading_script, scripts)) else None
+    return operands if scripts and all(map(is_reading_script, scripts)) else None
 
 
-def _is_reading_script(script: str) -> bool:
+def is_reading_script(script: str) -> bool:
     """Returns whether a sed script only prints, deletes and replaces: no `w`, `r` or `e`."""
     at = 0
     while at < len(script):

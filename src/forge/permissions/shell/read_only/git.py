@@ -99,20 +99,30 @@ def _may_enter(name: str, words: Sequence[str]) -> bool:
 
 def _is_safe(directory: str, root: str, *, looks_at_submodules: bool) -> bool:
     """Returns whether the repository is real, not filled by a tool, and its settings name no program."""
-    while not os.path.lexists(os.path.join(directory, ".git")):
-        if os.path.lexists(os.path.join(directory, "HEAD")):
-            return False
-        if directory == root or directory == os.path.dirname(directory):
-            return True
-        directory = os.path.dirname(directory)
-    own = _directory(os.path.join(directory, ".git"))
+    found = find_repository(directory, root)
+    own = _directory(os.path.join(found, ".git")) if found else None
     if own is None:
-        return False
+        return found == ""
     shared = _follow_pointer(own, os.path.join(own, "commondir"), "") or own
     settings = {os.path.join(shared, "config"), *(os.path.join(one, "config.worktree") for one in (own, shared))}
     if os.path.lexists(os.path.join(shared, "hooks", "post-index-change")):
         return False
     return all(map(_is_harmless, settings)) and not (looks_at_submodules and _has_submodules(own))
+
+
+def find_repository(directory: str, root: str) -> str | None:
+    """Returns the directory with the `.git` that Git uses; "" if there is none up to the root.
+
+    None: a directory passes for a repository without one. A tool may have filled it, and its settings start programs.
+    """
+    directory = os.path.normpath(directory)
+    while not os.path.lexists(os.path.join(directory, ".git")):
+        if os.path.lexists(os.path.join(directory, "HEAD")):
+            return None
+        if directory in (root, os.path.dirname(directory)):
+            return ""
+        directory = os.path.dirname(directory)
+    return directory
 
 
 def _directory(path: str) -> str | None:
