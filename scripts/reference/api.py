@@ -28,7 +28,8 @@ TOPICS = {
     """,
     "Models": """
         provider_for Anthropic Bedrock Gemini OpenAI OpenAIResponses Scripted scripted fallback text_calls Provider
-        ProviderError ModelRequest StreamPart Message ToolCall Usage unanswered_calls
+        ProviderError ModelRequest StreamPart Message ToolCall Usage messages_to_json
+        messages_from_json unanswered_calls
     """,
     "Other people's tools": "mcp openapi scripts webhook",
     "Offered to MCP clients": "resource Resource prompt Prompt CallClient ClientRoot MissingCapability",

@@ -58,6 +58,8 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.core.messages import Message as Message
     from forge.core.messages import ToolCall as ToolCall
     from forge.core.messages import Usage as Usage
+    from forge.core.messages import messages_from_json as messages_from_json
+    from forge.core.messages import messages_to_json as messages_to_json
     from forge.core.messages import unanswered_calls as unanswered_calls
     from forge.core.provider import ModelRequest as ModelRequest
     from forge.core.provider import Provider as Provider

@@ -137,6 +137,18 @@ async def test_instructions_come_first_and_a_history_goes_on():
     assert [m.role for m in second.messages].count("system") == 1
 
 
+async def test_new_messages_are_those_that_the_run_added():
+    agent = Agent(Scripted("one", "two", "three"), instructions="Be brief.")
+    first = await agent.run("hello")
+    assert first.new_messages == first.messages
+    second = await agent.run("again", history=first.messages)
+    assert [message.text for message in second.new_messages] == ["again", "two"]
+    assert second.messages == [*first.new_messages, *second.new_messages]
+    third = await agent.run([*second.messages, Message("user", "and again")])
+    assert [message.text for message in third.new_messages] == ["three"]
+    assert len(first.messages) == 3, "a run does not write into the history that it was given"
+
+
 class City(BaseModel):
     name: str
     people: int

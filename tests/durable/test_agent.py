@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 import forge
-from forge import Agent, Answer, DurableAgent, Scope, ToolCall, rules, tool
+from forge import Agent, Answer, DurableAgent, RunContext, Scope, ToolCall, rules, tool
 from forge.core.errors import ToolError
 from forge.core.extras import install_command
 from tests.durable.working import script
@@ -31,6 +31,21 @@ async def test_a_run_goes_to_its_end_like_any_other(database: str, tmp_path: Pat
         result = await durable.run("hello")
     assert (result.text, result.reason) == ("hello back", "answer")
     assert [message.role for message in result.messages] == ["system", "user", "assistant"]
+
+
+async def test_new_messages_of_a_run_are_those_behind_its_history(sqlite: str, tmp_path: Path) -> None:
+    def instruct(ctx: RunContext) -> str:
+        return f"Help {ctx.scope.agent}."
+
+    for instructions in ("Be kind.", instruct):
+        agent = Agent(script("hello back", "bye back"), instructions=instructions)
+        async with DurableAgent(agent, sqlite, scope=Scope(workspace=tmp_path)) as durable:
+            first = await durable.run("hello")
+            assert [message.role for message in first.new_messages] == ["system", "user", "assistant"]
+            for history in (first.messages, first.messages[1:]):
+                second = await durable.run("bye", messages=history)
+                assert [message.role for message in second.new_messages] == ["user", "assistant"]
+                assert second.new_messages[0].text == "bye"
 
 
 async def test_the_same_id_runs_once(sqlite: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import Attempt, current
 from forge.durable.engine.queues import QueueLimits
 from forge.durable.store import RunStore
-from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, NewRun, Outcome, Question, RunInfo
 from forge.models.scripted import Scripted
 from forge.permissions.gate import PolicyGate
 from forge.permissions.questions import request_text
@@ -32,7 +32,6 @@ from forge.project.config.durable import passwords, without_password
 from forge.project.effective_config import effective_values
 from forge.project.project import Project, RunOptions
 from forge.project.runs.durable_runs import (
-    INITIAL_MESSAGES,
     build_request,
     check_installed,
     is_own,

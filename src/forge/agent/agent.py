@@ -419,7 +419,8 @@ class Agent(Generic[OutputT, DepsT]):
         if isinstance(prompt, (list, Conversation)):
             prompt, history = None, prompt
         history = [] if history is None else history
-        conversation = history if isinstance(history, Conversation) else Conversation(history)
+        conversation = history if isinstance(history, Conversation) else Conversation(list(history))
+        conversation.given = len(conversation.messages)
         message = Message("user", prompt) if isinstance(prompt, str) else prompt
         if message is not None and self.guard is not None:
             check_prompt(self.guard, session, message.text)

@@ -25,6 +25,7 @@ class Conversation:
     def __init__(self, messages: list[Message], store: Callable[[tuple[Message, ...]], None] | None = None) -> None:
         self.messages = messages
         self.shown = messages
+        self.given = len(messages)  # how many there were when its last run began
         self.paid = Usage()  # for summaries, beside what the turns cost
         self.billed = Usage()  # the part of `paid` that is in the usage of a finished run
         self._shortened: list[ContextShortened] = []  # since it was last taken

@@ -510,6 +510,7 @@ def end_run(run: Run, reason: Reason, text: str = "", *, error: Failure | None =
         output=output,
         error=error,
         estimated=run.spent.estimated,
+        given=run.conversation.given,
     )
 
 

@@ -56,6 +56,7 @@ class RunResult(Generic[OutputT]):
         error: why the run failed; None where it did not.
         estimated: the part of `usage` that Forge estimated, because the time was up, or the run was cancelled, before
             the provider counted.
+        given: how many of the messages the run was given, as a history.
 
     Example:
         >>> result = Agent(Scripted("Hello!")).run_sync("Hi")
@@ -73,6 +74,12 @@ class RunResult(Generic[OutputT]):
     output: OutputT = None  # type: ignore[assignment]  # typed for the runs that end with one
     error: Failure | None = None
     estimated: Usage = field(default_factory=Usage)
+    given: int = 0
+
+    @property
+    def new_messages(self) -> list[Message]:
+        """The messages that this run added: the instructions of a new conversation, the prompt, answers, results."""
+        return self.messages[self.given :]
 
     @property
     def is_error(self) -> bool:

@@ -10,7 +10,8 @@ from itertools import count
 from os import urandom
 from typing import Any, Literal, NamedTuple, get_args
 
-from forge.core.plain_values import brief, plain
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.plain_values import brief, plain, visible
 from forge.core.result import Attachment
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -187,6 +188,20 @@ class Message:
         _fill_extra(self, {} if extra is UNSET else extra)
         _fill_is_error(self, is_error)
 
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        """Lets pydantic read and write messages as `messages_to_json` does: `TypeAdapter(list[Message])`."""
+        from pydantic_core import core_schema  # pydantic, which asks, has loaded it
+
+        return core_schema.no_info_plain_validator_function(
+            lambda value: value if isinstance(value, cls) else import_message(value),
+            serialization=core_schema.plain_serializer_function_ser_schema(export_message),
+        )
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
+        return _SCHEMA
+
 
 (
     _fill_role,
@@ -254,6 +269,93 @@ def export_message(message: Message) -> dict[str, Any]:
 def import_message(wire: Mapping[str, Any]) -> Message:
     """Reads the message that `export_message` wrote. Raises ValueError in words."""
     return _from_wire(wire, lambda one: b64decode(text_in(one, "data"), validate=True))
+
+
+VERSION = 1  # of the JSON below; later releases read it, too
+
+
+def messages_to_json(messages: Sequence[Message]) -> str:
+    """Returns a conversation as JSON, to store where you like: attachments and the provider's data included.
+
+    Args:
+        messages: such as `RunResult.messages`, or `RunResult.new_messages`.
+
+    Example:
+        >>> messages_to_json([Message("user", "Hello")])
+        '{"version":1,"messages":[{"role":"user","text":"Hello"}]}'
+    """
+    wire = {"version": VERSION, "messages": [export_message(message) for message in messages]}
+    return json.dumps(wire, ensure_ascii=False, separators=(",", ":"))
+
+
+def messages_from_json(text: str | bytes) -> list[Message]:
+    """Reads what `messages_to_json` wrote, in this release or an earlier one. Raises `ToolError` for anything else.
+
+    Args:
+        text: the JSON.
+
+    Example:
+        >>> messages_from_json(messages_to_json([Message("user", "Hello")]))[0].text
+        'Hello'
+    """
+    position = 0
+    try:
+        wire = json.loads(text)
+        if not isinstance(wire, Mapping) or "messages" not in wire:
+            raise ValueError(f"expected an object with version and messages, got {brief(wire)}")
+        if wire.get("version") != VERSION:
+            raise ValueError(f"version: expected {VERSION}, got {brief(wire.get('version'))}")
+        messages = []
+        for position, one in enumerate(list_in(wire, "messages"), 1):  # noqa: B007 - the error names it
+            messages.append(import_message(one))
+        return messages
+    except (ValueError, RecursionError) as error:
+        where = f"message {position}: " if position else ""
+        message = f"reading messages from JSON: {where}{visible(str(error))[:300]}"
+        hint = "Give the text that messages_to_json wrote. A version that is not known needs a newer Forge."
+        raise ToolError(message, ErrorKind.VALIDATION, hint) from error
+
+
+_TEXT = {"type": "string"}
+_SCHEMA: dict[str, Any] = {  # of one message, for the OpenAPI documents of services
+    "title": "Message",
+    "type": "object",
+    "properties": {
+        "role": {"enum": list(get_args(Role))},
+        "text": _TEXT,
+        "tool_calls": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": _TEXT,
+                    "name": _TEXT,
+                    "arguments": {"anyOf": [{"type": "object"}, _TEXT]},
+                    "server": _TEXT,
+                },
+                "required": ["id", "name"],
+            },
+        },
+        "call_id": _TEXT,
+        "attachments": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "media_type": _TEXT,
+                    "name": _TEXT,
+                    "data": {"type": "string", "contentEncoding": "base64"},
+                },
+                "required": ["media_type", "data"],
+            },
+        },
+        "finish": {"enum": list(get_args(Finish))},
+        "usage": {"type": "object", "properties": {name: {"type": "integer"} for name in Usage._fields}},
+        "extra": {"type": "object"},
+        "is_error": {"type": "boolean"},
+    },
+    "required": ["role"],
+}
 
 
 def _to_wire(

@@ -26,7 +26,7 @@ from forge.durable.engine.attempt import end_tasks
 from forge.durable.engine.queues import DEFAULT, QueueLimits
 from forge.durable.store.check_input import check_messages
 from forge.durable.store.encoding import run_result
-from forge.durable.store.rows import RunInfo, Wait
+from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo, Wait
 from forge.durable.worker import GRACE, Chore, Worker
 from forge.permissions.answers import Answer
 from forge.workspace.state import state_directory
@@ -222,6 +222,7 @@ class DurableAgent:
         check_messages(messages)
         chosen = self._find_agent(agent)
         said = await self._begin(chosen, prompt, messages, session, scope or {})
+        given = len(messages) and len(messages) + (messages[0].role != "system" and said[0].role == "system")
         return await asyncio.to_thread(
             lambda: self.runs.submit(
                 prompt,
@@ -233,7 +234,7 @@ class DurableAgent:
                 queue=queue,
                 priority=priority,
                 version=version or self._settings.get("version", ""),
-                scope=scope,
+                scope={**(scope or {}), INITIAL_MESSAGES: given} if given else scope,
             )
         )
 

@@ -39,12 +39,11 @@ from forge.durable.client import Runs, new_run_id
 from forge.durable.client.following import RunFollower
 from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.queues import DEFAULT
-from forge.durable.store.rows import MODEL, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, RunInfo
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
 from forge.project.project import Project
 from forge.project.runs.durable_runs import (
-    INITIAL_MESSAGES,
     build_request,
     check_installed,
     is_own,

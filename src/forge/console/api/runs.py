@@ -32,9 +32,9 @@ from forge.durable.engine.attempt import ATTEMPTS
 from forge.durable.engine.children import SINGLE_CALL
 from forge.durable.store import RunStore
 from forge.durable.store.find import COLUMNS, run_info
-from forge.durable.store.rows import MODEL, OVER, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, OVER, RunInfo
 from forge.durable.store.tables import runs
-from forge.project.runs.durable_runs import INITIAL_MESSAGES, store_in_session
+from forge.project.runs.durable_runs import store_in_session
 from forge.project.runs.sessions import session_store
 from forge.workspace.history.tracking import SessionState
 

@@ -15,11 +15,10 @@ from forge.console.console_state import ConsoleState
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.durable.client import new_run_id
-from forge.durable.store.rows import MODEL, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, MODEL, RunInfo
 from forge.durable.store.tables import runs
 from forge.models.command import COMMAND
 from forge.project.assemble.schedules import missing_names, open_schedule_store
-from forge.project.runs.durable_runs import INITIAL_MESSAGES
 from forge.project.runs.scheduled_runs import list_scheduled, scheduled_prompt
 from forge.schedules.due_times import Cron
 from forge.schedules.runner import Runner

@@ -18,7 +18,7 @@ from forge.durable.engine.attempt import Attempt, current
 from forge.durable.engine.queues import offer_queue
 from forge.durable.engine.tracing import carrier
 from forge.durable.store.encoding import result_from_json, run_result
-from forge.durable.store.rows import NewRun, RunInfo
+from forge.durable.store.rows import INITIAL_MESSAGES, NewRun, RunInfo
 from forge.permissions.labels.settings import current_provenance
 
 SINGLE_CALL = "only_call"  # in a run's scope: it runs its one open call, without a model
@@ -116,7 +116,7 @@ def _new_run(attempt: Attempt, child: str, agent: str, call: ToolCall, scope: Sc
         queue=run.queue,
         priority=run.priority,
         version=run.version,
-        scope=dict(run.scope),
+        scope={**run.scope, INITIAL_MESSAGES: 0},
         carrier=carrier() or run.carrier,
         parent=run.id,
         parent_call=call.id,

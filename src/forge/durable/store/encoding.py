@@ -11,7 +11,7 @@ from forge.core.errors import ErrorKind
 from forge.core.messages import Message, Usage, list_in, text_in
 from forge.core.plain_values import brief, plain, sendable
 from forge.core.result import Attachment, Failure, ToolResult, read_labels
-from forge.durable.store.rows import RunInfo, Wait
+from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo, Wait
 
 
 def result_to_json(result: ToolResult) -> dict[str, Any]:
@@ -145,7 +145,7 @@ def run_result(run: RunInfo, messages: Sequence[Message] = ()) -> RunResult:
     """Returns the result of a run that is over, or its progress."""
     stored: Mapping[str, Any] = run.result or {}
     spent: Mapping[str, Any] = stored or run.spent
-    error = stored.get("error")
+    error, began = stored.get("error"), run.scope.get(INITIAL_MESSAGES, 0)
     return RunResult(
         text=stored.get("text", ""),
         reason=stored.get("reason", "waiting"),
@@ -157,4 +157,5 @@ def run_result(run: RunInfo, messages: Sequence[Message] = ()) -> RunResult:
         cost=stored.get("cost"),
         output=stored.get("output"),
         error=failure_from_json(error) if error is not None else None,
+        given=began if isinstance(began, int) else 0,
     )

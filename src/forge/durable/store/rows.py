@@ -18,6 +18,7 @@ SCHEDULED = "sched-"  # prefix of the ids of scheduled runs
 COVERS = "covers"  # in a stored question: digests of what "always" would allow, one for each part
 TAKES = "takes"  # in a stored question: the schema of the tool's arguments, to check edited ones
 MODEL = "model"  # in a run's scope: the requested model
+INITIAL_MESSAGES = "heard"  # in a run's scope: how many messages of an earlier conversation it began with
 SEAL = "seal"  # in a stored question and in a stored answer: the keyed digest that only Forge can write
 SPENT_BEFORE_RESUME = "before"  # key in a run's spent: its usage at the last resume
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.permissions.request import PermissionRequest
 
 FILE = "durable.db"
-INITIAL_MESSAGES = "heard"  # in a run's scope: the number of its session's messages when it began
 
 
 def check_installed() -> None:
@@ -190,6 +189,8 @@ def _part(written: Any) -> tuple[Permission | None, str]:
 
 def store_in_session(run: RunInfo, store: RunStore, sessions: SessionStore) -> int:
     """Appends a finished run to its session, once; returns the number of messages. Raises `ToolError`."""
+    from forge.durable.store.rows import INITIAL_MESSAGES
+
     if run.parent or not run.session or not run.is_over:
         return 0
     messages = store.messages(run.id)
