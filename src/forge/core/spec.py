@@ -106,6 +106,8 @@ class ToolTraits(TypedDict, total=False):
     expose_errors: bool
     timeout: float | None
     rate: Rate | None
+    max_concurrency: int
+    concurrency_key: str
     runs_on: str
     extra: str
     origin: str
@@ -185,6 +187,9 @@ class ToolSpec:
         expose_errors: False: an unexpected exception is withheld from the model and logged under an id.
         timeout: the seconds that a call may take; None: no limit.
         rate: how often it may be called.
+        max_concurrency: the calls that may run at once in this process; others wait for a place. 0: any number.
+        concurrency_key: the parameters by whose values places are counted, separated by spaces. With
+            `max_concurrency=1, concurrency_key="account"`, calls for one account run one after another.
         runs_on: the kind of worker it needs in stored runs, such as "gpu".
         extra: the extra of Forge that it needs, such as "web". Without the extra, the tool is unavailable.
         origin: where it came from: a module, a file, an MCP server.
@@ -228,6 +233,8 @@ class ToolSpec:
     expose_errors: bool = True
     timeout: float | None = 120.0
     rate: Rate | None = None
+    max_concurrency: int = 0
+    concurrency_key: str = ""
     runs_on: str = ""
     extra: str = ""
     origin: str = ""
@@ -267,6 +274,15 @@ class ToolSpec:
         if self.timeout is not None and not (isinstance(self.timeout, int | float) and self.timeout > 0):
             raise DefinitionError(
                 f"tool {self.name!r}: timeout={self.timeout!r} must be a number of seconds above 0, or None"
+            )
+        if type(self.max_concurrency) is not int or self.max_concurrency < 0:
+            raise DefinitionError(
+                f"{who}: max_concurrency={self.max_concurrency!r} must be a number of calls, or 0 for any number"
+            )
+        if self.concurrency_key and not self.max_concurrency:
+            raise DefinitionError(
+                f"{who}: concurrency_key={self.concurrency_key!r} counts nothing without max_concurrency; write "
+                "max_concurrency=1"
             )
 
     @property

@@ -635,9 +635,7 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
         raise DefinitionError(
             f"tool {name!r}: isolate=True needs something at module level, that another process can import"
         )
-    for target in spec.targets:
-        if target not in signature.parameters:
-            raise DefinitionError(f"tool {name!r} has no parameter {target!r} to use as its target")
+    _check_named(spec, signature.parameters)
     for alias, parameter in spec.argument_aliases.items():
         if parameter not in signature.parameters:
             raise DefinitionError(
@@ -645,6 +643,14 @@ def _spec(name: str, doc: str, signature: Signature, options: ToolOptions, made_
             )
     _check_harmless(spec, signature.parameters)
     return spec
+
+
+def _check_named(spec: ToolSpec, parameters: Collection[str]) -> None:
+    """Raises `DefinitionError` for a target, or a part of the concurrency key, that is not a parameter."""
+    for field, names in (("target", spec.targets), ("concurrency_key", spec.concurrency_key.split())):
+        for name in names:
+            if name not in parameters:
+                raise DefinitionError(f"tool {spec.name!r} has no parameter {name!r} to use as its {field}")
 
 
 def _check_harmless(spec: ToolSpec, parameters: Collection[str]) -> None:
@@ -688,14 +694,12 @@ def _build_defined(name: str, definition: Mapping[str, Any], traits: ToolTraits)
 
 
 def check_parameters(spec: ToolSpec) -> None:
-    """Raises `DefinitionError` if the target, or a harmless parameter, is not in the schema."""
-    if not spec.target and not spec.harmless:
+    """Raises `DefinitionError` if a parameter that the spec names is not in the schema."""
+    if not spec.target and not spec.harmless and not spec.concurrency_key:
         return
 
     properties = flatten_schema(spec.parameters).get("properties") or {}
-    for target in spec.targets:
-        if target not in properties:
-            raise DefinitionError(f"tool {spec.name!r} has no parameter {target!r} to use as its target")
+    _check_named(spec, properties)
     _check_harmless(spec, properties)
 
 

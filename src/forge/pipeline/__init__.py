@@ -19,7 +19,7 @@ from forge.pipeline.authorize import Authorize, GuardEgress
 from forge.pipeline.dry_run import dry_run
 from forge.pipeline.guard import Guard, GuardCalls, GuardEdited, Redact
 from forge.pipeline.label_results import LabelResults, MarkFiles
-from forge.pipeline.limit_calls import Isolate, LimitRate, LimitTime, Retry
+from forge.pipeline.limit_calls import Isolate, LimitConcurrency, LimitRate, LimitTime, Retry
 from forge.pipeline.limit_output import LimitOutput
 from forge.pipeline.repeated_calls import BreakLoops, SkipRepeats
 from forge.pipeline.trace import TraceCalls
@@ -72,6 +72,7 @@ def standard_steps(
         GuardEgress(egress),  # where it may connect to
         LimitRate(),
         Retry(),  # only failures that say they will pass
+        LimitConcurrency(),  # inside retry: a call that waits to be tried again holds no place
         LimitTime(),  # inside authorize: waiting for a person is not the tool's time
         Isolate(),  # innermost: a process of its own, for tools that ask for it
     ]

@@ -1,8 +1,9 @@
-"""Steps that limit how a tool runs: how long, how often, how many times after a failure, and in which process."""
+"""Steps that limit how a tool runs: how long, how often, how many calls at once, how many times, in which process."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import OrderedDict, deque
 from typing import Any, cast
@@ -114,6 +115,98 @@ async def _wait_for_turn(ctx: ToolContext, rate: Rate, times: deque[float]) -> N
 
 
 # Again: a failure that is marked as passing is retried a few times, with growing pauses.
+
+
+PlaceKey = tuple[str, ...]  # the values of the parameters that the spec names as `concurrency_key`
+Holder = tuple[str, str]  # the session and the id of a call
+
+
+class LimitConcurrency:
+    """Lets calls wait for a place, in the order in which they came, for as long as their runs wait.
+
+    Places belong to the tool, so the agents of a process share them. A call that is made by a call with a place needs
+    none, since it would wait for its own parent.
+    """
+
+    name = "limit_concurrency"
+
+    def applies(self, spec: ToolSpec) -> bool:
+        return spec.max_concurrency > 0
+
+    async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
+        key = tuple(repr(ctx.arguments.get(name)) for name in ctx.spec.concurrency_key.split())
+        holder = (ctx.scope.session_id, ctx.call.id)
+        places: Places = vars(ctx.tool).setdefault("places", Places())
+        if places.is_held_above(key, holder):
+            return await proceed(ctx)
+        if (turn := places.take_or_queue(key, holder, ctx.spec.max_concurrency)) is not None:
+            ctx.progress(f"Waiting for one of {ctx.spec.max_concurrency} places")
+            await places.wait_for(turn, key, holder)
+        try:
+            return await proceed(ctx)
+        finally:
+            places.give_back(key, holder)
+
+
+class Places:
+    """The calls of a tool that run now, and those that wait, in any thread and event loop."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[PlaceKey, list[Holder]] = {}
+        self._waiting: dict[PlaceKey, deque[tuple[Holder, asyncio.Future[None]]]] = {}
+
+    def is_held_above(self, key: PlaceKey, holder: Holder) -> bool:
+        """Returns whether a call that made this one, directly or through others, holds a place."""
+        session, call_id = holder
+        running = self._running.get(key, ())
+        return any((session, call_id[:end]) in running for end, sign in enumerate(call_id) if sign == ".")
+
+    def take_or_queue(self, key: PlaceKey, holder: Holder, most: int) -> asyncio.Future[None] | None:
+        """Takes a free place and returns None, or returns what comes true with the call's turn."""
+        with self._lock:
+            running = self._running.setdefault(key, [])
+            if len(running) < most:
+                running.append(holder)
+                return None
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(key, deque()).append((holder, turn))
+            return turn
+
+    async def wait_for(self, turn: asyncio.Future[None], key: PlaceKey, holder: Holder) -> None:
+        try:
+            await turn
+        except asyncio.CancelledError:
+            with self._lock:
+                waits = (holder, turn) in self._waiting.get(key, ())
+                if waits:
+                    self._waiting[key].remove((holder, turn))
+            if not waits:  # its turn came meanwhile
+                self.give_back(key, holder)
+            raise
+
+    def give_back(self, key: PlaceKey, holder: Holder) -> None:
+        """Gives the place to the call that waits longest."""
+        with self._lock:
+            running, waiting = self._running[key], self._waiting.get(key)
+            running.remove(holder)
+            while waiting:
+                following, turn = waiting.popleft()
+                try:
+                    turn.get_loop().call_soon_threadsafe(_come_true, turn)
+                except RuntimeError:  # its event loop was closed while it waited
+                    continue
+                running.append(following)
+                break
+            if not waiting:
+                self._waiting.pop(key, None)
+            if not running:
+                del self._running[key]
+
+
+def _come_true(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
 
 
 class Retry:

@@ -66,4 +66,6 @@ def entry_of(spec: ToolSpec) -> dict[str, Any]:
     }
     if spec.rate is not None:
         entry["rate"] = spec.rate._asdict()
+    if spec.max_concurrency:
+        entry["max_concurrency"], entry["concurrency_key"] = spec.max_concurrency, spec.concurrency_key
     return entry
