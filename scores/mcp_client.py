@@ -15,7 +15,7 @@ from typing import Any
 from forge import Egress, Scope, ToolCall, ToolRegistry, mcp, standard_executor
 from forge.core.arguments.example import example_arguments
 from forge.core.registry import mount_source
-from forge.mcp import McpSource
+from forge.mcp import Http, McpSource, OAuth
 from forge.mcp.oauth.login import Browser, Redirect, read_redirect
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
@@ -28,7 +28,7 @@ async def main(url: str) -> int:
     context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT") or "{}")
     registry = ToolRegistry()
     auth = auth_for(os.environ.get("MCP_CONFORMANCE_SCENARIO", ""), context)
-    server = mcp(url, name="kit", egress=LOCAL, auth=auth, connect_timeout=120.0)
+    server = mcp(Http(url, egress=LOCAL, auth=OAuth(**auth), connect_timeout=120.0), name="kit")
     assert server.login is not None
     server.login.browser = obedient_browser()
     async with mount_source(registry, server):

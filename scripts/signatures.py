@@ -7,11 +7,11 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, get_origin
 
-import forge
-
+PUBLIC_MODULES = ("forge", "forge.mcp")
 FILE = Path(__file__).parents[1] / "tests" / "public_signatures.txt"
 _FORWARD = re.compile(r"ForwardRef\('([^']*)'(?:, [^)]*)?\)")  # a Python before 3.14 shows annotations so
 _ADDRESS = re.compile(r"<(?:function|class|bound method) '?([\w.<>]+)'?(?: at 0x[0-9a-f]+)?>| at 0x[0-9a-f]+")
@@ -19,7 +19,20 @@ _ADDRESS = re.compile(r"<(?:function|class|bound method) '?([\w.<>]+)'?(?: at 0x
 
 def signatures() -> list[str]:
     """Returns every public name with its parameters, and the public members of every public class, sorted."""
-    return sorted({line for name in forge.__all__ for line in _lines(f"forge.{name}", getattr(forge, name))})
+    return sorted({line for name, value in public_names().items() for line in _lines(name, value)})
+
+
+def public_names() -> dict[str, Any]:
+    """Returns every public object with the name by which it is imported: `forge.Agent`, `forge.mcp.Stdio`.
+
+    What the subpackage has in common with `forge` counts once, in `forge`.
+    """
+    found: dict[str, Any] = {}
+    for module in map(import_module, PUBLIC_MODULES):
+        known = {id(value) for value in found.values()}
+        names = {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
+        found |= {name: value for name, value in names.items() if id(value) not in known}
+    return found
 
 
 def breaking_changes(old: list[str], new: list[str]) -> list[str]:

@@ -19,7 +19,9 @@ from typing import Any, get_origin
 import pytest
 
 import forge
+from scripts.signatures import public_names
 
+PUBLIC = public_names()
 SENTENCE = re.compile(r"[A-Z`].*\w.*[.:]$", re.DOTALL)
 HELPERS = {"asyncio": asyncio, "Path": Path, "AbstractAsyncContextManager": AbstractAsyncContextManager}
 KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BASE_URL")
@@ -27,24 +29,25 @@ KEYS = ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "OPENAI_API_KEY", "OPENAI_BAS
 
 def docstring_of(name: str) -> str:
     """The docstring of the name itself, and of its `__init__`; of an alias, the text below its definition."""
-    value = getattr(forge, name)
+    value = PUBLIC[name]
     if inspect.isclass(value):
         own = [vars(value).get("__doc__"), getattr(vars(value).get("__init__"), "__doc__", None)]
         return "\n\n".join(inspect.cleandoc(text) for text in own if text)
     if inspect.isroutine(value):
         return inspect.getdoc(value) or ""
-    return alias_text(import_module(forge._find_homes()[name]), name)
+    return alias_text(*name.rsplit(".", 1))
 
 
-def alias_text(module: Any, name: str) -> str:
-    body = ast.parse(inspect.getsource(module)).body
-    for node, below in pairwise(body):
+def alias_text(module: str, name: str) -> str:
+    body = ast.parse(inspect.getsource(import_module(module))).body
+    nodes = [one for node in body for one in (node.body if isinstance(node, ast.If) else [node])]  # `if TYPE_CHECKING`
+    for node, below in pairwise([*nodes, ast.Pass()]):
         match node, below:
             case ast.Assign(targets=[ast.Name(id=found)]), ast.Expr(value=ast.Constant(value=str(text))):
                 if found == name:
                     return inspect.cleandoc(text)
             case ast.ImportFrom(module=str(where), names=names), _ if any(one.name == name for one in names):
-                return alias_text(import_module(where), name)
+                return alias_text(where, name)
     return ""
 
 
@@ -69,15 +72,15 @@ def parameters_of(value: Any) -> set[str]:
     return set() if is_protocol else {name for name in found if name not in ("self", "cls")}
 
 
-@pytest.mark.parametrize("name", forge.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_a_public_name_says_what_it_is(name):
     first = docstring_of(name).split("\n\n")[0]
-    assert SENTENCE.match(first), f"forge.{name}: {first!r} is no sentence"
+    assert SENTENCE.match(first), f"{name}: {first!r} is no sentence"
 
 
-@pytest.mark.parametrize("name", forge.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_every_parameter_of_a_public_name_is_described(name):
-    value = getattr(forge, name)
+    value = PUBLIC[name]
     known = documented(docstring_of(name))
     if inspect.isclass(value):
         for base in value.__mro__[1:]:
@@ -87,15 +90,15 @@ def test_every_parameter_of_a_public_name_is_described(name):
     assert not documented(docstring_of(name)).keys() - parameters_of(value), "described, and no parameter"
 
 
-@pytest.mark.parametrize("name", forge.__all__)
+@pytest.mark.parametrize("name", PUBLIC)
 def test_the_example_of_a_public_name_runs(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for key in [*KEYS, *(one for one in os.environ if one.startswith("FORGE_"))]:
         monkeypatch.delenv(key, raising=False)
-    known = {one: getattr(forge, one) for one in forge.__all__} | HELPERS
-    test = doctest.DocTestParser().get_doctest(docstring_of(name), known, f"forge.{name}", None, None)
-    assert test.examples, f"forge.{name} has no example"
+    known = {one.rpartition(".")[2]: value for one, value in PUBLIC.items()} | HELPERS
+    test = doctest.DocTestParser().get_doctest(docstring_of(name), known, name, None, None)
+    assert test.examples, f"{name} has no example"
     told = io.StringIO()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL)
     runner.run(test, out=told.write)

@@ -10,8 +10,8 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
-import forge
 from scripts.reference.markdown import table
+from scripts.signatures import public_names
 
 TOPICS = {
     "Agents and runs": """
@@ -31,7 +31,7 @@ TOPICS = {
         ProviderError ModelRequest StreamPart Message ToolCall Usage messages_to_json
         messages_from_json unanswered_calls
     """,
-    "Other people's tools": "mcp openapi scripts webhook",
+    "Other people's tools": "mcp mcp.Stdio mcp.Http mcp.OAuth openapi scripts webhook",
     "Offered to MCP clients": "resource Resource prompt Prompt CallClient ClientRoot MissingCapability",
     "Events": """
         ActivityStream audit_log Event RunStarted TextDelta ReasoningDelta ToolArgumentsDelta Retrying
@@ -50,30 +50,31 @@ _SHOWN = ("Agent",)  # classes whose methods the page has, too
 
 def api_page() -> str:
     """Raises `AssertionError` where a public name belongs to no topic."""
-    listed = [name for names in TOPICS.values() for name in names.split()]
-    assert sorted(listed) == forge.__all__, sorted(set(listed) ^ set(forge.__all__))
+    listed = {f"forge.{name}" for names in TOPICS.values() for name in names.split()}
+    assert listed == public_names().keys(), sorted(listed ^ public_names().keys())
     parts = [
         "# Python",
-        "Every name below is imported from `forge`: `from forge import Agent, tool`. The tests run every example; the"
-        " names of `forge`, `asyncio` and `Path` are imported there.",
+        "Every name below is imported from `forge`: `from forge import Agent, tool`. Where the signature names a"
+        " module, it is imported from there: `from forge.mcp import Stdio`. The tests run every example; all these"
+        " names, `asyncio` and `Path` are imported there.",
     ]
     for topic, names in TOPICS.items():
         parts.append(f"## {topic}")
         for name in names.split():
-            parts += _describe(name)
+            parts += _describe(f"forge.{name}")
     return "\n\n".join(parts)
 
 
 def docstring_of(name: str) -> str:
     """Returns the docstring of a public name; of an alias, the text below its definition."""
-    value = getattr(forge, name)
+    value = public_names()[name]
     if inspect.isclass(value) and not documented(value.__doc__ or "") and value.__init__.__doc__:
         own = vars(value).get("__init__")
         texts = (value.__doc__, own.__doc__ if own else "")  # from Python 3.13, None has a docstring
         return "\n\n".join(inspect.cleandoc(text) for text in texts if text)
     if inspect.isclass(value) or inspect.isroutine(value):
         return inspect.cleandoc(value.__doc__ or "")
-    return _alias_text(import_module(forge._find_homes()[name]), name)
+    return _alias_text(*name.rsplit(".", 1))
 
 
 def documented(text: str) -> list[tuple[str, str]]:
@@ -83,11 +84,12 @@ def documented(text: str) -> list[tuple[str, str]]:
     return [(name, " ".join(words.split())) for name, words in found]
 
 
-def _describe(name: str, value: Any = None, text: str = "") -> list[str]:
-    value = getattr(forge, name) if value is None else value
-    text = text or docstring_of(name)
+def _describe(name: str) -> list[str]:
+    value, text = public_names()[name], docstring_of(name)
+    module, _, name = name.rpartition(".")
+    shown = name if module == "forge" else f"{module}.{name}"
     prose, _, example = text.partition("Example:\n")
-    parts = [f"### {name}", f"```text\n{_signature(name, value)}\n```", _paragraphs(prose.partition("Args:\n")[0])]
+    parts = [f"### {name}", f"```text\n{_signature(shown, value)}\n```", _paragraphs(prose.partition("Args:\n")[0])]
     if found := documented(text):
         parts.append(table(("parameter", "meaning"), [(f"`{one}`", words) for one, words in found]))
     if example:
@@ -130,13 +132,14 @@ def _paragraphs(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.strip().split("\n\n"))
 
 
-def _alias_text(module: Any, name: str) -> str:
-    body = ast.parse(inspect.getsource(module)).body
-    for node, below in pairwise(body):
+def _alias_text(module: str, name: str) -> str:
+    body = ast.parse(inspect.getsource(import_module(module))).body
+    nodes = [one for node in body for one in (node.body if isinstance(node, ast.If) else [node])]  # `if TYPE_CHECKING`
+    for node, below in pairwise([*nodes, ast.Pass()]):
         match node, below:
             case ast.Assign(targets=[ast.Name(id=found)]), ast.Expr(value=ast.Constant(value=str(text))):
                 if found == name:
                     return inspect.cleandoc(text)
             case ast.ImportFrom(module=str(where), names=names), _ if any(one.name == name for one in names):
-                return _alias_text(import_module(where), name)
+                return _alias_text(where, name)
     return ""

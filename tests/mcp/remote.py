@@ -37,7 +37,7 @@ class Remote:
         self.definitions: list[Any] = list(definitions)
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.listener: Any = None
-        self.target: Any = None
+        self.transport: Any = None
         self.opened = self.closed = self.listed = 0
         self.answer: Answering = lambda name, arguments, key: {"content": [{"type": "text", "text": f"{name} done"}]}
         self.failure: Exception | None = None
@@ -46,8 +46,8 @@ class Remote:
         patch.setattr(connection_module, "Connection", self._connection)
         return self
 
-    def _connection(self, name: str, target: Any, listener: Any, *, connect_timeout: float) -> Remote:
-        self.listener, self.target = listener, target
+    def _connection(self, name: str, transport: Any, listener: Any, *, login: Any) -> Remote:
+        self.listener, self.transport = listener, transport
         return self
 
     instructions = "Be kind."

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 
 from forge import Agent, ToolError, rules
+from forge.mcp import mcp
 from forge.testing import Scripted, assert_called, bench, calls, mcp_server, project
 
 BOTH = pytest.mark.parametrize("over", ["stdio", "http"])
@@ -56,7 +58,7 @@ def test_a_program_that_crashed_is_started_again():
 
 def test_after_the_test_nobody_serves():
     with mcp_server(add) as server:
-        source = server.source(connect_timeout=5)
+        source = mcp(replace(server.transport, connect_timeout=5), name=server.name)
     with pytest.raises(ToolError, match="server"), bench(source):
         raise AssertionError
 

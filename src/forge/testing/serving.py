@@ -20,6 +20,7 @@ from forge.testing.called import Calls
 from forge.testing.workbench import Bench
 
 if TYPE_CHECKING:  # the client's side, which a server that is only looked at does without
+    from forge.mcp.client.link import Http, Stdio
     from forge.mcp.client.source import McpSource
     from forge.mcp.server.offer import Offer
 
@@ -95,14 +96,21 @@ class ToolServer:
         program, *arguments = self.command
         return {"command": program, "args": arguments, "sandbox": "off"}  # it connects to this process
 
-    def source(self, **options: Any) -> McpSource:
-        """Returns the server as a source of tools, with the options of `forge.mcp`."""
+    @property
+    def transport(self) -> Stdio | Http:
+        """The transport to the server, for `mcp(server.transport, …)`."""
+        from forge.mcp.client.link import Http, Stdio
+
+        if self.over == "http":
+            return Http(self.url, headers=self.headers)
+        program, *arguments = self.command
+        return Stdio(program, arguments, sandbox="off")  # it connects to this process
+
+    def source(self) -> McpSource:
+        """Returns the server as a source of tools, under its name."""
         from forge.mcp.client.source import mcp
 
-        options = {"name": self.name, **options}
-        if self.over == "stdio":
-            return mcp(self.command, **{"sandbox": "off", **options})
-        return mcp(self.url, headers=self.headers, **options)
+        return mcp(self.transport, name=self.name)
 
     def crash(self) -> None:
         """Ends every connected program, as if it had crashed; the next one is served again."""

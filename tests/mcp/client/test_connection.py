@@ -15,7 +15,8 @@ import pytest
 
 from forge.core.errors import ErrorKind, ToolError
 from forge.mcp.client import connection as module
-from forge.mcp.client.connection import Connection, SilentListener, Target, current_call_key
+from forge.mcp.client.connection import Connection, SilentListener, current_call_key
+from forge.mcp.client.link import Http, Stdio, Transport
 from tests.mcp import hostile, servers
 
 
@@ -68,8 +69,8 @@ class Sampling(Heard):
 
 
 @asynccontextmanager
-async def opened(target: Target, listener: Any = None, **options: Any) -> AsyncIterator[Connection]:
-    connection = Connection("git", target, listener or SilentListener(), **options)
+async def opened(target: Transport, listener: Any = None) -> AsyncIterator[Connection]:
+    connection = Connection("git", target, listener or SilentListener())
     await connection.open()
     try:
         yield connection
@@ -100,11 +101,11 @@ def http_process(*options: str) -> Iterator[str]:
 
 
 @pytest.fixture(params=["stdio", "http", "old stdio", "old http"])
-def target(request: pytest.FixtureRequest) -> Target:
+def target(request: pytest.FixtureRequest) -> Transport:
     """Servers of revision 2026-07-28, and older ones."""
     if request.param.endswith("stdio"):
-        return Target(command=servers.stdio_command(*(["--old"] if request.param != "stdio" else [])))
-    return Target(url=request.getfixturevalue("http_url" if request.param == "http" else "old_http_url"))
+        return program(*servers.stdio_command(*(["--old"] if request.param != "stdio" else [])))
+    return Http(request.getfixturevalue("http_url" if request.param == "http" else "old_http_url"))
 
 
 @pytest.fixture
@@ -119,15 +120,19 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
-def by_hand(behaviour: str, *arguments: str) -> Target:
-    return Target(command=hostile.command(behaviour, *arguments))
+def program(command: str, *args: str, **settings: Any) -> Stdio:
+    return Stdio(command, args, sandbox="off", **settings)
+
+
+def by_hand(behaviour: str, *arguments: str) -> Stdio:
+    return program(*hostile.command(behaviour, *arguments))
 
 
 def said(result: Mapping[str, Any]) -> str:
     return "".join(block.get("text", "") for block in result["content"])
 
 
-async def test_everything_a_server_can_do(target: Target) -> None:
+async def test_everything_a_server_can_do(target: Transport) -> None:
     heard = Sampling()
     async with opened(target, heard) as server:
         assert server.is_up
@@ -165,12 +170,12 @@ async def test_everything_a_server_can_do(target: Target) -> None:
 async def test_a_question_may_be_declined_or_dismissed(answer: Any, action: str, http_url: str) -> None:
     heard = Heard()
     heard.answer = answer
-    async with opened(Target(url=http_url), heard) as server:
+    async with opened(Http(http_url), heard) as server:
         assert said(await server.call_tool("elicits", {}, 1)) == action
 
 
 async def test_a_server_is_told_that_nobody_can_be_asked(http_url: str) -> None:
-    async with opened(Target(url=http_url)) as server:
+    async with opened(Http(http_url)) as server:
         for name in ("elicits", "samples"):
             with pytest.raises(ToolError, match="not supported"):
                 await server.call_tool(name, {}, 1)
@@ -179,13 +184,13 @@ async def test_a_server_is_told_that_nobody_can_be_asked(http_url: str) -> None:
 async def test_a_refused_sample_says_why(http_url: str) -> None:
     heard = Sampling()
     heard.answer = ToolError("the person said no")
-    async with opened(Target(url=http_url), heard) as server:
+    async with opened(Http(http_url), heard) as server:
         with pytest.raises(ToolError, match="the server git says: the person said no"):
             await server.call_tool("samples", {}, 1)
 
 
 async def test_calls_run_side_by_side(http_url: str) -> None:
-    async with opened(Target(url=http_url)) as server:
+    async with opened(Http(http_url)) as server:
         calls = [server.call_tool("echo", {"text": str(number)}, number) for number in range(50)]
         assert [said(result) for result in await asyncio.gather(*calls)] == [str(number) for number in range(50)]
 
@@ -193,7 +198,7 @@ async def test_calls_run_side_by_side(http_url: str) -> None:
 async def test_a_cancelled_call_is_cancelled_over_there(tmp_path: Path, http_url: str) -> None:
     note = tmp_path / "note"
     heard = Heard()
-    async with opened(Target(url=http_url), heard) as server:
+    async with opened(Http(http_url), heard) as server:
         call = asyncio.create_task(server.call_tool("waits", {"note": str(note)}, 1))
         await heard.until("progress")
         call.cancel()
@@ -219,7 +224,7 @@ async def test_a_server_sees_little_of_our_environment(tmp_path: Path, monkeypat
     seen = "[os.getcwd(), os.environ.get('GIVEN'), 'PATH' in os.environ, 'FORGE_TEST_SECRET' in os.environ]"
     script = f"import json, os, sys; print(json.dumps({seen}), file=sys.stderr)"
     heard = Heard()
-    target = Target(command=(sys.executable, "-c", script), environment={"GIVEN": "yes"}, directory=tmp_path)
+    target = program(sys.executable, "-c", script, env={"GIVEN": "yes"}, cwd=tmp_path)
     with pytest.raises(ToolError) as failed:
         await Connection("git", target, heard).open()
     words = failed.value.message
@@ -317,8 +322,8 @@ async def test_closing_while_it_opens_ends_both() -> None:
 async def test_a_program_that_does_not_exist_is_a_matter_of_configuration(tmp_path: Path) -> None:
     for command in ("no-such-program", str(tmp_path / "missing")):
         with pytest.raises(ToolError) as failed:
-            await Connection("git", Target(command=(command,)), SilentListener()).open()
+            await Connection("git", program(command), SilentListener()).open()
         assert failed.value.kind in (ErrorKind.CONFIG, ErrorKind.NOT_FOUND)
         assert failed.value.suggestion
     with pytest.raises(ToolError, match="directory"):
-        await Connection("git", Target(command=("true",), directory=tmp_path / "gone"), SilentListener()).open()
+        await Connection("git", program("true", cwd=tmp_path / "gone"), SilentListener()).open()

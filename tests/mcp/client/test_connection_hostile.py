@@ -8,21 +8,24 @@ import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.mcp import OAuth
 from forge.mcp.client import connection as listing
 from forge.mcp.client import connection as module
-from forge.mcp.client.connection import Connection, SilentListener, Target
+from forge.mcp.client.connection import Connection, SilentListener
+from forge.mcp.client.link import Http, Stdio
 from tests.mcp import hostile
 from tests.mcp.client.test_connection import Heard, by_hand, opened, said, until
 
 
-async def refused(behaviour: str, **options: float) -> ToolError:
+async def refused(behaviour: str, connect_timeout: float = 30.0) -> ToolError:
     with pytest.raises(ToolError) as failed:
-        await Connection("git", by_hand(behaviour), SilentListener(), **options).open()
+        await Connection("git", replace(by_hand(behaviour), connect_timeout=connect_timeout), SilentListener()).open()
     assert failed.value.suggestion
     return failed.value
 
@@ -243,9 +246,10 @@ async def test_cancelling_the_opening_leaves_nothing_behind(tmp_path: Path) -> N
 async def test_nothing_outlives_a_killed_forge(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\n"
-        "from forge.mcp.client.connection import Connection, SilentListener, Target\n"
+        "from forge.mcp.client.connection import Connection, SilentListener\n"
+        "from forge.mcp import Stdio\n"
         "async def main():\n"
-        "    server = Connection('git', Target(command=tuple(sys.argv[1:])), SilentListener())\n"
+        "    server = Connection('git', Stdio(sys.argv[1], sys.argv[2:], sandbox='off'), SilentListener())\n"
         "    await server.open()\n"
         "    print('open', flush=True)\n"
         "    await asyncio.sleep(600)\n"
@@ -263,6 +267,7 @@ async def test_nothing_outlives_a_killed_forge(tmp_path: Path) -> None:
     await gone(*pids)
 
 
-def test_a_target_does_not_show_its_secrets() -> None:
-    shown = repr(Target(command=("x",), environment={"A": "s3cret"}, headers={"B": "s3cret"}, url="https://s3cret"))
-    assert "s3cret" not in shown
+def test_a_transport_does_not_show_its_secrets() -> None:
+    assert "s3cret" not in repr(Stdio("x", env={"A": "s3cret"}))
+    login = OAuth(client_id="me", client_secret="s3cret")
+    assert "s3cret" not in repr(Http("https://s3cret", headers={"B": "s3cret"}, auth=login)) + repr(login)

@@ -13,7 +13,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.mcp import guarded_http
 from forge.mcp.client import connection as module
 from forge.mcp.client import http
-from forge.mcp.client.connection import Connection, SilentListener, Target
+from forge.mcp.client.connection import Connection, SilentListener
+from forge.mcp.client.link import Http
 from forge.network.egress import Egress
 from tests.mcp import servers
 from tests.mcp.client.test_connection import Heard, opened, said
@@ -55,7 +56,7 @@ def answered(message: dict[str, Any], result: Any, *headers: tuple[str, str]) ->
 
 async def refused(url: str, **options: Any) -> ToolError:
     with pytest.raises(ToolError) as failed:
-        await Connection("docs", Target(url=url, **options), SilentListener(), connect_timeout=5).open()
+        await Connection("docs", Http(url, connect_timeout=5, **options), SilentListener()).open()
     assert failed.value.suggestion
     return failed.value
 
@@ -68,14 +69,14 @@ async def test_a_missing_or_wrong_token_is_said_and_never_shown() -> None:
         error = await refused(url, headers={"Authorization": "Bearer guessed-wrongly"})
         assert "rejected the configured Authorization header" in error.message
         assert "guessed-wrongly" not in repr((error.message, error.suggestion, error.__cause__, error.__context__))
-        async with opened(Target(url=url, headers={"Authorization": "Bearer sesame-sesame"})) as server:
+        async with opened(Http(url, headers={"Authorization": "Bearer sesame-sesame"})) as server:
             assert said(await server.call_tool("echo", {"text": "in"}, 1)) == "in"
 
 
 async def test_an_expired_session_is_renewed_and_the_call_made_once_more() -> None:
     site = ByHand()
     heard = Heard()
-    async with serving(site) as web, opened(Target(url=f"{web.url}/mcp"), heard) as server:
+    async with serving(site) as web, opened(Http(f"{web.url}/mcp"), heard) as server:
         assert said(await server.call_tool("any", {}, 1)) == "session 1"
         site.forget()
         assert said(await server.call_tool("any", {}, 2)) == "session 12"
@@ -87,7 +88,7 @@ async def test_one_that_forgets_every_session_at_once_is_not_asked_for_ever(monk
     monkeypatch.setattr(module, "FIRST", 30.0)
     site = ByHand()
     site.calls = lambda asked, message: Reply(status=404)
-    async with serving(site) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(site) as web, opened(Http(f"{web.url}/mcp")) as server:
         with pytest.raises(ToolError, match="expired"):
             await server.call_tool("any", {}, 1)
         assert site.sessions == 2
@@ -98,7 +99,7 @@ async def test_a_server_that_is_gone_is_told_at_once_and_tried_again(monkeypatch
     heard = Heard()
     async with serving(ByHand()) as web:
         port = web.port
-        server = Connection("docs", Target(url=f"{web.url}/mcp"), heard)
+        server = Connection("docs", Http(f"{web.url}/mcp"), heard)
         await server.open()
     with pytest.raises(ToolError, match=r"no connection|the connection broke"):
         await server.call_tool("any", {}, 1)
@@ -133,7 +134,7 @@ async def test_a_redirect_within_the_origin_is_followed() -> None:
     def answer(asked: Asked) -> Reply:
         return redirect("/mcp/", 307) if asked.path == "/mcp" else site(asked)
 
-    async with serving(answer) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(answer) as web, opened(Http(f"{web.url}/mcp")) as server:
         assert said(await server.call_tool("any", {}, 1)) == "session 1"
 
 
@@ -142,7 +143,7 @@ async def test_the_projects_egress_decides_where_it_is_given() -> None:
         error = await refused(f"{web.url}/mcp", egress=Egress())
         assert error.kind is ErrorKind.SECURITY
         assert not web.asked
-        async with opened(Target(url=f"{web.url}/mcp", egress=Egress(private=("127.0.0.1",)))) as server:
+        async with opened(Http(f"{web.url}/mcp", egress=Egress(private=("127.0.0.1",)))) as server:
             assert server.is_up
     assert (await refused("http://169.254.169.254/mcp")).kind is ErrorKind.SECURITY  # whoever names it
 
@@ -150,7 +151,7 @@ async def test_the_projects_egress_decides_where_it_is_given() -> None:
 async def test_proxies_of_the_environment_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    async with serving(ByHand()) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(ByHand()) as web, opened(Http(f"{web.url}/mcp")) as server:
         assert server.is_up
 
 
@@ -179,7 +180,7 @@ async def test_an_answer_that_is_too_large_fails_its_call_alone(monkeypatch: pyt
         size = message["params"]["arguments"]["size"]
         return answered(message, {"content": [{"type": "text", "text": "x" * size}]})
 
-    async with serving(ByHand(calls)) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(ByHand(calls)) as web, opened(Http(f"{web.url}/mcp")) as server:
         with pytest.raises(ToolError, match="more than 0 MiB"):
             await server.call_tool("any", {"size": 200_000}, 1)
         assert said(await server.call_tool("any", {"size": 3}, 2)) == "xxx"
@@ -193,7 +194,7 @@ async def test_an_event_that_is_too_large_fails_its_call_alone(monkeypatch: pyte
             return Reply([b"data: ", *[b"x" * 10_000] * 20], headers=[("Content-Type", "text/event-stream")])
         return answered(message, {"content": []})
 
-    async with serving(ByHand(calls)) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(ByHand(calls)) as web, opened(Http(f"{web.url}/mcp")) as server:
         with pytest.raises(ToolError):
             await server.call_tool("any", {"size": 1}, 1)
         assert await server.call_tool("any", {}, 2) == {"content": []}
@@ -210,7 +211,7 @@ async def test_an_answer_of_millions_of_values_fails_its_call_alone(kind: str) -
         pieces = [body[start : start + 100_001] for start in range(0, len(body), 100_001)]
         return Reply(pieces, headers=[("Content-Type", kind)])
 
-    async with serving(ByHand(calls)) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(ByHand(calls)) as web, opened(Http(f"{web.url}/mcp")) as server:
         with pytest.raises(ToolError):
             await server.call_tool("many", {}, 1)
         answer = await server.call_tool("text", {}, 2)
@@ -237,7 +238,7 @@ async def test_a_broken_answer_fails_its_call_alone() -> None:
             return Reply([json.dumps(told).encode()], 400, [("Content-Type", "application/json")])
         return answered(message, {"content": []})
 
-    async with serving(ByHand(calls)) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(ByHand(calls)) as web, opened(Http(f"{web.url}/mcp")) as server:
         for name, words in (("cut", "the connection broke"), ("html", "content type"), ("error", "not like this")):
             with pytest.raises(ToolError, match=re.compile(words, re.IGNORECASE)):
                 await server.call_tool(name, {}, 1)

@@ -11,8 +11,9 @@ from forge import ToolCall, ToolRegistry, mcp, rules
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
+from forge.mcp.apps import find_app
 from forge.mcp.client.mcp_call import McpResource
-from forge.mcp.client.tools import McpTool, find_app
+from forge.mcp.client.tools import McpTool
 from forge.permissions.answers import approve_all
 from forge.pipeline import standard_executor
 from tests.mcp import hostile, library

@@ -10,7 +10,8 @@ import pytest
 from forge.core.errors import ErrorKind, ToolError
 from forge.mcp import mcp
 from forge.mcp.client import handshake, session
-from forge.mcp.client.connection import Connection, SilentListener, Target
+from forge.mcp.client.connection import Connection, SilentListener
+from forge.mcp.client.link import Http
 from tests.mcp import hostile
 from tests.mcp.client.test_connection import by_hand, opened, said
 from tests.mcp.remote import until
@@ -92,7 +93,7 @@ def tool_with_header(name: str, kind: str, header: str) -> dict[str, Any]:
 
 async def test_parameters_are_sent_as_headers_where_the_server_wants_it() -> None:
     site = Site(tool_with_header("query", "string", "Region"))
-    async with serving(site) as web, opened(Target(url=f"{web.url}/mcp")) as server:
+    async with serving(site) as web, opened(Http(f"{web.url}/mcp")) as server:
         await server.list_tools()
         assert said(await server.call_tool("query", {"region": "Zürich"}, 1)) == "done"
         assert said(await server.call_tool("query", {}, 1)) == "done"

@@ -16,7 +16,7 @@ from forge.core.events import PermissionAnswered, PermissionAsked
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import mount_source
-from forge.mcp import mcp
+from forge.mcp import Http, mcp
 from forge.mcp.client.mcp_call import McpCall
 from forge.network.egress import Egress
 from forge.permissions.answers import Answer, nobody
@@ -135,7 +135,7 @@ async def test_unknown_servers_and_tools_say_what_there_is(remote):
 
 
 async def test_the_url_of_a_configured_server_is_that_server(remote):
-    server = mcp("https://EXAMPLE.com/mcp", name="docs", headers={"Authorization": "Bearer geheimgeheim"})
+    server = mcp(Http("https://EXAMPLE.com/mcp", headers={"Authorization": "Bearer geheimgeheim"}), name="docs")
     desk = Desk("allow *", "deny tool:docs__log")
     desk.registry.add(McpCall({"docs": server}))
     async with mount_source(desk.registry, server):
@@ -147,7 +147,7 @@ async def test_a_url_is_asked_for_as_what_it_is(remote):
     desk = Desk("allow network example.com", person=nobody)
     desk.registry.add(McpCall())
     assert (await call(desk, server="https://example.com/mcp")).success
-    assert remote.target.egress is not None
+    assert remote.transport.egress is not None
     assert (await call(desk, server="https://other.example/mcp")).failure.kind is ErrorKind.PERMISSION
     assert remote.opened == 1
 

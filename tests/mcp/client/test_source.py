@@ -12,7 +12,7 @@ import pytest
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
 from forge.core.spec import Category
-from forge.mcp import McpSource, mcp
+from forge.mcp import Http, McpSource, Stdio, mcp
 from forge.mcp.client.names import server_name
 from forge.mcp.client.source import MANY
 from tests.mcp.remote import Desk, Remote, definition, until
@@ -69,7 +69,7 @@ async def test_tools_are_named_after_their_server_and_say_where_they_are_from(re
     spec = tools["git__status"].spec
     assert (spec.origin, spec.category, spec.description) == ("mcp:git", Category.ADAPTER, "Show the status.")
     assert (remote.opened, remote.closed) == (1, 1)
-    assert remote.target.command == ("uvx", "mcp-server-git")
+    assert remote.transport.words == ("uvx", "mcp-server-git")
 
 
 @pytest.mark.parametrize(
@@ -277,14 +277,15 @@ async def test_a_list_that_fails_at_the_beginning_closes_the_connection(remote):
 
 def test_what_is_secret_is_known_and_not_shown():
     server = mcp(
-        "https://example.com/s/0123456789abcdef0123456789/mcp?token=geheim-geheim",
-        headers={"Authorization": "Bearer hunter2hunter2"},
+        Http(
+            "https://example.com/s/0123456789abcdef0123456789/mcp?token=geheim-geheim",
+            headers={"Authorization": "Bearer hunter2hunter2"},
+        )
     )
     assert "hunter2hunter2" in server.secrets
     assert server.target == "https://example.com/s/[secret]/mcp"
-    program = mcp(
-        ["uvx", "mcp-server-x", "--key", "0123456789"], environment={"API_KEY": "0123456789", "MODE": "production"}
-    )
+    variables = {"API_KEY": "0123456789", "MODE": "production"}
+    program = mcp(Stdio("uvx", ["mcp-server-x", "--key", "0123456789"], env=variables))
     assert program.secrets == ("0123456789",)
     assert program.target == "uvx mcp-server-x --key [secret]"
     several = mcp("docker run -e API_TOKEN=0123456789 --rm x/y --api-key=abcdefghij --password --mode production")

@@ -15,7 +15,7 @@ from forge.core.events import ToolProgress
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry, mount_source
-from forge.mcp import mcp
+from forge.mcp import Http, OAuth, Stdio, mcp
 from forge.mcp.pins import Pins
 from forge.permissions.answers import Answer, approve_all, nobody
 from forge.permissions.questions import request_text
@@ -295,7 +295,7 @@ async def test_a_flood_of_progress_is_dropped(remote):
 
 
 async def test_what_is_logged_outside_a_call_goes_to_the_log_without_secrets(remote, caplog):
-    server = mcp("uvx mcp-server-git", env={"GIT_TOKEN": "hunter2hunter2"})
+    server = mcp(Stdio("uvx", ["mcp-server-git"], env={"GIT_TOKEN": "hunter2hunter2"}))
     async with server:
         with caplog.at_level(logging.DEBUG):
             remote.listener.log("warning", "main", "token is \x1b[1mhunter2hunter2")
@@ -369,10 +369,28 @@ async def test_the_person_who_reviews_sees_a_tools_result_first(remote):
     assert [bool(one.result) for one in person.asked] == [False, True]
 
 
-def test_a_server_has_the_same_names_as_in_yaml(tmp_path):
-    server = mcp("uvx mcp-server-git", env={"A": "1"}, cwd=tmp_path)
-    assert (server.environment, server.directory) == ({"A": "1"}, tmp_path)
-    older = mcp("uvx mcp-server-git", environment={"A": "1"}, directory=tmp_path)
-    assert (older.environment, older.directory) == ({"A": "1"}, tmp_path)
-    with pytest.raises(DefinitionError, match="both mean the same; use cwd"):
-        mcp("uvx mcp-server-git", cwd=tmp_path, directory=tmp_path)
+@pytest.mark.parametrize(
+    ("short", "whole", "name"),
+    [
+        ("uvx mcp-server-git", Stdio("uvx", ["mcp-server-git"]), "git"),
+        (["uvx", "mcp-server-git"], Stdio("uvx", ["mcp-server-git"]), "git"),
+        (" https://docs.example.com/mcp ", Http("https://docs.example.com/mcp"), "docs"),
+    ],
+)
+def test_the_short_form_is_a_transport_with_its_defaults(short, whole, name):
+    for server in (mcp(short), mcp(whole)):
+        assert (server.transport, server.name, server.target) == (whole, name, mcp(whole).target)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: Stdio(""), "expected the name of a program"),
+        (lambda: Stdio(["uvx", "x"]), "write its arguments as `args`"),  # type: ignore[arg-type]
+        (lambda: Stdio("uvx", "mcp-server-git"), "expected a list of words"),
+        (lambda: OAuth(scopes="docs:read"), "expected a list of scopes"),
+    ],
+)
+def test_what_a_transport_cannot_be_made_of_is_refused(make, why):
+    with pytest.raises(DefinitionError, match=why):
+        make()

@@ -14,7 +14,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import ToolProgress
 from forge.core.messages import Message
 from forge.core.registry import mount_source
-from forge.mcp import mcp
+from forge.mcp import Stdio, mcp
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 from forge.pipeline import standard_executor
@@ -36,14 +36,16 @@ async def person(request):
 
 
 @asynccontextmanager
-async def everything(transport, **options):
+async def everything(transport, sampling=None, **program):
     desk = Desk(person=person)
     older = ("--old",) if transport.startswith("old") else ()
     if transport.endswith("stdio"):
-        async with mount_source(desk.registry, mcp(stdio_command(*older), name="every", **options)):
+        command, *args = stdio_command(*older)
+        server = mcp(Stdio(command, args, **program), name="every", sampling=sampling)
+        async with mount_source(desk.registry, server):
             yield desk
         return
-    async with http_server(*older) as url, mount_source(desk.registry, mcp(url, name="every", **options)):
+    async with http_server(*older) as url, mount_source(desk.registry, mcp(url, name="every", sampling=sampling)):
         yield desk
 
 
@@ -138,7 +140,8 @@ async def test_an_impostor_takes_no_name_reaches_nothing_inside_and_is_asked_abo
         return answers.pop() if answers else Answer.no()
 
     executor = standard_executor(registry, policy=rules("allow *"), approve=approve)
-    async with mount_source(registry, mcp(list(hostile.command("Impostor")), name="by_hand", sandbox="off")):
+    program, *args = hostile.command("Impostor")
+    async with mount_source(registry, mcp(Stdio(program, args, sandbox="off"), name="by_hand")):
         assert all(registry[name] is tool for name, tool in own.items())
         new = set(registry) - set(own)
         assert {"by_hand__go", "by_hand__bash", "by_hand__file_write"} <= new

@@ -10,6 +10,7 @@ import sys
 import types
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import pytest
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
-from forge.mcp import McpSource, mcp
+from forge.mcp import Http, McpSource, OAuth, mcp
 from forge.mcp.client.mcp_call import McpCall
 from forge.mcp.oauth.authorizer import Proofs, log_in, revoke_login
 from forge.mcp.oauth.login import Login, LoginNeeded, TokenStore, listen_for_redirect, read_redirect
@@ -131,7 +132,7 @@ async def test_a_token_that_is_bound_to_a_key_is_sent_with_a_fresh_proof() -> No
 
 async def test_scopes_of_the_settings_are_asked_for_and_the_client_is_registered_once() -> None:
     async with site() as there:
-        server = mcp(f"{there.base}/mcp", name="docs", auth={"scopes": ["docs:read"]})
+        server = mcp(Http(f"{there.base}/mcp", auth=OAuth(scopes=["docs:read"])), name="docs")
         await log_in(login_of(server), browser())
         await log_in(login_of(server), browser())
         assert there.scopes == ["docs:read", "docs:read"]
@@ -140,11 +141,11 @@ async def test_scopes_of_the_settings_are_asked_for_and_the_client_is_registered
 
 
 async def test_client_credentials_need_no_person() -> None:
-    auth = {"grant": "client_credentials", "client_id": "me", "client_secret": "a-long-secret"}
+    auth = OAuth(grant="client_credentials", client_id="me", client_secret="a-long-secret")
     async with site() as there:
-        assert await tools_of(mcp(f"{there.base}/mcp", name="docs", auth=auth)) == ["token"]
+        assert await tools_of(mcp(Http(f"{there.base}/mcp", auth=auth), name="docs")) == ["token"]
         assert there.requests[0]["grant_type"] == "client_credentials"
-        other = mcp(f"{there.base}/mcp", name="docs", auth={**auth, "issuer": "https://login.example.com"})
+        other = mcp(Http(f"{there.base}/mcp", auth=replace(auth, issuer="https://login.example.com")), name="docs")
         with pytest.raises(ToolError, match=r"login\.example\.com"):
             await tools_of(other)
         assert len(there.requests) == 1  # the secret goes to the configured issuer only
@@ -152,12 +153,12 @@ async def test_client_credentials_need_no_person() -> None:
 
 async def test_configured_scopes_are_added_to_those_of_client_credentials() -> None:
     async with site() as there:
-        auth = {"grant": "client_credentials", "client_id": "robot", "client_secret": "very secret indeed"}
-        assert await tools_of(mcp(f"{there.base}/mcp", auth={**auth, "scopes": ["docs:read", "docs:list"]})) == [
-            "token"
-        ]
+        auth = OAuth(grant="client_credentials", client_id="robot", client_secret="very secret indeed")
+        assert await tools_of(
+            mcp(Http(f"{there.base}/mcp", auth=replace(auth, scopes=["docs:read", "docs:list"])))
+        ) == ["token"]
         assert there.requests[0]["scope"] == "docs:read docs:list"
-        assert await tools_of(mcp(f"{there.base}/mcp", auth=auth)) == ["token"]
+        assert await tools_of(mcp(Http(f"{there.base}/mcp", auth=auth))) == ["token"]
         assert "scope" not in there.requests[1]
 
 
@@ -194,7 +195,7 @@ async def test_an_authorization_server_at_a_private_address_must_be_configured()
         with pytest.raises(ToolError, match="is not allowed: 127"):
             await log_in(login_of(mcp(f"{there.base}/mcp", name="docs")), browser())
         assert not inside.registered
-        named = mcp(f"{there.base}/mcp", name="docs", auth={"issuer": inside.base})
+        named = mcp(Http(f"{there.base}/mcp", auth=OAuth(issuer=inside.base)), name="docs")
         assert await log_in(login_of(named), browser())
         assert await tools_of(named) == ["token"]
 
@@ -212,7 +213,9 @@ async def test_metadata_that_names_an_endpoint_inside_leads_nowhere(endpoint: st
 
 
 def test_a_token_is_not_asked_for_without_encryption() -> None:
-    login = login_of(mcp("https://docs.example.com/mcp", name="docs", auth={"issuer": "http://login.example.com"}))
+    login = login_of(
+        mcp(Http("https://docs.example.com/mcp", auth=OAuth(issuer="http://login.example.com")), name="docs")
+    )
     for url in ("https://other.example.com/token", "http://login.example.com/token", "http://127.0.0.1:1/token"):
         login.check_encrypted(url)
     with pytest.raises(ToolError, match="is not encrypted") as failed:
@@ -270,7 +273,6 @@ def test_a_redirect_without_a_code_is_explained(url: str, why: str) -> None:
 @pytest.mark.parametrize(
     ("auth", "why"),
     [
-        ({"client": "x"}, "there is no setting 'client'"),
         ({"grant": "password"}, "the grant is one of authorization_code"),
         ({"grant": "client_credentials", "client_id": "me"}, "needs client_secret or private_key"),
         ({"grant": "workload"}, "needs assertion"),
@@ -278,16 +280,16 @@ def test_a_redirect_without_a_code_is_explained(url: str, why: str) -> None:
 )
 def test_settings_that_cannot_work_are_refused(auth: dict[str, Any], why: str) -> None:
     with pytest.raises(DefinitionError, match=why):
-        mcp("https://docs.example.com/mcp", auth=auth)
+        OAuth(**auth)
+    with pytest.raises(TypeError, match="client"):
+        OAuth(client="x")  # type: ignore[call-arg]
 
 
-def test_settings_need_a_url_and_no_header() -> None:
-    for options in (
-        {"headers": {"authorization": "Bearer x"}, "where": "https://docs.example.com/mcp"},
-        {"where": "x"},
-    ):
-        with pytest.raises(DefinitionError, match="`auth` needs a URL"):
-            mcp(**options, auth={"client_id": "me"})
+def test_a_login_and_a_header_that_authorizes_exclude_each_other() -> None:
+    headers = {"authorization": "Bearer x"}
+    with pytest.raises(DefinitionError, match="a header Authorization, not both"):
+        Http("https://docs.example.com/mcp", headers=headers, auth=OAuth(client_id="me"))
+    assert mcp(Http("https://docs.example.com/mcp", headers=headers)).login is None
 
 
 def test_a_login_is_not_stored_in_the_workspace(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import shutil
 import socket
 import sys
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
-from forge.mcp import mcp
+from forge.mcp import Stdio, mcp
 from forge.process import sandbox
 from forge.process.running import run as running
 from forge.process.sandbox import Tier, problem
@@ -41,7 +42,7 @@ def home(tmp_path):
 async def tries(home, **settings):
     """Yields a function that runs code in a server."""
     desk = Desk()
-    server = mcp([sys.executable, str(home / "server.py")], name="tries", directory=home, **settings)
+    server = mcp(Stdio(sys.executable, [str(home / "server.py")], cwd=home, **settings), name="tries")
     async with mount_source(desk.registry, server):
 
         async def attempt(code):
@@ -84,15 +85,10 @@ async def test_a_program_without_the_workspace_works_in_an_empty_folder(home):
     where.mkdir()
     shutil.copy(SERVER, where / "server.py")
     desk = Desk()
-    server = mcp(
-        [sys.executable, str(where / "server.py")],
-        name="tries",
-        directory=home,
-        sandbox="required",
-        workspace="none",
-        roots=[where],
+    server = Stdio(
+        sys.executable, [str(where / "server.py")], cwd=home, sandbox="required", workspace="none", roots=[where]
     )
-    async with mount_source(desk.registry, server):
+    async with mount_source(desk.registry, mcp(server, name="tries")):
         found = await desk.call("tries__try", code="import os; open('x', 'w').close(); found = os.listdir('.')")
         assert found.for_llm == "['x']"
         assert "Error" in (await desk.call("tries__try", code=reading(home / "server.py"))).for_llm
@@ -126,23 +122,22 @@ async def test_a_file_that_the_sandbox_hides_is_named_with_the_setting_that_show
         "program": [str(where / "program")],
         "link": [sys.executable, "node_modules/server.py"],
     }[how]
+    server = Stdio(command[0], command[1:], cwd=home, sandbox="required")
     with pytest.raises(ToolError) as caught:
-        async with mcp(command, name="tries", directory=home, sandbox="required"):
+        async with mcp(server, name="tries"):
             pass
     assert "sandbox hides" in caught.value.suggestion
     assert "roots" in caught.value.suggestion
     assert "by hand" not in caught.value.suggestion
     desk = Desk()
-    async with mount_source(
-        desk.registry, mcp(command, name="tries", directory=home, sandbox="required", roots=[where])
-    ):
+    async with mount_source(desk.registry, mcp(replace(server, roots=[where]), name="tries")):
         assert (await desk.call("tries__try", code="found = 1")).for_llm == "1"
 
 
 @confined
 async def test_a_server_that_fails_for_another_reason_is_run_by_hand(home):
     with pytest.raises(ToolError) as caught:
-        async with mcp([sys.executable, "-c", "raise SystemExit(3)"], name="tries", directory=home, sandbox="required"):
+        async with mcp(Stdio(sys.executable, ["-c", "raise SystemExit(3)"], cwd=home, sandbox="required")):
             pass
     assert caught.value.suggestion == "Run its command by hand to see the error."
 
@@ -161,7 +156,7 @@ async def test_the_network_is_there_if_it_is_declared(home, network):
 async def test_only_named_variables_arrive_and_the_home_directory_is_empty(home, monkeypatch):
     monkeypatch.setenv("FORGE_TEST_SECRET", "not for servers")
     look = "import os; found = [os.environ.get('GIVEN'), os.environ.get('FORGE_TEST_SECRET')]"
-    async with tries(home, sandbox="required", environment={"GIVEN": "yes"}) as attempt:
+    async with tries(home, sandbox="required", env={"GIVEN": "yes"}) as attempt:
         assert await attempt(look) == "['yes', None]"
         assert await attempt("import os; found = os.listdir(os.environ['HOME'])") == "[]"
 
@@ -190,7 +185,7 @@ async def test_a_program_that_crashes_in_its_sandbox_is_restarted(home):
 @confined
 async def test_a_program_that_is_missing_in_the_sandbox_is_named(home):
     with pytest.raises(ToolError) as caught:
-        async with mcp("surely-no-such-program", directory=home, sandbox="required"):
+        async with mcp(Stdio("surely-no-such-program", cwd=home, sandbox="required")):
             pass
     assert "surely-no-such-program" in str(caught.value)
     assert caught.value.kind is ErrorKind.CONFIG
@@ -222,8 +217,9 @@ async def test_without_a_sandbox_nothing_starts_and_the_error_says_what_to_do(ho
 
 @pytest.mark.parametrize("command", ["uvx mcp-server-git", "npx -y @scope/server", "pipx run x", "bunx x"])
 async def test_a_program_that_is_fetched_at_its_start_must_be_pinned_first(command, home):
+    program, *args = command.split()
     with pytest.raises(ToolError) as caught:
-        async with mcp(command, name="git", directory=home, sandbox="auto"):
+        async with mcp(Stdio(program, args, cwd=home), name="git"):
             pass
     assert "the server git is fetched when it starts" in caught.value.message
     assert f"forge mcp add git --replace -- {command}" in caught.value.suggestion
@@ -232,4 +228,4 @@ async def test_a_program_that_is_fetched_at_its_start_must_be_pinned_first(comma
 @pytest.mark.parametrize("wrong", [{"sandbox": "loose"}, {"workspace": "all"}, {"memory": 1}])
 def test_wrong_settings_are_refused(wrong):
     with pytest.raises(DefinitionError, match=next(iter(wrong))):
-        mcp("x", **wrong)
+        Stdio("x", **wrong)

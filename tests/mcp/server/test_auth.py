@@ -16,6 +16,7 @@ import pytest
 from forge import ToolCall, ToolContext, ToolRegistry, mcp, rules, tool
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError
+from forge.mcp import Http, OAuth
 from forge.mcp.server import ElicitingApprover, ResourceAuth, serve_http
 from forge.mcp.server import auth as issuer_module
 from forge.permissions.answers import approve_all
@@ -103,8 +104,14 @@ async def test_the_official_client_with_a_token_of_the_issuer(era):
 
 async def test_forge_itself_finds_the_issuer_and_logs_in():
     async with issuing() as issuer, protected(issuer, required_scopes=("tools",), scopes=SCOPES) as url:
-        credentials = {"grant": "client_credentials", "client_id": "robot", "client_secret": "very-secret-indeed"}
-        server = mcp(url, name="ours", auth={**credentials, "issuer": issuer.url, "scopes": ["tools:all"]})
+        credentials = OAuth(
+            grant="client_credentials",
+            client_id="robot",
+            client_secret="very-secret-indeed",
+            issuer=issuer.url,
+            scopes=["tools:all"],
+        )
+        server = mcp(Http(url, auth=credentials), name="ours")
         registry = ToolRegistry([])
         async with server as tools:
             registry.add(*tools)

@@ -11,13 +11,14 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
 from forge.mcp.bounds import LISTING, MIB, MOST_LISTED, MOST_PAGES, MOST_TOOLS
-from forge.mcp.client.link import ServerListener, SilentListener, Target, call_listener, current_call_key, log
+from forge.mcp.client.link import ServerListener, SilentListener, Transport, call_listener, current_call_key, log
 
 if TYPE_CHECKING:
     from forge.mcp.client.session import ServerSession
+    from forge.mcp.oauth.login import Login
 
 
-__all__ = ["Connection", "ServerListener", "SilentListener", "Target", "current_call_key"]
+__all__ = ["Connection", "ServerListener", "SilentListener", "current_call_key"]
 
 T = TypeVar("T")
 
@@ -30,13 +31,15 @@ CLOSING = 2.6  # seconds to end by itself; then it is cancelled
 class Connection:
     """One server. The SDK's session lives in its own task; calls come from anywhere in the same event loop."""
 
-    def __init__(self, name: str, target: Target, listener: ServerListener, *, connect_timeout: float = 30.0) -> None:
+    def __init__(
+        self, name: str, transport: Transport, listener: ServerListener, *, login: Login | None = None
+    ) -> None:
         self.name = name
-        self.target = target
+        self.transport = transport
         self.server_info: dict[str, Any] = {}  # name, version and title, as the server reports them
         self.instructions = ""
         self._listener = listener
-        self._timeout = connect_timeout
+        self._login = login
         self._task: asyncio.Task[None] | None = None
         self._closing = asyncio.Event()
         self._up_event = asyncio.Event()
@@ -153,7 +156,7 @@ class Connection:
             return await self._run_request(session, work)
         except ExpiredSession:  # the server did nothing
             await _wait_for(session.fallen, 1.0)
-            return await self._run_request(await self._await_session(self._timeout), work)
+            return await self._run_request(await self._await_session(self.transport.connect_timeout), work)
 
     async def _run_request(self, session: ServerSession, work: Callable[[ServerSession], Awaitable[T]]) -> T:
         try:
@@ -215,7 +218,7 @@ class Connection:
         session: ServerSession | None = None
         try:
             async with open_session(
-                self.name, self.target, self._listener, self._timeout, probe=self._probes
+                self.name, self.transport, self._login, self._listener, probe=self._probes
             ) as session:
                 began = loop.time()
                 self._mark_up(session, opened)

@@ -16,6 +16,7 @@ from forge.core.messages import Message
 from forge.core.plain_values import plain, sendable
 from forge.core.result import Attachment, ToolResult
 from forge.core.untrusted import clean, one_line
+from forge.mcp.apps import LONGEST_URI, read_page
 
 if TYPE_CHECKING:
     from forge.mcp.client.connection import Connection
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 LONGEST = 300  # characters of a name or a description
 MOST_SUGGESTED = 100  # values of an argument
-LONGEST_APP = 4 * 1024 * 1024  # characters of an app
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +91,7 @@ class ServerContents:
 
     async def read_app(self, uri: str) -> str:
         """Returns the HTML of an app, a resource `ui://…`. It is untrusted: show it only in a sandboxed frame."""
-        answer = self._mask_tokens(await self._require_connection().read_resource(uri))
-        contents = answer.get("contents")
-        for one in contents if isinstance(contents, list) else []:
-            text, kind = (one.get("text"), one.get("mimeType")) if isinstance(one, Mapping) else (None, None)
-            if isinstance(text, str) and str(kind).startswith("text/html") and len(text) <= LONGEST_APP:
-                return text
-        raise ToolError(
-            f"the server {self.name} has no app at {one_line(uri, LONGEST_URI)}",
-            ErrorKind.NOT_FOUND,
-            "Read the result as text.",
-        )
+        return read_page(self.name, uri, self._mask_tokens(await self._require_connection().read_resource(uri)))
 
     async def list_prompts(self) -> list[ServerPrompt]:
         """Returns the prompts; [] if the server has none. Raises `ToolError`."""
@@ -169,7 +159,6 @@ def _read_message(listed: Any) -> Message:
 
 MOST_PARTS = 1_000  # content parts of one result
 LONGEST_ERROR = 4_000  # characters of a server's error message
-LONGEST_URI = 500
 _MEDIA_TYPE = re.compile(r"[a-zA-Z0-9][\w!#$&^.+-]{0,60}/[a-zA-Z0-9][\w!#$&^.+-]{0,60}")
 _UNKNOWN = "application/octet-stream"
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.untrusted import one_line
 from forge.mcp.client.http import UnsuitableStatus
-from forge.mcp.client.link import Target, Wire
-from forge.mcp.oauth.login import PATIENCE
+from forge.mcp.client.link import Stdio, Transport, Wire
+from forge.mcp.oauth.login import PATIENCE, Login
 
 SPOKEN = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 PROBE = 3.0  # seconds for a program to answer `server/discover`; then `initialize` follows, which a slow one refuses
@@ -26,11 +26,11 @@ class EndedAtProbe(ToolError):
     """The program ended when it received `server/discover`: older servers may do that. A restart can do without."""
 
 
-def probe_patience(target: Target) -> float:
+def probe_patience(transport: Transport, login: Login | None) -> float:
     """Returns how long `server/discover` may take."""
-    if target.command:
+    if isinstance(transport, Stdio):
         return PROBE
-    return PATIENCE if target.login is not None and target.login.browser is not None else PROBE_URL
+    return PATIENCE if login is not None and login.browser is not None else PROBE_URL
 
 
 async def negotiate(client: ClientSession, wire: Wire, *, probe: float) -> None:

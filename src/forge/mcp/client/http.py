@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.untrusted import one_line
 from forge.mcp.bounds import MOST_MESSAGE
-from forge.mcp.client.link import OURS, Target, Wire
+from forge.mcp.client.link import OURS, Http, Wire
 from forge.mcp.guarded_http import (
     BROKEN,
     CONNECT,
@@ -32,6 +32,7 @@ from forge.network.headers import check_headers
 
 if TYPE_CHECKING:  # only if a login may be needed
     from forge.mcp.oauth.authorizer import Authorizer
+    from forge.mcp.oauth.login import Login
 
 _GOODBYE = 1.0  # seconds to tell the server that the session is over
 _MOMENT = 0.05  # seconds
@@ -48,16 +49,16 @@ class UnsuitableStatus(ToolError):
 
 
 @asynccontextmanager
-async def over_http(target: Target, wire: Wire) -> AsyncIterator[Any]:
+async def over_http(server: Http, login: Login | None, wire: Wire) -> AsyncIterator[Any]:
     """Opens the streams of a session. Raises `ToolError` for an invalid URL or invalid headers."""
-    url = read_url(target.url)
-    headers = dict(check_headers(target.headers))
-    egress = target.egress if target.egress is not None else Egress.only(str(url))
+    url = read_url(server.url)
+    headers = dict(check_headers(server.headers))
+    egress = server.egress if server.egress is not None else Egress.only(str(url))
     transport = _CheckedTransport(url, egress, wire, frozenset(headers))
-    if target.login is not None and "authorization" not in headers:
+    if login is not None:
         from forge.mcp.oauth.authorizer import make_authorizer  # only if a login may be needed
 
-        transport.authorizer = make_authorizer(target.login)
+        transport.authorizer = make_authorizer(login)
     # the caller limits how long an answer may take, and an open stream may be silent for hours
     client = make_client(transport, headers, httpx2.Timeout(SENDING, connect=CONNECT, read=None))
     async with (

@@ -1,20 +1,22 @@
-"""The state that the parts of a connection share: target, transport, and who listens to the server."""
+"""The state that the parts of a connection share: the transport, its state, and who listens to the server."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.context import Root
+from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.untrusted import one_line
-from forge.mcp.bounds import LINE, WORDS, ProgramSettings, RateLimit
-from forge.mcp.oauth.login import Login
+from forge.mcp.bounds import LINE, WORDS, RateLimit
+from forge.mcp.oauth.login import OAuth
+from forge.network.address import read_url
 from forge.network.egress import Egress
 
 OURS = -32_099  # the code of a JSON-RPC error that refers to one in `Wire.failures`
@@ -79,26 +81,126 @@ def call_listener(notify: Callable[..., object], *arguments: Any) -> None:
         log.exception("a listener of an MCP server failed")
 
 
-# --- The target of a connection: a program to start, or a URL.
+# --- The transports: a program to start, or a URL.
 
 
-_UNCONFINED = ProgramSettings(sandbox="off")
+MEMORY = 2048  # MiB that each process of a server may write to
+LEAST_MEMORY = 64
+CONNECT_TIMEOUT = 30.0  # seconds
+
+Sandbox = Literal["auto", "required", "bubblewrap", "landlock", "off"]
+Access = Literal["write", "read", "none"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """A `command` or a `url`. Its `repr` omits possible secrets."""
+@dataclass(frozen=True, slots=True)
+class Stdio:
+    """An MCP server that is a program: it is started, and speaks over its standard input and output.
 
-    command: tuple[str, ...] = ()  # program and arguments
-    environment: Mapping[str, str] = field(
-        default_factory=dict, repr=False
-    )  # added to the minimal environment of programs
-    directory: Path | None = None
-    settings: ProgramSettings = _UNCONFINED  # of the program: its sandbox and its limits
-    url: str = field(default="", repr=False)
-    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # sent to that origin only
-    login: Login | None = None  # OAuth, unless a header says otherwise
-    egress: Egress | None = None  # None: the configured origin only, private or not, since a person named it
+    Raises `DefinitionError` for a setting that is wrong. Its `repr` omits the variables.
+
+    Args:
+        command: the program.
+        args: its arguments.
+        env: variables of the program, added to a minimal environment.
+        cwd: its working directory; by default the current one.
+        sandbox: confines the program: `auto` where the system can, `required` or fail, or `off`.
+        network: whether the confined program has a network.
+        workspace: the program's access to its working directory: `write`, `read` or `none`.
+        roots: further directories of the program, read-only unless given as a writable `Root`.
+        memory: MiB of memory that each process of the program may write to.
+        integrity: the digest of an installation that `forge mcp add` pinned.
+        connect_timeout: the seconds that starting it and the handshake may take.
+
+    Example:
+        >>> Stdio("uvx", ["mcp-server-git"], cwd="checkout", sandbox="required").words
+        ('uvx', 'mcp-server-git')
+    """
+
+    command: str
+    args: Sequence[str] = ()
+    _: KW_ONLY
+    env: Mapping[str, str] = field(default_factory=dict, repr=False)
+    cwd: Path | str | None = None
+    sandbox: Sandbox = "auto"
+    network: bool = False
+    workspace: Access = "write"
+    roots: Collection[Root | Path | str] = ()
+    memory: int = MEMORY
+    integrity: str = ""
+    connect_timeout: float = CONNECT_TIMEOUT
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.command, str) or not self.command.strip():
+            raise DefinitionError(
+                f"Stdio(command={self.command!r:.100}): expected the name of a program; write its arguments as `args`"
+            )
+        if isinstance(self.args, str):
+            raise DefinitionError(f"Stdio(args={self.args!r:.100}): expected a list of words")
+        for option, given, known in (
+            ("sandbox", self.sandbox, get_args(Sandbox)),
+            ("workspace", self.workspace, get_args(Access)),
+        ):
+            if given not in known:
+                raise DefinitionError(f"Stdio({option}={given!r}): expected one of {', '.join(known)}")
+        if self.memory < LEAST_MEMORY:
+            raise DefinitionError(f"Stdio(memory={self.memory!r}): expected at least {LEAST_MEMORY} MiB")
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The program and its arguments."""
+        return (self.command, *map(str, self.args))
+
+    @property
+    def directory(self) -> Path:
+        """The working directory as an absolute path."""
+        return Path(self.cwd if self.cwd is not None else ".").absolute()
+
+    @property
+    def mounted(self) -> tuple[Root, ...]:
+        return tuple(one if isinstance(one, Root) else Root(Path(one)) for one in self.roots)
+
+    @property
+    def is_confined(self) -> bool:
+        return self.sandbox != "off"
+
+
+@dataclass(frozen=True, slots=True)
+class Http:
+    """An MCP server at a URL, reached over streamable HTTP.
+
+    Raises `ToolError` for a URL that cannot be used. Its `repr` omits what may be secret.
+
+    Args:
+        url: the address, often with the path /mcp.
+        headers: sent with every request, to this origin only.
+        auth: the OAuth login, used if the server asks for one; None: never. A header `Authorization` replaces it.
+        egress: which addresses may be reached; by default only this origin, private or not.
+        connect_timeout: the seconds that connecting and the handshake may take.
+
+    Example:
+        >>> Http("https://docs.example.com/mcp", headers={"Authorization": "Bearer …"})
+        Http(connect_timeout=30.0)
+    """
+
+    url: str = field(repr=False)
+    _: KW_ONLY
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    auth: OAuth | None = field(default_factory=OAuth, repr=False)
+    egress: Egress | None = field(default=None, repr=False)
+    connect_timeout: float = CONNECT_TIMEOUT
+
+    def __post_init__(self) -> None:
+        read_url(self.url)
+        if self.auth not in (None, OAuth()) and self.is_authorized:
+            raise DefinitionError("Http(auth=…, headers=…): use `auth`, or a header Authorization, not both")
+
+    @property
+    def is_authorized(self) -> bool:
+        """True if a header authorizes the requests."""
+        return any(name.lower() == "authorization" for name in self.headers)
+
+
+Transport = Stdio | Http
 
 
 # --- The listener of a server: receives its notifications and answers its questions.

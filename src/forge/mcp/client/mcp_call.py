@@ -77,11 +77,12 @@ class McpCall(
     ) -> ToolResult:
         known = self._find_server(server)
         if known is None:
+            from forge.mcp.client.link import Http
             from forge.mcp.client.source import McpSource
             from forge.network.egress import Egress  # needed only for servers that are not configured
 
-            known = McpSource(server, egress=Egress.current())
-            known.login = None  # a model may not use a login that no one configured here
+            # a model may not use a login that no one configured here
+            known = McpSource(Http(server.strip(), auth=None, egress=Egress.current()))
             async with known:
                 tool, parsed = _find_tool(known, tool_name, arguments)
                 await _confirm(tool, ctx)

@@ -163,20 +163,15 @@ SECRET_NAMES = re.compile(r"auth|token|secret|passw|key|cookie|credential", re.I
 _LONG_SEGMENT = re.compile(r"(?<=/)[\w.~%-]{20,}(?=/|$)")  # of a URL path: some services put their token there
 
 
-def read_target(where: str | Sequence[str]) -> tuple[tuple[str, ...], str]:
-    """Reads a command or a URL. Raises `DefinitionError` or `ToolError`."""
-    if isinstance(where, str) and is_url(where):
-        from forge.network.address import read_url  # programs do not need the network
-
-        read_url(where.strip())
-        return (), where.strip()
+def read_command(where: str | Sequence[str]) -> tuple[str, ...]:
+    """Reads a command line or its words. Raises `DefinitionError`."""
     try:
         command = tuple(shlex.split(where)) if isinstance(where, str) else tuple(map(str, where))
     except ValueError as error:
         raise DefinitionError(f"mcp({where!r:.100}): {error}; write it as a list of words") from None
     if not command or not command[0]:
         raise DefinitionError(f"mcp({where!r:.100}): expected a command such as 'uvx mcp-server-git', or a URL")
-    return command, ""
+    return command
 
 
 def display_target(command: Sequence[str], url: str, secrets: Collection[str]) -> str:

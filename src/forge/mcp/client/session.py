@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import Context
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -25,9 +25,19 @@ from forge.core.untrusted import clean, one_line
 from forge.mcp.bounds import INSTRUCTIONS, LINE, MOST_ASKING, MOST_ROUNDS
 from forge.mcp.client.handshake import describe_server, is_closed, is_lost, negotiate, probe_patience, unusable_error
 from forge.mcp.client.http import over_http
-from forge.mcp.client.link import ServerListener, Target, Wire, call_listener, can_answer, current_call_key, log
+from forge.mcp.client.link import (
+    ServerListener,
+    Stdio,
+    Transport,
+    Wire,
+    call_listener,
+    can_answer,
+    current_call_key,
+    log,
+)
 from forge.mcp.client.requests import TASK, TASK_TTL, ServerDispatcher, TaskFollower, read_page, too_many_rounds
 from forge.mcp.client.stdio import over_stdio
+from forge.mcp.oauth.login import Login
 
 _DUMP = re.compile(r"\d+ validation errors? for ")  # the SDK's message for an unreadable answer
 _WAYS = {
@@ -47,18 +57,23 @@ for _name in ("mcp", "client"):  # the SDK's log has texts of servers: shown onl
 
 @asynccontextmanager
 async def open_session(
-    name: str, target: Target, listener: ServerListener, timeout: float, *, probe: bool = True
+    name: str, transport: Transport, login: Login | None, listener: ServerListener, *, probe: bool = True
 ) -> AsyncIterator[ServerSession]:
     """Opens a session with its handshake. Raises `ToolError`, possibly inside an exception group.
 
     `probe` asks for revision 2026-07-28 first.
     """
     wire = Wire(name, listener)
-    transport = over_http(target, wire) if target.url else over_stdio(target, wire)
-    async with transport as (incoming, outgoing):
+    timeout = transport.connect_timeout
+    streams: AbstractAsyncContextManager[Any] = (
+        over_stdio(transport, wire) if isinstance(transport, Stdio) else over_http(transport, login, wire)
+    )
+    async with streams as (incoming, outgoing):
         session = ServerSession(wire, ServerDispatcher(RateLimitedMessages(incoming, wire), outgoing))
         async with session.client:
-            await session.shake_hands(timeout, probe=min(timeout / 2, probe_patience(target)) if probe else 0.0)
+            await session.shake_hands(
+                timeout, probe=min(timeout / 2, probe_patience(transport, login)) if probe else 0.0
+            )
             session.changes.follow(session.client)
             try:
                 yield session

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge.core.context import Root, ToolContext
+from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
@@ -18,29 +18,27 @@ from forge.core.secrets import SHORTEST, Secrets
 from forge.core.spec import Permission, PermissionName
 from forge.core.tool import Tool
 from forge.core.untrusted import one_line
-from forge.mcp.bounds import MEMORY, read_program_settings
 from forge.mcp.client.contents import ServerContents
-from forge.mcp.client.link import Target
+from forge.mcp.client.link import Http, Stdio
 from forge.mcp.client.names import (
     SECRET_NAMES,
     SEPARATOR,
     display_target,
+    is_url,
     origin_of,
-    read_target,
+    read_command,
     safe_prefix,
     server_name,
     tool_names,
 )
 from forge.mcp.client.questions import CallListener
 from forge.mcp.client.tools import TIMEOUT, McpTool, ToolOffer, ToolSettings, check_definition, default_permissions
-from forge.mcp.oauth.login import Login, read_settings
+from forge.mcp.oauth.login import Login
 from forge.mcp.pins import Pins, digest, pins_of, state_of
 
 if TYPE_CHECKING:
     from forge.core.provider import Provider
     from forge.mcp.client.connection import Connection
-    from forge.mcp.oauth.login import AuthSettings, Login
-    from forge.network.egress import Egress
 
 MANY = 40  # tools of one server; more are hidden behind `tool_search`
 PAUSE = 0.1  # seconds in which changes of a list are merged
@@ -56,33 +54,19 @@ class McpSource(ServerContents):
     ones, `left_out` has the reasons for the others. Raises `DefinitionError` or `ToolError` for an invalid server.
 
     Args:
-        where: a command line, its words, or a URL.
+        where: a command line, its words, or a URL; `Stdio(…)` or `Http(…)` of `forge.mcp` with further settings.
         name: the server's name; by default taken from `where`.
         prefix: put before each tool's name; by default the name.
-        headers: headers of requests to a URL.
-        env: variables of the program.
-        cwd: the working directory of the program.
         include: patterns of the server's own names.
         exclude: patterns of names to leave out.
         rename: maps the server's names to others.
+        hidden: whether a model sees the tools only after `tool_search` finds them; by default if there are more than
+            40.
         timeout: the seconds that a call may take.
         permissions: declare less than the default: programs need `execute` and `network`, servers at a URL `network`.
         pins: the file of approved definitions; without one, the server's first list counts as approved while this
             process lives.
-        hidden: whether a model sees the tools only after `tool_search` finds them; by default if there are more than
-            40.
         sampling: a model that the server may ask, each time after a yes.
-        auth: settings of an OAuth login at a URL.
-        egress: which addresses may be reached.
-        connect_timeout: the seconds that connecting may take.
-        sandbox: confines the program: `auto` where the system can, `required` or fail, or `off`.
-        network: whether the confined program has a network.
-        workspace: the program's access to its directory: `write`, `read` or `none`.
-        roots: further directories of the program, read-only unless given as a writable `Root`.
-        memory: MiB of memory that each process of the program may write to.
-        integrity: the digest of an installation that `forge mcp add` pinned.
-        environment: the older name of `env`.
-        directory: the older name of `cwd`.
 
     Example:
         >>> agent = Agent(Scripted("Hello!"), tools=[mcp("uvx mcp-server-git")])  # use it inside `async with agent:`
@@ -90,41 +74,22 @@ class McpSource(ServerContents):
 
     def __init__(
         self,
-        where: str | Sequence[str],
+        where: str | Sequence[str] | Stdio | Http,
         *,
         name: str = "",
         prefix: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | str | None = None,
         include: Collection[str] = (),
         exclude: Collection[str] = (),
         rename: Mapping[str, str] | None = None,
+        hidden: bool | None = None,
         timeout: float | None = None,
         permissions: Collection[PermissionName] | None = None,
         pins: Pins | Path | str | None = None,
-        hidden: bool | None = None,
         sampling: Provider | None = None,
-        auth: AuthSettings | Mapping[str, Any] | None = None,
-        egress: Egress | None = None,
-        connect_timeout: float = 30.0,
-        sandbox: str | bool = "auto",
-        network: bool = False,
-        workspace: str = "write",
-        roots: Collection[Root | Path | str] = (),
-        memory: int = MEMORY,
-        integrity: str = "",
-        environment: Mapping[str, str] | None = None,
-        directory: Path | str | None = None,
     ) -> None:
-        env = _newer_name("env", env, "environment", environment)
-        cwd = _newer_name("cwd", cwd, "directory", directory)
-        self.command, self.url = read_target(where)
-        self.name = safe_prefix(name) or server_name(where)
+        self.transport = _read_transport(where)
+        self.name = safe_prefix(name) or server_name(self.url or self.command)
         self.prefix = safe_prefix(prefix or "") or self.name
-        self.headers = dict(headers or {})
-        self.environment = dict(env or {})
-        self.directory = Path(cwd).absolute() if cwd is not None else None
         self.pins = pins_of(pins)
         self.left_out: dict[str, str] = {}  # name -> why
         self._include = _globs("include", include)
@@ -132,12 +97,7 @@ class McpSource(ServerContents):
         self._rename = dict(rename or {})
         self._hidden = hidden
         self._sampling = sampling
-        self._egress = egress
-        self.login = self._make_login(auth)
-        self._connect_timeout = connect_timeout
-        self.program = read_program_settings(
-            sandbox=sandbox, network=network, workspace=workspace, roots=roots, memory=memory, integrity=integrity
-        )
+        self.login = _make_login(self.name, self.transport)
         self._settings = ToolSettings(
             f"mcp:{self.name}",
             default_permissions(permissions, is_program=bool(self.command)),
@@ -153,6 +113,15 @@ class McpSource(ServerContents):
         self._stale = False
         self._refreshing: asyncio.Task[None] | None = None
         self._locks: tuple[asyncio.AbstractEventLoop, asyncio.Lock, asyncio.Lock] | None = None
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The program and its arguments; () of a server at a URL."""
+        return self.transport.words if isinstance(self.transport, Stdio) else ()
+
+    @property
+    def url(self) -> str:
+        return self.transport.url if isinstance(self.transport, Http) else ""
 
     @property
     def tools(self) -> list[McpTool]:
@@ -175,10 +144,12 @@ class McpSource(ServerContents):
     @property
     def secrets(self) -> tuple[str, ...]:
         """Secret values: of headers, and of variables with telling names."""
-        secret_values = [value for key, value in self.environment.items() if SECRET_NAMES.search(key)]
-        sent = [word for value in self.headers.values() for word in (value, value.rpartition(" ")[2])]
         tokens = self.login.secrets if self.login is not None else ()
-        return tuple(dict.fromkeys(value for value in (*secret_values, *sent, *tokens) if len(value) >= SHORTEST))
+        if isinstance(self.transport, Stdio):
+            said = [value for key, value in self.transport.env.items() if SECRET_NAMES.search(key)]
+        else:
+            said = [word for value in self.transport.headers.values() for word in (value, value.rpartition(" ")[2])]
+        return tuple(dict.fromkeys(value for value in (*said, *tokens) if len(value) >= SHORTEST))
 
     @property
     def instructions(self) -> str:
@@ -279,30 +250,11 @@ class McpSource(ServerContents):
         masked = Secrets(tokens).mask(text)
         return answer if masked == text else dict(json.loads(masked))
 
-    def _make_login(self, auth: AuthSettings | Mapping[str, Any] | None) -> Login | None:
-        """Returns the login at a URL; None if a header authorizes the requests."""
-        if not self.url or any(name.lower() == "authorization" for name in self.headers):
-            if auth:
-                raise DefinitionError(f"mcp({self.name}): `auth` needs a URL, and no header Authorization")
-            return None
-
-        return Login(self.name, self.url, read_settings(auth), self._egress, self.directory)
-
     async def _open(self) -> None:
         from forge.mcp.client.connection import Connection
 
-        target = Target(
-            command=self.command,
-            environment=self.environment,
-            directory=self.directory,
-            settings=self.program,
-            url=self.url,
-            headers=self.headers,
-            login=self.login,
-            egress=self._egress,
-        )
         listener = CallListener(self.name, Secrets(self.secrets), self._mark_stale, self._sampling)
-        connection = Connection(self.name, target, listener, connect_timeout=self._connect_timeout)
+        connection = Connection(self.name, self.transport, listener, login=self.login)
         await connection.open()
         try:
             listed = await connection.list_tools()
@@ -450,11 +402,20 @@ class McpSource(ServerContents):
 mcp = McpSource
 
 
-def _newer_name(name: str, value: Any, older: str, given: Any) -> Any:
-    """Returns the value of a parameter that had another name before."""
-    if value is not None and given is not None:
-        raise DefinitionError(f"mcp({name}=…, {older}=…): both mean the same; use {name}, as forge.yaml does")
-    return value if value is not None else given
+def _read_transport(where: str | Sequence[str] | Stdio | Http) -> Stdio | Http:
+    if isinstance(where, Stdio | Http):
+        return where
+    if isinstance(where, str) and is_url(where):
+        return Http(where.strip())
+    program, *args = read_command(where)
+    return Stdio(program, args)
+
+
+def _make_login(name: str, transport: Stdio | Http) -> Login | None:
+    """Returns the login at a URL; None if there is none, or a header authorizes the requests."""
+    if isinstance(transport, Stdio) or transport.auth is None or transport.is_authorized:
+        return None
+    return Login(name, transport.url, transport.auth, transport.egress)
 
 
 def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:

@@ -19,8 +19,8 @@ from mcp_types import PARSE_ERROR, ErrorData, JSONRPCError, jsonrpc_message_adap
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.untrusted import has_too_many_values
-from forge.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES, ProgramSettings
-from forge.mcp.client.link import Target, Wire
+from forge.mcp.bounds import MIB, MOST_LINE, MOST_MESSAGE, MOST_VALUES
+from forge.mcp.client.link import Stdio, Wire
 from forge.mcp.programs.fetching import how_to_pin, is_fetching
 from forge.mcp.programs.installed import find_installed
 from forge.process.environment import shell_environment
@@ -46,12 +46,11 @@ _ID_LAST = re.compile(rb'[}\]]\s*,\s*"id"\s*:\s*"?([0-9]{1,15})"?\s*(?:,\s*"json
 
 
 @asynccontextmanager
-async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
+async def over_stdio(server: Stdio, wire: Wire) -> AsyncIterator[Streams]:
     """Runs a program and yields its streams. Raises `ToolError` if it cannot be started."""
-    variables = {**target.environment, DEPTH: str(_read_depth() + 1)}
-    directory = target.directory or Path.cwd()
-    async with start_program(wire.name, target.command, directory, variables, target.settings) as program:
-        streams = _ProgramStreams(program, wire, lambda said: explain_hidden(target, directory, variables, said))
+    variables = {**server.env, DEPTH: str(_read_depth() + 1)}
+    async with _start_program(wire.name, server, variables) as program:
+        streams = _ProgramStreams(program, wire, lambda said: _explain_hidden(server, variables, said))
         try:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(streams.read)
@@ -67,9 +66,9 @@ async def over_stdio(target: Target, wire: Wire) -> AsyncIterator[Streams]:
             streams.close()
 
 
-def explain_hidden(target: Target, directory: Path, variables: Mapping[str, str], said: str) -> str:
+def _explain_hidden(server: Stdio, variables: Mapping[str, str], said: str) -> str:
     """Returns what to do if the sandbox hides a file that the command or its output names; "" if it hides none."""
-    found = find_hidden_files(target.command, directory, variables, target.settings, said)
+    found = _find_hidden_files(server, variables, said)
     if not found:
         return ""
     folder = found[0] if os.path.isdir(found[0]) else os.path.dirname(found[0])
@@ -254,66 +253,63 @@ def _read_message(line: ServerLine) -> SessionMessage | None:
 
 
 @asynccontextmanager
-async def start_program(
-    name: str, command: Sequence[str], directory: Path, variables: Mapping[str, str], settings: ProgramSettings
-) -> AsyncIterator[Piped]:
+async def _start_program(name: str, server: Stdio, variables: Mapping[str, str]) -> AsyncIterator[Piped]:
     """Starts the program of a server and removes its private folder at the end; the caller stops the program.
 
     `variables` are added to the minimal environment. Raises `ToolError` if the program cannot be started, or if there
     is no sandbox and one is wanted.
     """
     with contextlib.ExitStack() as stack:
-        if settings.is_confined and settings.workspace == "none":
+        directory = server.directory
+        if server.is_confined and server.workspace == "none":
             directory = Path(make_private_folder())
             stack.callback(remove_folder, str(directory))
-        yield await _start(name, command, directory, variables, settings)
+        yield await _start(name, server, directory, variables)
 
 
-async def _start(
-    name: str, command: Sequence[str], directory: Path, variables: Mapping[str, str], settings: ProgramSettings
-) -> Piped:
+async def _start(name: str, server: Stdio, directory: Path, variables: Mapping[str, str]) -> Piped:
     make_key()  # the program may make a state directory of its own
     environment = {**shell_environment(), **variables}
+    command: Sequence[str] = server.words
     folders: tuple[Path, ...] = ()
-    if settings.integrity:
-        installed = await in_thread(lambda: find_installed(name, settings.integrity, command, environment))
+    if server.integrity:
+        installed = await in_thread(lambda: find_installed(name, server.integrity, server.words, environment))
         command, folders = installed
-    elif settings.is_confined and is_fetching(command):
+    elif server.is_confined and is_fetching(command):
         raise _unpinned(name, command)
-    limits = Resources(data=settings.memory * MIB)
-    if not settings.is_confined:
+    limits = Resources(data=server.memory * MIB)
+    if not server.is_confined:
         return await Piped.start(command, cwd=directory, env=environment, limits=limits)
-    confinement = _confine(directory, folders, variables.get("HOME"), settings)
+    confinement = _confine(server, directory, folders, variables.get("HOME"))
     try:
         return await Piped.start(
-            command, cwd=directory, env=environment, limits=limits, confinement=confinement, sandbox=settings.sandbox
+            command, cwd=directory, env=environment, limits=limits, confinement=confinement, sandbox=server.sandbox
         )
     except ToolError as error:
         raise _explain(name, error) from None
 
 
-def _confine(directory: Path, installed: tuple[Path, ...], home: str | None, settings: ProgramSettings) -> Confinement:
+def _confine(server: Stdio, directory: Path, installed: tuple[Path, ...], home: str | None) -> Confinement:
     """Returns the confinement: the working directory, the declared roots and the installation."""
-    only_read = [root.path for root in settings.roots if not root.writable]
+    only_read = [root.path for root in server.mounted if not root.writable]
     return Confinement(
         workspace=directory,
-        writable=tuple(root.path for root in settings.roots if root.writable),
-        readable=(*only_read, *installed, *([directory] if settings.workspace == "read" else [])),
-        network=settings.network,
+        writable=tuple(root.path for root in server.mounted if root.writable),
+        readable=(*only_read, *installed, *([directory] if server.workspace == "read" else [])),
+        network=server.network,
         home=Path(home) if home else None,
     )
 
 
-def find_hidden_files(
-    command: Sequence[str], directory: Path, variables: Mapping[str, str], settings: ProgramSettings, said: str
-) -> list[str]:
+def _find_hidden_files(server: Stdio, variables: Mapping[str, str], said: str) -> list[str]:
     """Returns existing files that the command, or the program's last output, names and its sandbox hides."""
-    if not settings.is_confined or settings.integrity:
+    if not server.is_confined or server.integrity:
         return []
     environment = {**shell_environment(), **variables}
-    shown = directory if settings.workspace != "none" else Path(os.devnull)
-    confinement = _confine(shown, (), variables.get("HOME"), settings)
-    texts = [*command, said]
+    directory = server.directory
+    shown = directory if server.workspace != "none" else Path(os.devnull)
+    confinement = _confine(server, shown, (), variables.get("HOME"))
+    texts = [*server.words, said]
     found = (os.path.join(directory, one) for one in find_hidden(texts, confinement, environment, directory))
     return [path for path in found if os.path.exists(path)]
 

@@ -13,7 +13,8 @@ from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool
 from forge.core.untrusted import clean, clean_schema
-from forge.mcp.client.contents import LONGEST_URI, result_of
+from forge.mcp.apps import find_app, is_for_apps
+from forge.mcp.client.contents import result_of
 from forge.mcp.pins import PINNED, Pin, PinState, difference, format_definition
 
 DEEPEST = 100  # levels of a definition
@@ -148,25 +149,6 @@ class McpTool(Tool):
             )
 
 
-def find_app(definition: Mapping[str, Any]) -> str:
-    """Returns the URI of the app that shows a tool's results (extension io.modelcontextprotocol/ui); "" without one."""
-    uri = _read_ui(definition).get("resourceUri")
-    is_usable = isinstance(uri, str) and uri.startswith("ui://") and len(uri) <= LONGEST_URI and uri.isprintable()
-    return str(uri) if is_usable else ""
-
-
-def _is_for_apps(definition: Mapping[str, Any]) -> bool:
-    """Returns whether a tool is meant for apps only: then models do not see it unless they search for it."""
-    seen_by = _read_ui(definition).get("visibility")
-    return isinstance(seen_by, list) and "app" in seen_by and "model" not in seen_by
-
-
-def _read_ui(definition: Mapping[str, Any]) -> Mapping[str, Any]:
-    meta = definition.get("_meta")
-    said = meta.get("ui") if isinstance(meta, Mapping) else None
-    return said if isinstance(said, Mapping) else {}
-
-
 def check_definition(definition: Mapping[str, Any]) -> None:
     """Raises `ValueError` for a definition that is too large or too deep. Walks without recursion."""
     nodes = size = 0
@@ -208,7 +190,7 @@ def _spec(offer: ToolOffer, definition: Mapping[str, Any], settings: ToolSetting
         confirm=offer.state in (PinState.NEW, PinState.UNKNOWN) or hints.get("destructiveHint") is True,
         irreversible=hints.get("destructiveHint") is True,
         timeout=settings.timeout,
-        hidden=settings.hidden or _is_for_apps(definition),
+        hidden=settings.hidden or is_for_apps(definition),
         trust="untrusted",
         origin=settings.origin,
     )

@@ -28,7 +28,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.secrets import Secrets
 from forge.core.untrusted import one_line
 from forge.mcp.guarded_http import CONNECT, SENDING, GuardedTransport, make_client
-from forge.mcp.oauth.login import AuthSettings, Browser, Login, LoginNeeded
+from forge.mcp.oauth.login import Browser, Login, LoginNeeded, OAuth
 from forge.mcp.oauth.providers import make_provider
 from forge.network.address import read_url
 
@@ -175,7 +175,7 @@ async def _send_with_proof(request: httpx2.Request, send: Send, proofs: Proofs, 
     return await send(request)
 
 
-def _add_scopes(request: httpx2.Request, settings: AuthSettings) -> httpx2.Request:
+def _add_scopes(request: httpx2.Request, settings: OAuth) -> httpx2.Request:
     """Adds the configured scopes to a request with client credentials: the SDK asks only for the server's scopes."""
     if settings.grant != "client_credentials" or not settings.scopes or request.method != "POST":
         return request

@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import parse_qs, urlsplit
 
-from forge.core.arguments.explain import near
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.files import read_regular
 from forge.core.secrets import SHORTEST
@@ -51,22 +50,25 @@ class Browser:
 class Login:
     """Holds the state of a login. `browser` is set only while a person is there to log in."""
 
-    def __init__(
-        self, name: str, url: str, settings: AuthSettings, egress: Egress | None = None, workspace: Path | None = None
-    ) -> None:
+    def __init__(self, name: str, url: str, settings: OAuth, egress: Egress | None = None) -> None:
         self.name = name
         self.url = url
         self.settings = settings
         self.browser: Browser | None = None
         self.tokens: tuple[str, ...] = ()  # in use, or lately in use
         self.proof_key = ""  # in PEM, if the tokens are bound to it
-        self.store = TokenStore(url, workspace)
-        self.base_egress = egress  # None: that of the running call
+        self.store = TokenStore(url)
+        self._egress = egress  # None: that of the running call
+
+    def use_project(self, workspace: Path, egress: Egress | None) -> None:
+        """Stores nothing inside this workspace; requests for tokens obey the project's egress, if it has one."""
+        self.store = TokenStore(self.url, workspace)
+        self._egress = egress
 
     @property
     def egress(self) -> Egress:
         """The egress of requests for tokens: public addresses, and the URLs that a person configured."""
-        allowed = self.base_egress if self.base_egress is not None else Egress.current()
+        allowed = self._egress if self._egress is not None else Egress.current()
         for url in (self.url, *self.settings.urls):
             allowed = allowed.reaching(read_url(url))
         return allowed
@@ -154,26 +156,60 @@ _NEEDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuthSettings:
-    """Everything is optional: without a client, Forge registers itself. Its `repr` omits secrets.
+class OAuth:
+    """The login at a server with a URL. Everything is optional: without a client, Forge registers itself.
 
     `authorization_code`: a person logs in. `client_credentials`: with a `client_secret`, or a `private_key` in PEM.
     `workload`: exchanges the `assertion`, a JWT of the platform. `enterprise`: exchanges the `id_token` of a person at
-    the company's identity provider. `issuer` is the only authorization server that gets credentials.
+    the company's identity provider. Raises `DefinitionError` if something that the grant needs is missing.
+
+    Args:
+        grant: how tokens are obtained.
+        client_id: the client's id at the authorization server.
+        client_secret: the client's secret.
+        client_metadata_url: a document that describes the client, instead of a registration.
+        private_key: the client's private key in PEM.
+        assertion: for `workload`: the platform's JWT.
+        id_token: for `enterprise`: the person's ID token.
+        idp_token_url: for `enterprise`: the token URL of the identity provider.
+        idp_client_id: for `enterprise`: the client's id at the identity provider.
+        issuer: the only authorization server that gets credentials; it may be private.
+        scopes: scopes to request in addition to those that the server names.
+        redirect_port: the port of the redirect URL; 0: any free one.
+
+    Example:
+        >>> OAuth(grant="client_credentials", client_id="ci", client_secret="…", issuer="https://login.example.com")
+        OAuth(grant='client_credentials', client_id='ci', issuer='https://login.example.com')
     """
 
     grant: Grant = "authorization_code"
     client_id: str = ""
-    client_secret: str = field(default="", repr=False)
-    client_metadata_url: str = ""  # a document that describes the client, instead of a registration
-    private_key: str = field(default="", repr=False)
-    assertion: str = field(default="", repr=False)
-    id_token: str = field(default="", repr=False)
+    client_secret: str = ""
+    client_metadata_url: str = ""
+    private_key: str = ""
+    assertion: str = ""
+    id_token: str = ""
     idp_token_url: str = ""
     idp_client_id: str = ""
     issuer: str = ""
-    scopes: tuple[str, ...] = ()
-    redirect_port: int = 0  # 0: any free one
+    scopes: Sequence[str] = ()
+    redirect_port: int = 0
+
+    def __post_init__(self) -> None:
+        if self.grant not in GRANTS:
+            raise DefinitionError(f"OAuth: the grant is one of {', '.join(GRANTS)}, not {self.grant!r:.60}")
+        if isinstance(self.scopes, str):
+            raise DefinitionError(f"OAuth(scopes={self.scopes!r:.60}): expected a list of scopes")
+        missing = [name for name in _NEEDS.get(self.grant, ()) if not getattr(self, name)]
+        if self.grant == "client_credentials" and not (self.client_secret or self.private_key):
+            missing.append("client_secret or private_key")
+        if missing:
+            raise DefinitionError(f"OAuth: the grant {self.grant} needs {', '.join(missing)}")
+
+    def __repr__(self) -> str:
+        """Omits secrets, and what is not set."""
+        shown = ("grant", "client_id", "client_metadata_url", "idp_token_url", "issuer", "scopes")
+        return f"OAuth({', '.join(f'{name}={value!r}' for name in shown if (value := getattr(self, name)))})"
 
     @property
     def is_personal(self) -> bool:
@@ -189,29 +225,6 @@ class AuthSettings:
     def urls(self) -> tuple[str, ...]:
         """The URLs that a person configured: they may be private."""
         return tuple(filter(None, (self.issuer, self.idp_token_url)))
-
-
-def read_settings(said: AuthSettings | Mapping[str, Any] | None) -> AuthSettings:
-    """Returns the settings. Raises `DefinitionError`."""
-    if isinstance(said, AuthSettings):
-        return said
-    known = {one.name for one in fields(AuthSettings)}
-    for name in said or {}:
-        if name not in known:
-            advice = f"; did you mean {', '.join(near(name, known))}" if near(name, known) else ""
-            raise DefinitionError(f"mcp(auth=…): there is no setting {name!r}{advice}")
-    values = dict(said or {})
-    scopes = values.get("scopes", ())
-    values["scopes"] = tuple(scopes.split() if isinstance(scopes, str) else scopes)
-    settings = AuthSettings(**values)
-    if settings.grant not in GRANTS:
-        raise DefinitionError(f"mcp(auth=…): the grant is one of {', '.join(GRANTS)}, not {settings.grant!r:.60}")
-    missing = [name for name in _NEEDS.get(settings.grant, ()) if not getattr(settings, name)]
-    if settings.grant == "client_credentials" and not (settings.client_secret or settings.private_key):
-        missing.append("client_secret or private_key")
-    if missing:
-        raise DefinitionError(f"mcp(auth=…): the grant {settings.grant} needs {', '.join(missing)}")
-    return settings
 
 
 # --- Stores logins: in the system's keyring if `keyring` is installed, else in a file that only the user can read.

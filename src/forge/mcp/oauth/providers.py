@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -29,7 +29,7 @@ from mcp.shared.exceptions import MCPDeprecationWarning
 from pydantic import AnyUrl, ValidationError
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.mcp.oauth.login import AuthSettings, Login
+from forge.mcp.oauth.login import Login, OAuth
 
 Send = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -207,7 +207,7 @@ class _AssertionProvider(OAuthClientProvider):
         return httpx2.Request("POST", self._get_token_endpoint(), data=data, headers=headers)
 
 
-async def _exchange_id_token(settings: AuthSettings, issuer: str, resource: str, send: Send) -> str:
+async def _exchange_id_token(settings: OAuth, issuer: str, resource: str, send: Send) -> str:
     """Returns a grant of the identity provider for this authorization server (ID-JAG)."""
     data = {
         "grant_type": _EXCHANGE,
@@ -232,7 +232,7 @@ async def _exchange_id_token(settings: AuthSettings, issuer: str, resource: str,
     return grant
 
 
-def _add_scopes(url: str, scopes: tuple[str, ...]) -> str:
+def _add_scopes(url: str, scopes: Sequence[str]) -> str:
     """Adds the configured scopes to those that the server asks for."""
     if not scopes:
         return url
@@ -246,7 +246,7 @@ def _is_registered(client: OAuthClientInformationFull, redirect_url: str) -> boo
     return redirect_url in {str(one) for one in client.redirect_uris or ()}
 
 
-def _signer(settings: AuthSettings) -> Callable[[str], Awaitable[str]]:
+def _signer(settings: OAuth) -> Callable[[str], Awaitable[str]]:
     """Returns a function that signs an assertion for an audience, with the algorithm that fits the key."""
 
     async def sign(audience: str) -> str:

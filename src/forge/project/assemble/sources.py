@@ -29,8 +29,10 @@ from forge.workspace.state import NAME as STATE
 from forge.workspace.state import is_foreign, state_directory
 
 if TYPE_CHECKING:  # loaded where a project has them
+    from forge.mcp.client.link import Http, Stdio
     from forge.mcp.client.source import McpSource
     from forge.openapi.source import OpenApi
+    from forge.project.config.access import Sandbox
     from forge.project.config.sources import McpEntry
 
 log = LazyLog(__name__)
@@ -189,44 +191,47 @@ def _build_servers(configuration: Configuration, workspace: Path) -> dict[str, M
     pins = Pins(state_directory(workspace) / PINS, doubt=_unused_pins(workspace))
     servers = {
         name: mcp(
-            entry.url or entry.command,
+            _transport(configuration, entry, workspace),
             name=name,
             prefix=entry.prefix or None,
-            headers=entry.headers,
-            env=entry.environment,
-            cwd=entry.directory or workspace,
             include=entry.include,
             exclude=entry.exclude,
             rename=entry.rename,
             timeout=entry.timeout,
             hidden=entry.hidden,
-            auth=entry.auth or None,
             pins=pins,
-            **_program_settings(configuration, entry),
         )
         for name, entry in configuration.servers.items()
     }
     for server in servers.values():
         if server.login is not None:
-            server.login.base_egress = project_egress(configuration)
+            server.login.use_project(workspace, project_egress(configuration))
     return servers
 
 
-def _program_settings(configuration: Configuration, entry: McpEntry) -> dict[str, Any]:
-    """Returns the sandbox and the limits of a server's program. The file may be another's: it fails closed."""
-    if not entry.command:
-        return {}
-    return {
-        "sandbox": server_sandbox(configuration, entry),
-        "network": entry.network,
-        "workspace": "read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
-        "roots": [Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
-        "memory": entry.memory,
-        "integrity": entry.integrity,
-    }
+def _transport(configuration: Configuration, entry: McpEntry, workspace: Path) -> Stdio | Http:
+    """Returns how a server is reached. The file may be another's: its program's sandbox and access fail closed."""
+    from forge.mcp.client.link import Http, Stdio
+    from forge.mcp.oauth.login import OAuth
+
+    if entry.url:
+        return Http(entry.url, headers=entry.headers, auth=OAuth(**entry.auth))
+    program, *args = entry.command
+    return Stdio(
+        program,
+        args,
+        env=entry.environment,
+        cwd=entry.directory or workspace,
+        sandbox=server_sandbox(configuration, entry),
+        network=entry.network,
+        workspace="read" if entry.workspace == "write" and not configuration.writes else entry.workspace,
+        roots=[Root(one.path, writable=one.writable and configuration.writes) for one in entry.program_roots],
+        memory=entry.memory,
+        integrity=entry.integrity,
+    )
 
 
-def server_sandbox(configuration: Configuration, entry: McpEntry) -> str:
+def server_sandbox(configuration: Configuration, entry: McpEntry) -> Sandbox:
     """Returns the sandbox of a server's program: its own setting, or the project's; `auto` means `required` here."""
     return entry.sandbox or ("required" if configuration.sandbox == "auto" else configuration.sandbox)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from forge.core.context import ProgramLimits
 from forge.permissions.conditions import CONDITIONS
@@ -13,7 +13,8 @@ from forge.project.config.kinds import BLANK, AsWritten, Choice, FilePath, Flag,
 from forge.project.config.reader import ConfigReader
 from forge.project.config.section import Section, key
 
-SANDBOXES = ("auto", "required", "bubblewrap", "landlock", "off")
+Sandbox = Literal["auto", "required", "bubblewrap", "landlock", "off"]
+SANDBOXES: tuple[str, ...] = get_args(Sandbox)
 MODES = ("open", "allowlist", "deny-all")
 
 

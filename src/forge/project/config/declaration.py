@@ -15,6 +15,7 @@ from forge.project.config.access import (
     PermissionsEntry,
     ProgramsEntry,
     RootEntry,
+    Sandbox,
     SecretFile,
     WorkspaceEntry,
 )
@@ -78,7 +79,7 @@ class Configuration(Section, example={"agent": {"model": "anthropic:MODEL"}, "to
         default=None,
         unset="all of them",
     )
-    sandbox: str = key(
+    sandbox: Sandbox = key(
         Choice(*SANDBOXES, also=(False, "off")),  # YAML takes a bare `off` for false
         "The sandbox for programs. `auto` uses the best one available. `required` and a named sandbox fail if it is"
         " not available.",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from forge.project.config.access import SANDBOXES, RootEntry
+from forge.project.config.access import SANDBOXES, RootEntry, Sandbox
 from forge.project.config.kinds import (
     NOTHING,
     Argument,
@@ -151,13 +151,13 @@ class McpEntry(
         name="env",
     )
     directory: Path | None = key(FilePath(), "The program's working directory, relative to this file.", ".", name="cwd")
-    sandbox: str = key(
+    sandbox: Sandbox | Literal[""] = key(
         Choice(*SANDBOXES, also=(False, "off")),
         "The sandbox of the program. Default: `required`, or the project's `sandbox` if it is not `auto`.",
         "off",
     )
     network: bool = key(Flag(), "Give the confined program a network.", True)
-    workspace: str = key(
+    workspace: Literal["write", "read", "none"] = key(
         Choice("write", "read", "none"),
         "The confined program's access to its working directory.",
         "read",
