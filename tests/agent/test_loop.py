@@ -597,3 +597,28 @@ async def test_a_turn_that_is_cut_by_time_counts_its_tokens_as_an_estimate():
     assert [one.estimated for one in heard] == [result.estimated.total]
     counted = await run("whole", limits=Limits(seconds=60))
     assert counted.estimated == Usage()
+
+
+async def test_a_run_counts_the_tokens_that_a_tool_reports_if_the_tool_says_so():
+    class AskModel(Tool):
+        """Ask another model."""
+
+        reports_usage = True
+
+        async def run(self) -> ToolResult:
+            return ToolResult(for_llm="42", data={"usage": {"input": 1_000, "output": 10}, "cost": 0.5})
+
+    class Task(AskModel):
+        """Return data that looks like a report."""
+
+        reports_usage = False
+
+        async def run(self) -> ToolResult:
+            return await super().run()
+
+    async def spend(made: Tool) -> Usage:
+        model = Scripted([ToolCall(made.spec.name)], "done")
+        return (await run_loop(model, standard_executor([made]), [Message("user", "go")], Scope())).usage
+
+    assert (await spend(AskModel())).input >= 1_000
+    assert (await spend(Task())).input < 1_000

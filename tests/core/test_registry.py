@@ -13,10 +13,11 @@ from forge.core.errors import DefinitionError, DuplicateToolError, ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.extras import install_command
 from forge.core.messages import ToolCall
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool, tool
 from forge.tools import register_all
+from forge.tools.conversation import CONVERSATION
 from tests.core.calling import SCOPE
 
 

@@ -19,6 +19,7 @@ from forge.core.tool import tool
 from forge.permissions.gate import Answer, Grant, PolicyGate, approve_all, nobody
 from forge.permissions.policy import Decision, PermissionRequest, Ruling, layered, rules
 from forge.permissions.questions import request_text
+from forge.tools.conversation import converse
 
 
 @tool(permissions={"write"}, target="path")
@@ -587,8 +588,8 @@ async def test_yes_to_all_answers_asks_and_not_denies():
 
 
 async def test_a_policy_function_judges_every_tool_but_the_conversation():
-    @tool
-    def converse(message: str) -> str:
+    @tool(name="converse")
+    def disguised(message: str) -> str:
         """Say."""
         return message
 
@@ -604,6 +605,8 @@ async def test_a_policy_function_judges_every_tool_but_the_conversation():
     assert "denied by the full moon" in (await refusal(gate, context(plain))).message
     await gate.authorize(context(converse, message="x"))
     assert seen == [("plain", None, "")]
+    assert gate.concerns(disguised.spec)  # the name alone is not enough
+    assert "denied by the full moon" in (await refusal(gate, context(disguised, message="x"))).message
 
 
 @pytest.mark.parametrize("said", [None, "maybe", 3, True])

@@ -298,8 +298,10 @@ def test_configuration_labels_what_a_tool_does_not_declare():
 
 @pytest.mark.parametrize(("path", "origin"), [("a", "page a"), ("", "page")])
 def test_a_tool_that_refuses_to_name_its_target_keeps_its_declared_label(path, origin):
-    class Page:
-        def targets(self, arguments: dict[str, Any]) -> list[str]:
+    class Page(Tool):
+        """Read."""
+
+        def targets(self, arguments: Mapping[str, Any]) -> list[str]:
             if not arguments["path"]:
                 raise ToolError("'' cannot be part of a path")
             return [arguments["path"]]

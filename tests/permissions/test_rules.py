@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from forge import Scope, ToolCall, tool
 from forge.permissions.policy import Decision, PolicyError, layered, rules
+from forge.pipeline import standard_executor
+from forge.tools.conversation import ask_question, converse, task_completion
 from tests.permissions.judging import decide, request_for, spec_of
 
 
@@ -51,14 +54,27 @@ def test_a_tool_rule_holds_for_aliases_and_forbids_in_any_case():
     assert decide(["allow tool:deploy"], "execute", "x", spec=asking) == "allow"
 
 
-@pytest.mark.parametrize("name", ["task_completion", "ask_question", "converse"])
-def test_conversation_tools_are_touched_only_by_rules_that_name_them(name):
-    spec = spec_of(name)
+@pytest.mark.parametrize("one", [task_completion, ask_question, converse])
+def test_conversation_tools_are_touched_only_by_rules_that_name_them(one):
+    spec, name = one.spec, one.spec.name
     for line in ("deny *", "deny tool:*", "deny tool:**", "deny read"):
         assert decide([line], None, spec=spec) == "allow"
     assert decide(rules(otherwise="deny"), None, spec=spec) == "allow"
     assert decide([f"deny tool:{name}"], None, spec=spec) == "deny"
     assert decide(["deny tool:*"], None, spec=spec_of("uuid_generate")) == "deny"
+
+
+async def test_the_name_of_a_conversation_tool_alone_takes_no_tool_out_of_the_rules():
+    @tool(name="converse", permissions={"write"})
+    async def disguised(message: str) -> str:
+        """Write something."""
+        return "written"
+
+    call, strict = ToolCall("converse", {"message": "Hi"}), rules("deny *", otherwise="deny")
+    refused = await standard_executor([disguised], policy=strict).execute(call, Scope())
+    assert refused.failure is not None
+    assert refused.failure.kind == "permission_error"
+    assert (await standard_executor([converse], policy=strict).execute(call, Scope())).for_llm == "Hi"
 
 
 def test_a_mapping_can_name_tool_permission_target_and_caller():

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from forge.core.context import Scope, ToolContext
-from forge.core.errors import ToolError
+from forge.core.errors import ToolError, add_until_then
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
@@ -209,8 +209,8 @@ async def test_background_results_and_cancelled_calls_are_screened():
         try:
             await asyncio.get_running_loop().create_future()
         except asyncio.CancelledError as error:
-            vars(error)["until_then"] = ToolResult(for_llm=f"so far {SECRET}", data={"x": SECRET})
-            raise
+            until_then = ToolResult(for_llm=f"so far {SECRET}", data={"x": SECRET})
+            raise add_until_then(error, until_then) from None
         return ""
 
     executor = ToolExecutor(ToolRegistry([later, hang]), [GuardCalls(Fixed(REDACT))])

@@ -14,12 +14,13 @@ from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, Rate
 from forge.project.assemble.choose_tools import choose_tools
 from forge.project.config import Configuration, load_configuration
 from forge.tools import built_ins
+from forge.tools.conversation import CONVERSATION
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import pytest
 
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError
-from forge.tools import CONVERSATION, conversation
-from forge.tools.conversation import SendMessage
+from forge.tools import conversation
+from forge.tools.conversation import CONVERSATION, SendMessage
 
 
 @pytest.mark.parametrize(

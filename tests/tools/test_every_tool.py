@@ -11,10 +11,11 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.tools import GROUPS, built_ins, register_all
+from forge.tools.conversation import CONVERSATION
 
 EXAMPLES: dict[str, dict[str, Any]] = {
     "ask_question": {"question": "Which colour?"},

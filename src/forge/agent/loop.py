@@ -20,7 +20,7 @@ from forge.core.events import Event, MessageReceived, Retrying, RunFinished, Tex
 from forge.core.executor import CallBudget, ToolExecutor, call_budget
 from forge.core.messages import Message, ToolCall, Usage, unanswered_calls
 from forge.core.plain_values import text_of, visible
-from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls
+from forge.core.provider import ModelRequest, Provider, ProviderError, expects_calls, explain_calls, name_model
 from forge.core.result import DONE, Failure, ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.models.http.outgoing import BrokeOff, PromptTooLong
@@ -152,7 +152,7 @@ async def _run_until_end(run: Run) -> RunResult:
 
 
 def _model_name(provider: Provider) -> str:
-    return str(getattr(provider, "model", "") or type(provider).__name__)[:100]
+    return (name_model(provider)[1] or type(provider).__name__)[:100]
 
 
 def _cost_of_other(run: Run, reply: Message) -> float | None:
@@ -242,7 +242,8 @@ async def _run_calls(run: Run, calls: Sequence[ToolCall], *, resumed: bool = Fal
         results[call.id] = result
         if result.failure is not None and find_waiting(result) is not None:
             waits.add(call.id)
-        if call.name == "task" and isinstance(used := result.data.get("usage"), Mapping):
+        used = result.data.get("usage")
+        if isinstance(used, Mapping) and run.executor.registry.find(call.name).reports_usage:
             cost = result.data.get("cost")
             run.spent.add(Usage(**used), cost if isinstance(cost, float | int) else None)  # they are the run's
 
@@ -356,10 +357,11 @@ def with_unique_ids(reply: Message) -> Message:
 async def _finish_or_continue(run: Run, reply: Message) -> RunResult | None:
     """Ends the run with an answer without calls, unless it does not fit or background work is open."""
     complaint = ""
-    ends = any(spec.ends_turn for spec in run.executor.registry.specs(run.scope.session_id))
-    if expects_calls(run.provider) and ends:
-        complaint = "Your answer held no tool call. Call a tool; to finish, call task_completion."
-        form = explain_calls(run.provider, run.executor.registry.specs(run.scope.session_id))
+    specs = run.executor.registry.specs(run.scope.session_id)
+    ending = [spec.name for spec in specs if spec.ends_turn]
+    if expects_calls(run.provider) and ending:
+        complaint = f"Your answer held no tool call. Call a tool; to finish, call {' or '.join(ending)}."
+        form = explain_calls(run.provider, specs)
         complaint = f"{complaint}\n{form}" if form else complaint
     if run.settings.accept is not None:
         complaint = run.settings.accept(reply.text)

@@ -15,13 +15,13 @@ from pydantic_core import from_json
 from forge.core.arguments.dialects import DIALECTS
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.events import Event, Retrying, TextDelta, ToolArgumentsDelta, TurnFinished
+from forge.core.provider import holds_to_schema
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import SchemaTool, Tool
 
 NAME = "final_answer"
-CONVERSATION = ("task_completion", "converse", "ask_question")  # tools that every agent has
 
 
 class Structured:
@@ -59,15 +59,14 @@ class Structured:
 
     def _choose_format(self, provider: Any, registry: ToolRegistry | None) -> dict[str, Any] | None:
         """Returns the schema as an option of the model; None if the answer comes by a tool."""
-        takes_schema = getattr(provider, "takes_schema", None)
-        format = self._write_format() if takes_schema is not None else None
-        if takes_schema is None or format is None:
+        format = self._write_format()
+        if format is None:
             return None
         schema = format["json_schema"]["schema"]
-        if takes_schema(schema, with_tools=True):
+        if holds_to_schema(provider, schema, with_tools=True):
             return format
-        self.is_alone = registry is not None and not registry.keys() - CONVERSATION
-        return format if self.is_alone and takes_schema(schema, with_tools=False) else None
+        self.is_alone = registry is not None and all(one.spec.only_talks for one in registry.values())
+        return format if self.is_alone and holds_to_schema(provider, schema, with_tools=False) else None
 
     def _write_format(self) -> dict[str, Any] | None:
         """Returns the schema in OpenAI's form; None if the rules of strict schemas cannot express it."""

@@ -18,10 +18,10 @@ from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.messages import Message, Usage
 from forge.core.provider import ModelRequest, Provider
-from forge.core.registry import CONVERSATION
 from forge.core.result import UNTRUSTED, Label, ToolResult
 from forge.permissions.labels.provenance import Provenance
 from forge.permissions.labels.settings import current_provenance
+from forge.tools.conversation import CONVERSATION
 
 LONGEST_CONTENT = 400_000  # characters
 TRIES = 2

@@ -24,7 +24,7 @@ from forge.core.execution.background import BackgroundWork
 from forge.core.executor import Step, ToolExecutor
 from forge.core.messages import Message
 from forge.core.provider import Provider
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
@@ -103,6 +103,8 @@ class Task(
     timeout=None,
 ):
     """Give a task to a sub-agent and get its report. It sees the prompt, not this conversation."""
+
+    reports_usage = True  # of the sub-agent's model
 
     def __init__(
         self,
@@ -195,7 +197,7 @@ class Task(
         wanted = set(chosen.tools)
         picked = registry.select(
             lambda spec: (
-                spec.name not in CONVERSATION
+                not spec.only_talks
                 and spec.name != self.spec.name
                 and (
                     bool(wanted & {spec.name, spec.origin, *spec.groups}) if wanted else not spec.permissions - {"read"}

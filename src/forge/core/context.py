@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path, PosixPath
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, runtime_checkable
 
 from forge.core.client import CallClient, LogLevel, current_client
 from forge.core.errors import ErrorKind, ToolError
@@ -164,6 +164,7 @@ class Gate(Protocol):
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None: ...
 
 
+@runtime_checkable
 class FormGate(Gate, Protocol):
     """A gate that can also put a form to a person."""
 
@@ -182,12 +183,24 @@ class ClosedGate:
 
 
 class Runnable(Protocol):
-    """The part of a tool that the context needs."""
+    """The part of a tool that the steps and the gate need. `Tool` explains each."""
 
     spec: ToolSpec
     needs_person: bool
+    keeps_deadline: bool
 
     def parse(self, arguments: Mapping[str, Any] | str) -> dict[str, Any]: ...
+    def targets(self, arguments: Mapping[str, Any]) -> list[str] | None: ...
+    def is_irreversible(self, arguments: Mapping[str, Any]) -> bool: ...
+    def introduce(self) -> str: ...
+    async def preview_call(self, arguments: Mapping[str, Any], ctx: ToolContext) -> str: ...
+    def _argument_key(self, name: str) -> str: ...
+    def required_permissions(
+        self, arguments: Mapping[str, Any], scope: Scope
+    ) -> list[tuple[Permission | None, str]] | None: ...
+    def _required_permissions_under(
+        self, arguments: Mapping[str, Any], scope: Scope, judge: Any
+    ) -> list[tuple[Permission | None, str]] | None: ...
 
 
 Work = Awaitable[object] | Callable[[], Awaitable[object]]
@@ -195,8 +208,6 @@ Work = Awaitable[object] | Callable[[], Awaitable[object]]
 
 class Background(Protocol):
     """Runs work after its call returned. The executor provides it."""
-
-    gate: Any  # asks the person for tools that need no permission; None: there is no one to ask
 
     def start(self, ctx: ToolContext, work: Work) -> None: ...
     def completion(self, ctx: ToolContext) -> Callable[[object], None]: ...
@@ -206,6 +217,7 @@ class InnerExecutor(Protocol):
     """Runs the calls that a tool makes while it runs. The executor provides it."""
 
     cleared_turns: int
+    gate: Gate | None  # asks the person for tools that need no permission; None: there is no one to ask
 
     async def execute_inner(self, call: InnerCall, scope: Scope) -> ToolResult: ...
 
@@ -398,14 +410,14 @@ class ToolContext(RunContext[DepsT]):
         return None if filled is None else dict(filled)
 
     def _form_gate(self) -> FormGate:
-        gate: Any = self.gate if hasattr(self.gate, "fill_form") else getattr(self._background, "gate", None)
-        if not hasattr(gate, "fill_form"):
-            raise ToolError(
-                "the person cannot be asked: nothing guards this call",
-                ErrorKind.PERMISSION,
-                "Run it through an executor whose steps include authorize(gate).",
-            )
-        return gate  # type: ignore[no-any-return]
+        for gate in (self.gate, self._executor.gate if self._executor is not None else None):
+            if isinstance(gate, FormGate):
+                return gate
+        raise ToolError(
+            "the person cannot be asked: nothing guards this call",
+            ErrorKind.PERMISSION,
+            "Run it through an executor whose steps include authorize(gate).",
+        )
 
     async def require(self, permission: Permission | PermissionName, target: str = "") -> None:
         """Asks for a permission that the arguments did not reveal. Raises `ToolError` if refused."""

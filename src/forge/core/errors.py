@@ -9,7 +9,10 @@ DefinitionError           a tool cannot be defined; raised where it is defined
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar
+
+Cancelled = TypeVar("Cancelled", bound=BaseException)
+Done = TypeVar("Done")
 
 
 class ErrorKind(StrEnum):
@@ -138,3 +141,24 @@ def _raised_by_code(error: BaseException) -> bool:
     if trace is None:
         return True
     return dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
+
+
+class UntilThen:
+    """What a cancelled call had done: an argument of its `CancelledError`. A traceback shows nothing of it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+
+def add_until_then(error: Cancelled, value: object) -> Cancelled:
+    """Returns a cancellation that carries what was done until then, instead of what it carried before."""
+    others = [one for one in error.args if not isinstance(one, UntilThen)]
+    return type(error)(*others, UntilThen(value))
+
+
+def find_until_then(error: BaseException, kind: type[Done]) -> Done | None:
+    """Returns what a cancelled call had done; None where the error carries nothing of this type."""
+    found = (one.value for one in error.args if isinstance(one, UntilThen))
+    return next((value for value in found if isinstance(value, kind)), None)

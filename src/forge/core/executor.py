@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from forge.core.activity import ActivityStream
 from forge.core.arguments.explain import Repaired
-from forge.core.context import Scope, ToolContext
-from forge.core.errors import ErrorKind, ToolError, Waiting, is_interrupt
+from forge.core.context import Gate, Scope, ToolContext
+from forge.core.errors import ErrorKind, ToolError, Waiting, find_until_then, is_interrupt
 from forge.core.events import ToolCompleted, ToolFailed, ToolFinished, ToolStarted
 from forge.core.execution.background import BackgroundWork
 from forge.core.execution.deadline import Deadline, DeadlinePassed
@@ -65,6 +65,12 @@ class After(Protocol):
     name: str
 
     def after(self, ctx: ToolContext, result: ToolResult) -> ToolResult | Awaitable[ToolResult]: ...
+
+
+class GuardStep:
+    """A step that decides about calls. Tools that need no permission may ask the person through its gate, too."""
+
+    gate: Gate
 
 
 Step = Callable[[ToolContext, Next], Awaitable[ToolResult]] | Around | After
@@ -152,8 +158,8 @@ class ToolExecutor:
         self.activity = activity if activity is not None else ActivityStream(self.secrets)
         self.activity.secrets.include(self.secrets)  # a custom stream shows no secret of these tools
         self.background = background if background is not None else BackgroundWork(self._complete, _result_of_error)
-        if self.background.gate is None:
-            self.background.gate = next((step.gate for step in self.steps if hasattr(step, "gate")), None)
+        every: Iterable[object] = self.steps
+        self.gate = next((step.gate for step in every if isinstance(step, GuardStep)), None)
         self.cleared_turns = 0
         self._entries: dict[str, _ToolChain] = {}
         self._version = registry.version
@@ -405,11 +411,11 @@ def _note_repairs(result: ToolResult, arguments: Repaired) -> ToolResult:
 
 
 def _result_of_cancel(ctx: ToolContext, error: BaseException) -> ToolResult:
-    """Builds the result of a cancelled call, with the tool's output so far where the error has it as `until_then`."""
+    """Builds the result of a cancelled call, with the tool's output so far where the error carries it."""
     cancelled = ToolError("it was cancelled before it ended", ErrorKind.CANCELLED)
     failed = ToolResult.failed(cancelled, during=render_call(ctx.call)).with_error(error)
-    until_then = getattr(error, "until_then", None)
-    if not isinstance(until_then, ToolResult):
+    until_then = find_until_then(error, ToolResult)
+    if until_then is None:
         return failed
     return replace(failed, for_llm=f"{failed.for_llm}\n{until_then.for_llm}", data=until_then.data)
 

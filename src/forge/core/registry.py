@@ -39,9 +39,6 @@ def problems_of(source: ToolSource | ReportsProblems) -> Sequence[object]:
 
 MOST_SESSIONS = 1_000  # for which revealed tools are remembered
 
-CONVERSATION = frozenset({"task_completion", "ask_question", "converse"})
-"""Tools that hand over to the person. Once registered, they can be neither replaced nor removed."""
-
 
 class ToolRegistry(Mapping[str, Tool]):
     """A mapping of names to tools. Names are unique; replacing a tool needs `replace=True`.
@@ -101,7 +98,7 @@ class ToolRegistry(Mapping[str, Tool]):
         """Removes a tool, by its name or an alias."""
         with self._lock:
             canonical = self._names[name]
-            if canonical in CONVERSATION:
+            if self._tools[canonical].spec.only_talks:
                 raise DefinitionError(f"tool {canonical!r} hands over to the person and cannot be removed")
             self._tools = {key: value for key, value in self._tools.items() if key != canonical}
             self._names = {key: value for key, value in self._names.items() if value != canonical}
@@ -109,7 +106,7 @@ class ToolRegistry(Mapping[str, Tool]):
 
     def discard(self, names: Iterable[str]) -> None:
         """Removes the tools of these names, as far as they exist, in one change."""
-        gone = {name for name in names if name in self._tools and name not in CONVERSATION}
+        gone = {name for name in names if name in self._tools and not self._tools[name].spec.only_talks}
         if not gone:
             return
         with self._lock:
@@ -320,7 +317,7 @@ def _hint(one: Tool) -> str:
 def _take(one: Tool, known: dict[str, Tool], names: dict[str, str], *, replace: bool) -> None:
     name = one.spec.name
     old = known.get(name)
-    if old is not None and name in CONVERSATION and old is not one:
+    if old is not None and old.spec.only_talks and old is not one:
         raise DuplicateToolError(f"tool {name!r} hands over to the person and cannot be replaced")
     if old is not None and not replace:
         raise DuplicateToolError(f"tool {name!r} is already registered; pass replace=True to replace it")

@@ -290,6 +290,12 @@ class ToolSpec:
         return tuple(self.target.split())
 
     @property
+    def only_talks(self) -> bool:
+        """Returns whether the tool only hands over to the person: it is built in, ends the turn and needs nothing."""
+        is_ending = self.ends_turn and self.category is Category.BUILTIN
+        return is_ending and not self.permissions and not self.optional_permissions
+
+    @property
     def requires_confirmation(self) -> bool:
         """Returns whether a person is asked unless a rule allows it: from the permissions, or `confirm`."""
         return self.confirm or bool(self.permissions - {Permission.READ})

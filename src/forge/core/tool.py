@@ -208,6 +208,7 @@ class Tool:
         False  # True: its server does a call once, by the call's key, so a call may be made again after a crash
     )
     keeps_deadline = False  # True: it ends its own work when the time is up, so that the output so far is not lost
+    reports_usage = False  # True: the run counts the tokens and the cost in `data` of its results as its own
     needs_person = False  # True: a person says yes to each call; no rule, no "always" and no --yes answers for one
 
     async def ready(self) -> None:
@@ -220,12 +221,28 @@ class Tool:
         """Returns the tool for another registry: itself, unless it works on the registry."""
         return self
 
+    def argument_defaults(self) -> Mapping[str, Any]:
+        """Returns the defaults that the code behind the tool has for its parameters."""
+        return self._signature.defaults if hasattr(self, "_signature") else {}
+
     def _argument_key(self, name: str) -> str:
         """Returns the key in parsed arguments of a property of the schema: its name, unless a model renames it."""
         return name
 
     def targets(self, arguments: Mapping[str, Any]) -> list[str] | None:
         """Returns the targets of a call where they differ from the parameters named as `target`; otherwise None."""
+        return None
+
+    def is_irreversible(self, arguments: Mapping[str, Any]) -> bool:
+        """Returns whether this call cannot be undone; `irreversible` in the spec says it of every call."""
+        return False
+
+    def introduce(self) -> str:
+        """Returns the texts about a tool that no person has approved yet, for the person who is asked; "" otherwise."""
+        return ""
+
+    def find_inner_call(self, arguments: Mapping[str, Any], scope: Scope) -> Any:
+        """Returns the call of another tool that this call makes, a `JudgedInnerCall`; None where it makes none."""
         return None
 
     def required_permissions(

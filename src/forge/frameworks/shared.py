@@ -17,7 +17,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.plain_values import text_of
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import Category, ToolSpec, ToolTraits
@@ -94,8 +94,7 @@ class ExportedCalls:
         shown = [one.spec for one in self.registry.values()]
         if not self._shows_hidden:
             shown = self.registry.specs(self.session(context))
-        left_out = {*CONVERSATION, NEEDS_REVEALING} if fixed else CONVERSATION
-        return [spec for spec in shown if spec.name not in left_out]
+        return [spec for spec in shown if not spec.only_talks and not (fixed and spec.name == NEEDS_REVEALING)]
 
     def session(self, context: Any = None) -> str:
         """Returns the session of a call; the export's own session before the first call brings a context."""

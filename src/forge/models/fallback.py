@@ -17,6 +17,7 @@ from forge.core.provider import (
     StreamPart,
     expects_calls,
     explain_calls,
+    holds_to_schema,
     window_of,
 )
 from forge.core.spec import ToolSpec
@@ -70,8 +71,7 @@ class Fallback:
 
     def takes_schema(self, schema: Mapping[str, Any], *, with_tools: bool) -> bool:
         """Returns whether each of the models holds an answer to a schema."""
-        checks = [getattr(provider, "takes_schema", None) for provider in self.providers]
-        return all(check is not None and check(schema, with_tools=with_tools) for check in checks)
+        return all(holds_to_schema(provider, schema, with_tools=with_tools) for provider in self.providers)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[StreamPart, None]:
         """Streams the answer of the first model that works. Raises `ProviderError` if none does."""

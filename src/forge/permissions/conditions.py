@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+from forge.core.context import Runnable
 from forge.core.result import UNTRUSTED, Label
 from forge.core.secrets import Secrets
 from forge.core.spec import Permission, ToolSpec
@@ -88,10 +89,9 @@ class Origins(Protocol):
     def trace_secrets(self, arguments: Mapping[str, Any], secrets: Secrets) -> tuple[Trace, ...]: ...
 
 
-def is_irreversible(spec: ToolSpec, tool: object, arguments: Mapping[str, Any]) -> bool:
+def is_irreversible(spec: ToolSpec, tool: Runnable, arguments: Mapping[str, Any]) -> bool:
     """Returns whether a call cannot be undone: its tool declares it for all calls, or says it of this one."""
-    say = getattr(type(tool), "is_irreversible", None)
-    return spec.irreversible or (say is not None and bool(say(tool, arguments)))
+    return spec.irreversible or bool(type(tool).is_irreversible(tool, arguments))
 
 
 class RequestLabels:

@@ -13,7 +13,6 @@ from weakref import WeakValueDictionary
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.events import PermissionAnswered, PermissionAsked
-from forge.core.registry import CONVERSATION
 from forge.core.result import ToolResult
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.permissions.answers import Answer, Approver, answer_of, approve_all, describe_failure, nobody
@@ -133,7 +132,7 @@ class PolicyGate:
             return True
         if isinstance(self._policy, Rules):
             return self._policy.concerns(spec)
-        return spec.name not in CONVERSATION
+        return not spec.only_talks
 
     async def require(self, ctx: ToolContext, permission: Permission, target: str) -> None:
         """Requires one permission, on its own. Raises `ToolError` if it is refused."""
@@ -483,8 +482,7 @@ log = logging.getLogger(__name__)
 
 def introduce_tool(ctx: ToolContext) -> str:
     """Returns the introduction of a tool that no person has approved yet, secrets masked; empty for others."""
-    introduce = getattr(type(ctx.tool), "introduce", None)
-    return ctx.activity.secrets.mask(str(introduce(ctx.tool))) if introduce is not None else ""
+    return ctx.activity.secrets.mask(str(type(ctx.tool).introduce(ctx.tool)))
 
 
 async def preview_changes(ctx: ToolContext) -> str:
@@ -492,11 +490,8 @@ async def preview_changes(ctx: ToolContext) -> str:
 
     Raises `ToolError` where it fails: then the call is refused.
     """
-    look = getattr(type(ctx.tool), "preview_call", None)
-    if look is None:
-        return ""
     try:
-        change = str(await asyncio.wait_for(look(ctx.tool, ctx.arguments, ctx), SECONDS))
+        change = str(await asyncio.wait_for(type(ctx.tool).preview_call(ctx.tool, ctx.arguments, ctx), SECONDS))
     except ToolError:
         raise
     except Exception as error:

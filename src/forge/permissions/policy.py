@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
-from forge.core.registry import CONVERSATION
 from forge.core.secrets import Secrets
 from forge.core.spec import Permission, ToolSpec
 from forge.core.tool import Tool
@@ -107,12 +106,12 @@ class Rules:
 
     def _rules_about(self, spec: ToolSpec, permission: Permission | None) -> Rules:
         """Returns the rules about this tool and permission, found once."""
-        key = (spec.name, spec.aliases, permission)
+        key = (spec.name, spec.aliases, spec.only_talks, permission)
         found = self._parts.get(key)
         if found is None:
             mine = (rule for rule in self.rules if rule.concerns(spec, permission))
             layers = ((name, layer._rules_about(spec, permission)) for name, layer in self.layers)
-            found = Rules(tuple(mine), tuple(layers), None if spec.name in CONVERSATION else self.otherwise)
+            found = Rules(tuple(mine), tuple(layers), None if spec.only_talks else self.otherwise)
             if len(self._parts) < MOST_PARTS:
                 self._parts[key] = found
         return found
@@ -307,7 +306,7 @@ def judge_call(
     if wanted is not None:
         yield JudgedRequest(*wanted, judge(*wanted))
         return
-    if ctx.spec.name in CONVERSATION and not isinstance(policy, Rules):
+    if ctx.spec.only_talks and not isinstance(policy, Rules):
         return
     found = find_requests(ctx.spec, ctx.arguments, ctx.tool, ctx.scope, CallJudge(policy, judge))
     targets = len({target for _, target in found})
@@ -445,10 +444,11 @@ def explain_call(
     another reason than that it is refused.
     """
     own = _explain_own(policy, tool, arguments, scope, origins)
-    find_inner = getattr(tool, "find_inner_call", None)
-    if find_inner is None or any(one.ruling.decision is Decision.DENY for one in own):
+    if any(one.ruling.decision is Decision.DENY for one in own):
         return own
-    inner: JudgedInnerCall = find_inner(arguments, scope)
+    inner: JudgedInnerCall | None = tool.find_inner_call(arguments, scope)
+    if inner is None:
+        return own
     if inner.tool is None:
         return [*own, ExplainedPermission(None, "", Ruling(Decision.ASK, inner.note), optional=True, tool=inner.name)]
     more = explain_call(policy, inner.tool, inner.arguments, scope, origins)

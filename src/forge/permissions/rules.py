@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from forge.core.arguments.explain import near
 from forge.core.context import Scope
 from forge.core.lazy import lazy_pattern
-from forge.core.registry import CONVERSATION
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.conditions import CONDITIONS, CallLabels
 from forge.permissions.request import Decision
@@ -72,8 +71,8 @@ class Rule:
         if self.permission is not None and self.permission is not permission:
             return False
         if not self.tool:
-            return permission is not None and spec.name not in CONVERSATION
-        if spec.name in CONVERSATION and not self.tool.strip("*"):
+            return permission is not None and not spec.only_talks
+        if spec.only_talks and not self.tool.strip("*"):
             return False  # `tool:*` means the tools that do things
         return any(self._names(name) for name in (spec.name, *spec.aliases))
 

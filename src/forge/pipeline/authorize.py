@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from forge.core.context import Gate, ToolContext
-from forge.core.executor import Next
+from forge.core.executor import GuardStep, Next
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from forge.network.egress import Egress
 
 
-class Authorize:
+class Authorize(GuardStep):
     """Passes every declared permission on every target through the gate, then those that the running tool requires.
 
     A tool that declares only `optional_permissions` and a `target` needs them at once where a call names the target.

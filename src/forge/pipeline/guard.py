@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, cast
 
 from forge.core.activity import ActivityStream
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind
+from forge.core.errors import ErrorKind, add_until_then, find_until_then
 from forge.core.events import Event, ToolOutput, ToolProgress
 from forge.core.execution.threads import in_thread
 from forge.core.executor import Next
@@ -105,10 +106,9 @@ async def _run_guarded(ctx: ToolContext, proceed: Next, rules: CallRules, source
     inner = ctx if stream is None else ctx.replace(activity=cast(ActivityStream, stream))
     try:
         result = await proceed(inner)
-    except BaseException as error:
-        until_then = getattr(error, "until_then", None)
-        if isinstance(until_then, ToolResult):  # of a call that was cancelled: no step sees it any more
-            vars(error)["until_then"] = await _screen_result(until_then, rules)
+    except CancelledError as error:
+        if (until_then := find_until_then(error, ToolResult)) is not None:  # no step sees it any more
+            raise add_until_then(error, await _screen_result(until_then, rules)) from None
         raise
     finally:
         if stream is not None:

@@ -30,7 +30,7 @@ class LimitTime:
 
     async def __call__(self, ctx: ToolContext, proceed: Next) -> ToolResult:
         seconds = ctx.spec.timeout
-        if seconds is not None and getattr(ctx.tool, "keeps_deadline", False):
+        if seconds is not None and ctx.tool.keeps_deadline:
             seconds += SPARE
         requested: Any = ctx.arguments.get("timeout")
         if requested is not None and seconds is not None and isinstance(requested, int | float):

@@ -14,7 +14,7 @@ from forge.core.errors import ToolError, Waiting
 from forge.core.executor import Next
 from forge.core.extras import is_installed
 from forge.core.messages import Message, Usage
-from forge.core.provider import name_model
+from forge.core.provider import name_model, traces_itself
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 
@@ -65,7 +65,6 @@ def _attributes(ctx: ToolContext) -> dict[str, Any]:
 
 
 AGENT, CHAT, TOOL = "invoke_agent", "chat", "execute_tool"
-TRACES_ITSELF = "traces_itself"  # an attribute of providers that make the spans of their requests
 
 _PROVIDERS = {  # what the conventions call them, where it differs from our name
     "openai-responses": "openai",
@@ -177,7 +176,7 @@ _NOT_TRACED = nullcontext(Operation())  # without a span it notes neither replie
 
 def chat_span(provider: Any) -> AbstractContextManager[Operation]:
     """Makes a span around a request to a model, unless its provider does so itself."""
-    if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
+    if find_telemetry() is None or traces_itself(provider):
         return _NOT_TRACED
     label, model = name_model(provider)
     shared = {"gen_ai.provider.name": _PROVIDERS.get(label, label or "forge")}
@@ -189,7 +188,7 @@ def chat_span(provider: Any) -> AbstractContextManager[Operation]:
 @contextmanager
 def agent_span(provider: Any, agent: str, session: str) -> Iterator[Operation]:
     """Makes a span around a run of an agent, unless its provider is part of one that has a span."""
-    if find_telemetry() is None or getattr(provider, TRACES_ITSELF, False):
+    if find_telemetry() is None or traces_itself(provider):
         yield Operation()
         return
     attributes = {"gen_ai.agent.name": agent, "gen_ai.conversation.id": session}

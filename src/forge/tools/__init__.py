@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from types import ModuleType
 
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
 
-__all__ = ["CONVERSATION", "GROUPS", "built_ins", "register_all", "tool_group"]
+__all__ = ["GROUPS", "built_ins", "register_all", "tool_group"]
 
 GROUPS = {
     "search": frozenset({"search", "read", "code-agent"}),

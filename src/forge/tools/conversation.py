@@ -49,6 +49,10 @@ async def converse(message: str) -> ToolResult:
     return _message_result(message, "message")
 
 
+CONVERSATION = frozenset(one.spec.name for one in (task_completion, ask_question, converse))
+"""Tools that hand over to the person. Once registered, they can be neither replaced nor removed."""
+
+
 class SendMessage(Tool, category=Category.BUILTIN, aliases=("message",), parallel=False, timeout=30.0):
     """Send the person a message now and keep working. Not for the final answer."""
 

@@ -26,7 +26,6 @@ from forge.cli.refusal import Refusal, listen_problem, refusals
 from forge.cli.running.event_log import log_events
 from forge.core.errors import DefinitionError
 from forge.core.extras import check_extra
-from forge.core.registry import CONVERSATION
 from forge.mcp.server import ATTEMPT, ElicitingApprover, Offered, serve_http, serve_stdio
 from forge.mcp.server.auth_settings import ResourceAuth
 from forge.models.vendors import provider_for
@@ -124,7 +123,7 @@ def _report_tools(agent: Agent, url: str, loading: asyncio.Future[None]) -> None
     """Says where the tools are served, and how many there are once all sources are open."""
 
     def count() -> str:
-        found = sum(name not in CONVERSATION for name in agent.registry)
+        found = sum(not one.spec.only_talks for one in agent.registry.values())
         return f"{found} tool{'s' if found != 1 else ''}"
 
     if loading.done():

@@ -36,9 +36,9 @@ from forge.core.events import (
 )
 from forge.core.executor import render_call
 from forge.core.messages import ToolCall, Usage
-from forge.core.registry import CONVERSATION
 from forge.core.result import ToolResult
 from forge.permissions.request import PermissionRequest
+from forge.tools.conversation import CONVERSATION
 
 MAIN = "main"  # the agent whose text is the answer
 TAIL = 4  # lines of live output on a terminal

@@ -44,7 +44,6 @@ class BackgroundWork:
         self._waiting: set[asyncio.Future[None]] = set()
         self.offered: dict[tuple[str, str], set[int]] = {}  # completions of calls that run: by session and call id
         self._dropped: set[int] = set()  # of those, the ones that no code can call any more
-        self.gate: Any = None  # asks the person for tools that need no permission
 
     def start(self, ctx: ToolContext, work: Work) -> None:
         if not callable(work) and not inspect.isawaitable(work):

@@ -393,7 +393,7 @@ class ClientCall:
         registry = self.job.executor.registry
         scope = self._make_scope()
         ctx = ToolContext(self.call, registry.find(self.call.name), {}, scope, self.calls.executor.activity)
-        gate = self.calls.executor.background.gate
+        gate = self.calls.executor.gate
         if isinstance(gate, PolicyGate):
             ctx.gate = Grant(gate)
         wire = request.params.model_dump(by_alias=True, mode="json", exclude_none=True)

@@ -37,7 +37,7 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.plain_values import plain, text_of
 from forge.core.provider import Provider
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
 from forge.core.tool import DeferredTool, Tool
@@ -149,7 +149,7 @@ class Offer:
         if params.name not in self.registry:
             await self._await_sources()
         spec = self.registry.find(params.name).spec
-        if spec.name in CONVERSATION or spec.name not in self.registry:
+        if spec.only_talks or spec.name not in self.registry:
             raise MCPError(INVALID_PARAMS, self._unknown(params.name))
         session = self.session(ctx)
         job = CallRequest(
@@ -228,7 +228,7 @@ class Offer:
             specs = [one.spec for one in self.registry.values()]
         else:
             specs = self.registry.specs(session.id)
-        return (version, len(specs)), [spec for spec in specs if spec.name not in CONVERSATION]
+        return (version, len(specs)), [spec for spec in specs if not spec.only_talks]
 
     def _versions(self, session: ClientSession) -> dict[Kind, object]:
         return {
@@ -268,7 +268,7 @@ class Offer:
         return plain(found.spec.parameters) if found is not None else None
 
     def _unknown(self, name: str) -> str:
-        hint = near(name[:80], [known for known in self.registry if known not in CONVERSATION], 1)
+        hint = near(name[:80], [known for known, one in self.registry.items() if not one.spec.only_talks], 1)
         return f"Unknown tool: {one_line(name, 80)}" + (f"; did you mean {hint[0]}?" if hint else "")
 
     async def _publish(self, kind: Kind) -> None:

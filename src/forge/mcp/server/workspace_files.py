@@ -39,7 +39,7 @@ class WorkspaceFiles:
     """The files of a scope's workspace. A file that the rules do not allow to be read is not listed."""
 
     def __init__(self, executor: ToolExecutor, scope: Scope) -> None:
-        self._gate = executor.background.gate
+        self._gate = executor.gate
         self._scope = scope
         self._root = f"file://{quote(str(scope.workspace))}"
         self.resource = Resource(

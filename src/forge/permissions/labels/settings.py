@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any
 
-from forge.core.context import Scope
+from forge.core.context import Runnable, Scope
 from forge.core.errors import ToolError
 from forge.core.result import LONGEST_ORIGIN, PRIVATE, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
@@ -85,12 +85,12 @@ STORED_OUTPUTS = (f"{STATE}/spill/", f"{STATE}/files/", f"{STATE}/memory/")  # t
 READS_MARKS = frozenset({"memory_get"})  # they know the labels of each entry
 
 
-def find_fixed_labels(spec: ToolSpec, tool: object, settings: LabelSettings) -> tuple[Label, ...] | None:
+def find_fixed_labels(spec: ToolSpec, tool: Runnable, settings: LabelSettings) -> tuple[Label, ...] | None:
     """Returns the labels that every result of a tool has; None if they depend on the call.
 
     They do not, if neither the tool names targets nor any setting can apply.
     """
-    names_targets = getattr(type(tool), "targets", Tool.targets) is not Tool.targets
+    names_targets = type(tool).targets is not Tool.targets
     if spec.target or names_targets or is_shell(spec):
         return None
     return None if settings.untrusted or settings.trusted or settings.private else _declare_labels(spec)
@@ -102,7 +102,7 @@ def _declare_labels(spec: ToolSpec) -> tuple[Label, ...]:
 
 
 def label_call(
-    settings: LabelSettings, spec: ToolSpec, tool: object, arguments: Mapping[str, Any], scope: Scope
+    settings: LabelSettings, spec: ToolSpec, tool: Runnable | None, arguments: Mapping[str, Any], scope: Scope
 ) -> tuple[Label, ...]:
     """Returns the labels of a result of this call."""
     if _is_plain(settings, spec, arguments):
@@ -127,7 +127,7 @@ def label_call(
     return tuple(found)
 
 
-def _are_valid(tool: object, arguments: Mapping[str, Any]) -> bool:
+def _are_valid(tool: Runnable | None, arguments: Mapping[str, Any]) -> bool:
     if not isinstance(tool, Tool):
         return True
     try:

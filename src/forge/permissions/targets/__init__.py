@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
-from forge.core.context import Scope
+from forge.core.context import Runnable, Scope
 from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.targets import paths
@@ -74,7 +74,7 @@ class CallJudge(NamedTuple):
 def find_requests(
     spec: ToolSpec,
     arguments: Mapping[str, Any],
-    tool: object = None,
+    tool: Runnable | None = None,
     scope: Scope | None = None,
     judge: CallJudge | None = None,
 ) -> list[tuple[Permission | None, str]]:
@@ -98,19 +98,16 @@ def find_requests(
 
 
 def _own_requests(
-    arguments: Mapping[str, Any], tool: object, scope: Scope, judge: CallJudge | None
+    arguments: Mapping[str, Any], tool: Runnable | None, scope: Scope, judge: CallJudge | None
 ) -> list[tuple[Permission | None, str]] | None:
-    say, say_under = (
-        getattr(type(tool), "required_permissions", None),
-        getattr(type(tool), "_required_permissions_under", None),
-    )
-    if judge is not None and say_under is not None:
-        found: list[tuple[Permission | None, str]] | None = say_under(tool, arguments, scope, judge)
-        return found
-    return say(tool, arguments, scope) if say is not None else None
+    if tool is None:
+        return None
+    if judge is not None:
+        return type(tool)._required_permissions_under(tool, arguments, scope, judge)
+    return type(tool).required_permissions(tool, arguments, scope)
 
 
-def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None) -> list[str]:
+def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: Runnable | None = None) -> list[str]:
     """Returns the targets that the tool names, or else the texts in its target parameters, each element of a list on
     its own; one empty text if there is none.
 
@@ -124,11 +121,10 @@ def targets_of(spec: ToolSpec, arguments: Mapping[str, Any], tool: object = None
     return list({(type(text), text): text for text in texts}.values()) or [""]
 
 
-def own_targets(arguments: Mapping[str, Any], tool: object) -> list[str] | None:
+def own_targets(arguments: Mapping[str, Any], tool: Runnable | None) -> list[str] | None:
     """Returns the targets that the tool itself names: none, if the list is empty; None where it does not say."""
-    say = getattr(type(tool), "targets", None)  # of the class: an instance may have something else by that name
-    found: list[str] | None = say(tool, arguments) if say is not None else None
-    return found
+    # of the class: an instance may have something else by that name
+    return type(tool).targets(tool, arguments) if tool is not None else None
 
 
 def identity(permission: Permission | None, target: str, scope: Scope) -> Hashable:
@@ -140,9 +136,8 @@ def identity(permission: Permission | None, target: str, scope: Scope) -> Hashab
     return frozenset(paths.spellings(target, paths.roots(str(scope.workspace))[0]))
 
 
-def _value(spec: ToolSpec, arguments: Mapping[str, Any], name: str, tool: object) -> Any:
-    key_of = getattr(type(tool), "_argument_key", None)
-    if (value := arguments.get(name if key_of is None else key_of(tool, name))) is not None:
+def _value(spec: ToolSpec, arguments: Mapping[str, Any], name: str, tool: Runnable | None) -> Any:
+    if (value := arguments.get(name if tool is None else type(tool)._argument_key(tool, name))) is not None:
         return value
     schema = (spec.parameters.get("properties") or {}).get(name)
     return schema.get("default") if isinstance(schema, Mapping) else None

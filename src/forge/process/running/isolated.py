@@ -159,7 +159,7 @@ def _unexpected_failure(ctx: ToolContext, message: Mapping[str, Any]) -> ToolRes
 def _encode_work(tool: Tool, arguments: Mapping[str, Any], ctx: ToolContext) -> bytes:
     from pydantic_core import to_json
 
-    defaults = tool._signature.defaults if hasattr(tool, "_signature") else {}
+    defaults = tool.argument_defaults()
     sent = {key: value for key, value in arguments.items() if key not in defaults or value is not defaults[key]}
     check_held((ctx.scope.workspace, *(root.path for root in ctx.scope.roots)))  # its process gets only their paths
     scope = {name: getattr(ctx.scope, name) for name in Scope.__dataclass_fields__ if name != "deps"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import errno
 import os
 import resource
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, add_until_then
 from forge.core.execution.threads import in_thread
 from forge.process.running.cgroups import find_delegated
 from forge.process.running.limits import Resources
@@ -103,9 +102,11 @@ async def run(
                 try:
                     await watch.wait_ended(timeout)
                 except asyncio.CancelledError as error:
-                    with contextlib.suppress(ToolError):  # the program had not begun
-                        vars(error)["finished"] = watch.make_result(None, confined.tier, argv[0], cwd)
-                    raise
+                    try:
+                        until_then = watch.make_result(None, confined.tier, argv[0], cwd)
+                    except ToolError:  # the program had not begun
+                        raise error from None
+                    raise add_until_then(error, until_then) from None
                 finally:
                     said += confined.settle()
                 finished = watch.make_result(leave, confined.tier, argv[0], cwd)

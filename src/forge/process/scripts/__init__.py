@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
 from forge.core.execution.threads import in_thread
 from forge.core.executor import render_call
 from forge.core.result import ToolResult, read_failure
@@ -95,8 +95,8 @@ async def _run(
             sandbox=settings.sandbox,
         )
     except CancelledError as error:
-        if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _cancelled_result(stopped)
+        if (stopped := find_until_then(error, FinishedProgram)) is not None:
+            raise add_until_then(error, _cancelled_result(stopped)) from None
         raise
     problem = _problem(script, finished, timeout, clean, network=confinement.network)
     hidden = find_hidden([finished.errors[-MOST_OF_ERRORS:]], confinement, env, confinement.workspace)

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.spec import Category, Permission, Rate, ToolSpec
 from forge.core.tool import Tool, explain_unavailable
 from forge.project.config.agent import ToolEntry
@@ -65,7 +65,7 @@ def choose_tools(
             _check_entry(entry, [tool.spec for tool in (*known, *always)], configuration)
     for tool in known:
         entries = _entries(tool.spec, configuration)
-        wanted = tool.spec.name in CONVERSATION or tool.spec.name in brought or tool.spec.groups & wanted_groups
+        wanted = tool.spec.only_talks or tool.spec.name in brought or tool.spec.groups & wanted_groups
         if entries or wanted:
             concerning = [entry for entry in entries if _applies_to(entry, tool.spec)]
             registry.add(_apply_entries(tool, concerning, registry, configuration))

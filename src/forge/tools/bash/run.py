@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
 from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
@@ -120,8 +120,8 @@ async def run_to_end(settings: BashSettings, ctx: ToolContext, work: PreparedLin
             sandbox=work.sandbox,
         )
     except CancelledError as error:
-        if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _result_of_cancelled(stopped)
+        if (stopped := find_until_then(error, FinishedProgram)) is not None:
+            raise add_until_then(error, _result_of_cancelled(stopped)) from None
         raise
     return _build_result(ctx, work, finished, timeout)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from forge.core.context import ToolContext
-from forge.core.errors import ErrorKind, ToolError
+from forge.core.errors import ErrorKind, ToolError, add_until_then, find_until_then
 from forge.core.executor import render_call
 from forge.core.result import ToolResult
 from forge.process.environment import command_environment
@@ -59,8 +59,8 @@ async def execute(
             sandbox=_sandbox(settings, judged),
         )
     except CancelledError as error:
-        if (stopped := getattr(error, "finished", None)) is not None:
-            vars(error)["until_then"] = _result_of_cancelled(stopped)
+        if (stopped := find_until_then(error, FinishedProgram)) is not None:
+            raise add_until_then(error, _result_of_cancelled(stopped)) from None
         raise
     line = shlex.join([os.path.basename(judged.binary.path), *args])
     hidden = explain_hidden(finished.errors, finished.sandbox, confined, env, paths.workspace)

@@ -12,10 +12,11 @@ from forge.core.errors import ErrorKind, ToolError, Waiting
 from forge.core.extras import check_extra
 from forge.core.lazy import lazy_pattern
 from forge.core.plain_values import is_flat, plain
-from forge.core.registry import CONVERSATION, ToolRegistry
+from forge.core.registry import ToolRegistry
 from forge.core.result import RESULT, ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool
+from forge.tools.conversation import CONVERSATION
 
 if TYPE_CHECKING:
     from forge.tools.run_code.interpreter import ScriptCall, ScriptLimits
