@@ -149,6 +149,41 @@ def test_through_a_proxy_this_machine_s_name_is_refused_as_well():
     Egress().judge(read_url("http://example.com"), proxied=True)
 
 
+INSIDE = [
+    *(
+        "https://console.localhost:8443",
+        "https://intranet",
+        "https://INTRANET./x",
+        "https://printer.local",
+        "http://a.lan",
+    ),
+    *("https://vault.corp", "https://kubernetes.default.svc", "https://router.home.arpa", "https://wiki.internal:8443"),
+]
+
+
+@pytest.mark.parametrize("url", INSIDE)
+def test_a_name_that_others_resolve_is_refused_if_its_form_is_internal(url):
+    there = read_url(url)
+    with pytest.raises(ToolError, match=r"is a name of (this machine|an internal network)"):
+        Egress().judge(there, proxied=True)
+    Egress().judge(there)  # its addresses are judged once they are known
+    Egress().reaching(there).judge(there, proxied=True)
+    with pytest.raises(ToolError, match="not allowed"):
+        Egress().reaching(read_url("https://docs.internal")).judge(there, proxied=True)
+
+
+@pytest.mark.parametrize("host", ["metadata", "metadata.google.internal", "METADATA.google.internal."])
+def test_no_setting_allows_a_metadata_name_through_a_proxy(host):
+    there = read_url(f"https://{host}")
+    with pytest.raises(ToolError, match="gives out credentials"):
+        Egress().reaching(there).judge(there, proxied=True)
+
+
+@pytest.mark.parametrize("host", ["example.com", "local.example.com", "internal.dev", "a.mylan"])
+def test_a_public_name_that_others_resolve_is_allowed(host):
+    Egress().judge(read_url(f"https://{host}"), proxied=True)
+
+
 @pytest.mark.parametrize(
     ("settings", "why"),
     [

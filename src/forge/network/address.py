@@ -87,6 +87,10 @@ METADATA = frozenset(  # clouds hand out credentials at these addresses
     )
 )
 METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
+# Domains that the public DNS does not have: reserved ones (RFC 6761, 6762, 8375), and those that are usual inside.
+_INSIDE = (
+    "cluster consul corp domain home home.arpa internal intra intranet lan local localdomain mail private svc test"
+).split()
 
 
 @lru_cache(maxsize=4_096)
@@ -108,6 +112,15 @@ def why_not_public(address: Address) -> str:
     if why and inside and "address of this machine" not in inside:
         return f"{why} around {inside}"
     return why or ("" if address in _UNICAST else "a reserved address")
+
+
+def why_name_not_public(host: str) -> str:
+    """Returns why a host name is not public by its form, such as `a name of this machine`, or an empty text."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return "a name of this machine"
+    if "." not in host or any(host == domain or host.endswith(f".{domain}") for domain in _INSIDE):
+        return "a name of an internal network"
+    return ""
 
 
 def is_metadata(address: Address) -> bool:

@@ -21,6 +21,7 @@ from forge.network.address import (
     is_metadata,
     read_host,
     read_url,
+    why_name_not_public,
     why_not_public,
 )
 
@@ -121,8 +122,15 @@ class Egress:
             self.judge_addresses(url, [url.address])
         if self.mode == "allowlist" and not self._lists(url):
             _refuse(url, f"{url.host} is not in the allowlist (egress.domains)", "domains: [{host}]")
-        if proxied and _is_localhost(url.host) and not self._names_private(url):
-            _refuse_address(url, url.host, "this machine")  # or rather the proxy's
+        if proxied:
+            self.judge_name(url)
+
+    def judge_name(self, url: Url) -> None:
+        """Raises `ToolError` for a name that is internal by its form, where a proxy or a browser resolves it."""
+        if url.host in METADATA_NAMES:
+            _refuse_metadata(url, url.host)
+        if url.address is None and (why := why_name_not_public(url.host)) and not self._names_private(url):
+            _refuse_address(url, url.host, why)
 
     def judge_addresses(self, url: Url, addresses: Sequence[Address]) -> list[Address]:
         """Returns the allowed addresses, at least one. Raises `ToolError`.
@@ -205,10 +213,6 @@ def _entry_advice(where: str) -> str:
     if where == "domains":
         return "write it like api.example.com or *.example.org, with :port or without"
     return "write it like intranet.example.com, 127.0.0.1:8080, 10.0.0.0/8 or [::1]:8080"
-
-
-def _is_localhost(host: str) -> bool:
-    return host == "localhost" or host.endswith(".localhost")
 
 
 def _refuse_address(url: Url, address: str, why: str) -> NoReturn:

@@ -212,6 +212,42 @@ async def test_metadata_that_names_an_endpoint_inside_leads_nowhere(endpoint: st
         assert await log_in(login_of(mcp(f"{there.base}/mcp", name="docs")), browser())
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        *("https://console.localhost:8443/x", "https://metadata.google.internal/x", "https://intranet/x"),
+        *("https://printer.local/x", "https://vault.service.consul/x", "https://Wiki.Corp./x"),
+    ],
+)
+async def test_a_login_page_at_a_name_inside_is_not_shown(page: str) -> None:
+    """Its name does not resolve here; it may where the person's browser runs."""
+    shown: list[str] = []
+
+    async def show(url: str) -> None:
+        shown.append(url)
+        raise ToolError("the person looks at it")
+
+    async with site() as there:
+        there.elsewhere = {"authorization_endpoint": page}
+        server = mcp(f"{there.base}/mcp", name="docs")
+        with pytest.raises(ToolError, match="is not allowed: ") as refused:
+            await log_in(login_of(server), replace(browser(), show=show))
+        assert (shown, refused.value.kind) == ([], ErrorKind.SECURITY)
+        there.elsewhere = {"authorization_endpoint": "https://login.example.invalid/x"}
+        with pytest.raises(ToolError, match="the person looks at it"):
+            await log_in(login_of(server), replace(browser(), show=show))
+        assert shown[0].startswith("https://login.example.invalid/x?")
+
+
+async def test_a_login_page_at_a_name_inside_is_shown_if_the_server_is_there() -> None:
+    login = login_of(mcp("https://intranet/mcp", name="docs", auth={"issuer": "https://sso.corp:8443"}))
+    for page in ("https://intranet/authorize", "https://sso.corp:8443/authorize"):
+        await login.check_page(page)
+    for page in ("https://intranet:9000/authorize", "https://other.corp:8443/authorize"):
+        with pytest.raises(ToolError, match="is a name of an internal network"):
+            await login.check_page(page)
+
+
 def test_a_token_is_not_asked_for_without_encryption() -> None:
     login = login_of(
         mcp(Http("https://docs.example.com/mcp", auth=OAuth(issuer="http://login.example.com")), name="docs")

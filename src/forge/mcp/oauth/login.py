@@ -126,6 +126,7 @@ class Login:
         """Raises `ToolError` if the page that a server names leads inside: the person's browser would open it."""
         self.check_encrypted(url)
         there = read_url(url)
+        self.egress.judge_name(there)
         addresses = [there.address] if there.address is not None else []
         if not addresses:
             with suppress(ToolError):  # the browser may have a proxy that knows the name
