@@ -165,12 +165,11 @@ def build(options: argparse.Namespace) -> Any:
         return f"{said.action} {(said.content or {}).get('name', '')}".strip()
 
     @server.tool(description="Ask the person to open a page.", **plain)
-    async def elicits_url(ctx: Context) -> Any:
-        page = "https://example.com/sign-in"
+    async def elicits_url(ctx: Context, page: str = "https://example.com/sign-in") -> Any:
         if not is_modern(ctx):
-            return (await ctx.elicit_url("Please sign in.", page, "one")).action
+            return outcome(await ctx.session.elicit_url("Please sign in.", page, "one", ctx.request_id))
         asked = ElicitRequest(params=ElicitRequestURLParams(message="Please sign in.", url=page, elicitation_id="one"))
-        return asking(asked) if (said := answer_of(ctx)) is None else said.action
+        return asking(asked) if (said := answer_of(ctx)) is None else outcome(said)
 
     @server.tool(description="Ask the model.", **plain)
     async def samples(ctx: Context, question: str = "How are you?") -> Any:
@@ -238,6 +237,11 @@ async def tell_change(ctx: Any) -> None:
 
 def answer_of(ctx: Any) -> Any:
     return (ctx.input_responses or {}).get("question")
+
+
+def outcome(answer: Any) -> str:
+    """The action, and the reason of a client that declined by itself."""
+    return f"{answer.action}: {answer.meta['reason']}" if answer.meta and "reason" in answer.meta else answer.action
 
 
 def make_old(server: Any) -> None:

@@ -43,6 +43,15 @@ def clean(text: object, limit: int = LONGEST) -> str:
     return beginning if is_whole else f"{beginning[: max(limit - 1, 0)].rstrip()}…"
 
 
+def show_both_ends(text: str, limit: int, of: str = "") -> str:
+    """Cleans a text that a person judges: of a longer one the beginning and the end, with what is not shown between."""
+    if len(text) <= limit:
+        return clean(text, limit)
+    beginning, end = text[: limit // 2], text[len(text) - limit // 2 :]
+    hidden = len(text) - len(beginning) - len(end)
+    return f"{clean(beginning, limit)}\n[{hidden:,} characters{of} are not shown here]\n{clean(end, limit)}"
+
+
 def one_line(text: object, limit: int = 200) -> str:
     """Cleans a text and puts it on one line: for names, log lines and the middle of a sentence."""
     return clean(" ".join(clean(text, limit * 2).split()), limit)

@@ -12,6 +12,7 @@ from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.plain_values import visible
 from forge.core.spec import ToolSpec
+from forge.core.untrusted import show_both_ends
 from forge.permissions.answers import Answer
 from forge.permissions.request import PermissionRequest
 from forge.permissions.targets import PATHS, identity, paths
@@ -170,6 +171,7 @@ def _is_seen(char: str) -> bool:
 ROUNDS = 3  # attempts to fill in a form
 LONGEST_PROBLEM = 500  # characters
 LONGEST_LINE = 300  # characters of a title, a description or a list of choices
+LONGEST_NAME = 60  # characters of the name of a field
 _TYPES = ("string", "number", "integer", "boolean", "array")
 
 
@@ -198,7 +200,7 @@ async def fill_form(
             return check_answer(form, content)
         except ToolError as error:
             shown = {**shown, **{key: value for key, value in content.items() if key in fields}}
-            problem = f"The answer does not fit: {visible(error.message[:LONGEST_PROBLEM])}\n"
+            problem = f"The answer does not fit: {visible(show_both_ends(error.message, LONGEST_PROBLEM))}\n"
     return None
 
 
@@ -251,7 +253,7 @@ def describe_field(name: str, field: Mapping[str, Any], form: Mapping[str, Any])
     elif choices := _choices(field.get("items")):
         about.append(f"any of {_one_line(', '.join(map(str, choices)))}")
     said = " - ".join(filter(None, (_one_line(field.get(key)) for key in ("title", "description"))))
-    return f"  {_one_line(name)[:60]} ({', '.join(about)}){f': {said}' if said else ''}"
+    return f"  {_one_line(name, LONGEST_NAME)} ({', '.join(about)}){f': {said}' if said else ''}"
 
 
 def required_names(form: Mapping[str, Any]) -> Sequence[Any]:
@@ -270,8 +272,8 @@ def _choices(schema: Any) -> list[Any]:
     return plain if isinstance(plain, list) else []
 
 
-def _one_line(text: object) -> str:
-    return visible(" ".join(text.split())[:LONGEST_LINE]) if isinstance(text, str) else ""
+def _one_line(text: object, limit: int = LONGEST_LINE) -> str:
+    return " ".join(show_both_ends(text, limit).split()) if isinstance(text, str) else ""
 
 
 def _make_request(

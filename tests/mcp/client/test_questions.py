@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
+from forge.core.events import ToolProgress
 from forge.core.messages import Message, ToolCall
 from forge.core.registry import mount_source
 from forge.mcp import mcp
@@ -175,6 +177,73 @@ async def test_a_page_is_shown_and_not_opened(remote):
     assert "https://example.com/sign-in" in person.asked[0].question
     assert not person.asked[0].editable
     assert await heard(remote, visit, Person(Answer.NO)) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("file:///etc/passwd", "the scheme file: is not supported"),
+        ("javascript:alert(1)", "not a complete URL"),
+        ("vscode://settings", "the scheme vscode: is not supported"),
+        ("data:text/html,<b>x</b>", "not a complete URL"),
+        ("https://bank.example@evil.example/", "contains a user name"),
+        ("https://example.com\\\\@evil.example/", "backslash|user name"),
+        ("https://example.com/" + "x" * 2_000, "2,020 characters, and at most 2,000 are shown"),
+        ("https://example.com/" + "\u200b" * 2_000 + "x", "2,021 characters"),
+    ],
+)
+async def test_a_page_that_is_none_of_the_web_or_too_long_is_declined_with_a_reason(remote, url, why):
+    person, notes = Person(), []
+    remote.answer = lambda *given: remote.listener.elicit("Please sign in.", None, url)
+    desk = Desk("allow *", person=person)
+    desk.executor.activity.subscribe(lambda event: notes.append(event.title), ToolProgress)
+    async with mount_source(desk.registry, mcp("uvx mcp-server-git")):
+        failed = await desk.call("git__ask")
+    assert re.search(f"the page that the server git wants you to open is declined: .*({why})", failed.for_llm)
+    assert not person.asked
+    assert any("declined" in note for note in notes)
+
+
+@pytest.mark.parametrize("message", ["Please sign in.", "x\n" * 1_000, "y" * 50_000])
+async def test_a_page_is_shown_as_a_whole_whatever_the_server_says(remote, message):
+    url = f"https://example.com/{'p' * 1_900}/end?state=s#part"
+    person = Person()
+    assert await heard(remote, lambda listener: listener.elicit(message, None, url), person) == {}
+    shown = request_text(person.asked[0])
+    assert url in shown
+    assert "open this page of https://example.com yourself" in shown
+    assert "xn--pple-43d.example" in await asked_page(remote, "https://\u0430pple.example/")
+
+
+async def asked_page(remote, url):
+    person = Person()
+    await heard(remote, lambda listener: listener.elicit("Please sign in.", None, url), person)
+    return person.asked[0].question
+
+
+@pytest.mark.parametrize("size", [100, 50_000])
+@pytest.mark.parametrize("padding", ["x", "\u200b"])
+async def test_the_person_learns_how_much_of_a_long_question_is_not_shown(remote, size, padding):
+    person = Person(Answer.NO)
+    message = f"Who are you? {padding * size} Your password, too."
+    field = {"type": "string", "title": "Name", "description": f"Yours. {padding * (size // 10)} It is published."}
+    schema = {"type": "object", "properties": {"a": field}}
+    assert await heard(remote, form(schema, message), person) is None
+    question = person.asked[0].question
+    for said in ("Who are you?", "Your password, too.", "Yours.", "It is published."):
+        assert said in question
+    assert question.count("characters are not shown here]") == (2 if size > 2_000 else 0)
+
+
+async def test_every_choice_and_name_that_is_not_shown_is_counted(remote):
+    person = Person(Answer.NO)
+    choices = [f"choice-{number}" for number in range(100)]
+    fields = {"n" * 70: {"type": "string", "enum": choices}, "b": {"type": "string", "enum": choices[:3]}}
+    assert await heard(remote, form({"type": "object", "properties": fields}), person) is None
+    name, b = person.asked[0].question.split("\n")[-2:]
+    assert re.search(r"n+ \[10 characters are not shown here\] n+ \(string, one of choice-0, ", name)
+    assert re.search(r"\[\d+ characters are not shown here\] .*choice-99\)", name)
+    assert b == "  b (string, one of choice-0, choice-1, choice-2)"
 
 
 async def test_a_question_outside_a_call_is_declined(remote):

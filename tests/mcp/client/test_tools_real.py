@@ -75,6 +75,10 @@ async def test_everything_a_server_can_do_arrives(transport, tmp_path):
         assert "it is broken" in failed.for_llm
         assert await said("elicits") == "accept Ada"
         assert await said("elicits_url") == "accept"
+        declined = await said("elicits_url", page="file:///etc/passwd")
+        why = "the page that the server every wants you to open is declined: the scheme file: is not supported"
+        assert declined == f"decline: {why}"
+        assert why in progress
         assert await said("samples", question="How?") == "the model said: You asked: How?"
         assert desk.registry["every__erase"].spec.confirm
         assert not desk.registry["every__look"].spec.confirm

@@ -16,8 +16,9 @@ from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.core.secrets import Secrets
-from forge.core.untrusted import clean, clean_schema, one_line
+from forge.core.untrusted import clean, clean_schema, one_line, show_both_ends
 from forge.mcp.client.link import current_call_key
+from forge.network.address import read_url
 from forge.permissions.answers import Answer
 from forge.permissions.call_gate import gate_of
 from forge.permissions.questions import describe_field, fill_form, required_names
@@ -184,6 +185,7 @@ class _PerSecondLimit:
 
 
 LONGEST_QUESTION = 2_000  # characters of a question
+LONGEST_URL = 2_000  # characters of a page that the person is asked to open: it is shown as a whole
 MOST_FIELDS = 50
 LARGEST_FORM = 50_000  # characters of its schema
 MOST_TOKENS = 4_096  # of one answer of the model to a server
@@ -204,18 +206,37 @@ async def fill_in(
     if fields is None:
         log.warning("%s asks for something that is not a simple form: declined", server)
         return None
-    lines = [*_question_lines(server, message), "The server asks for these fields. Edit them, or deny:"]
-    question = "\n".join([*lines, *(describe_field(name, field, schema) for name, field in fields.items())])
+    lines = [
+        f"The server {server} asks:",
+        *_indent_message(message),
+        "The server asks for these fields. Edit them, or deny:",
+        *(describe_field(name, schema["properties"][name], schema) for name in fields),
+    ]
+    question = "\n".join(lines)
     return await fill_form(gate_of(ctx), ctx, question, _form(fields, schema))
 
 
 async def visit(server: str, ctx: ToolContext, message: str, url: str) -> Mapping[str, Any] | Literal[False] | None:
-    """Asks the person to open a page; the URL is shown and never opened here."""
-    lines = [
-        *_question_lines(server, message),
-        "The server asks you to open this page yourself. Approve once it is open:",
+    """Asks the person to open a page; the URL is shown and never opened here. Raises `ToolError` if it cannot be shown
+    as a whole, or is no page of the web.
+    """
+    try:
+        if len(url) > LONGEST_URL:
+            raise ToolError(f"its URL has {len(url):,} characters, and at most {LONGEST_URL:,} are shown")
+        shown = one_line(url, LONGEST_URL)
+        there = read_url(shown)
+    except ToolError as error:
+        reason = f"the page that the server {server} wants you to open is declined: {error.message}"
+        log.warning("%s", reason)
+        ctx.progress(reason, level="warning")
+        raise ToolError(reason, ErrorKind.VALIDATION) from None
+    lines = [  # the URL comes first, where no message can push it out of sight
+        f"The server {server} asks you to open this page of {there.origin} yourself. Approve once it is open:",
+        f"  {shown}",
+        "It says:",
+        *_indent_message(message),
     ]
-    answer = await _ask(ctx, "\n".join([*lines, f"  {one_line(url, LONGEST_QUESTION)}"]))
+    answer = await _ask(ctx, "\n".join(lines))
     if answer.kind == "no":
         return False if answer.by in ("cancelled", "error") else None
     return {}
@@ -238,7 +259,7 @@ async def ask_model(
     shown = "\n".join(f"{message.role}: {message.text}" for message in messages)
     question = [
         f"{asker or f'The server {server}'} wants to send a prompt to your model, for up to {most:,} tokens:",
-        _shorten_prompt(shown),
+        show_both_ends(shown, LONGEST_SHOWN, " of the prompt"),
     ]
     answer = await _ask(ctx, "\n".join(question), personal=False)
     if answer.kind == "no":
@@ -261,15 +282,6 @@ async def ask_model(
     }
 
 
-def _shorten_prompt(prompt: str) -> str:
-    """Returns the prompt, or its beginning and its end, with the number of characters that are not shown."""
-    if len(prompt) <= LONGEST_SHOWN:
-        return clean(prompt, LONGEST_SHOWN)
-    beginning, end = prompt[: LONGEST_SHOWN // 2], prompt[-(LONGEST_SHOWN // 2) :]
-    hidden = len(prompt) - len(beginning) - len(end)
-    return f"{clean(beginning)}\n[{hidden:,} characters of the prompt are not shown here]\n{clean(end)}"
-
-
 async def _ask(ctx: ToolContext, question: str, *, personal: bool = True) -> Answer:
     """Asks the call's approver; without a gate nobody is asked."""
     request = PermissionRequest(
@@ -278,8 +290,8 @@ async def _ask(ctx: ToolContext, question: str, *, personal: bool = True) -> Ans
     return await gate_of(ctx).ask(ctx, request)
 
 
-def _question_lines(server: str, message: str) -> list[str]:
-    return [f"The server {server} asks:", *(f"  {line}" for line in clean(message, LONGEST_QUESTION).split("\n"))]
+def _indent_message(message: str) -> list[str]:
+    return [f"  {line}" for line in show_both_ends(message, LONGEST_QUESTION).split("\n")]
 
 
 def _fields(schema: Mapping[str, Any]) -> dict[str, Mapping[str, Any]] | None:

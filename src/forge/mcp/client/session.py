@@ -280,17 +280,19 @@ class ServerSession:
             return types.ErrorData(code=types.INVALID_REQUEST, message="too many questions at once")
         is_url = isinstance(params, types.ElicitRequestURLParams)
         schema = None if isinstance(params, types.ElicitRequestURLParams) else dict(params.requested_schema)
-        url = one_line(params.url, 2_000) if isinstance(params, types.ElicitRequestURLParams) else None
+        url = params.url if isinstance(params, types.ElicitRequestURLParams) else None
+        reason: dict[str, Any] | None = None
         self._asking += 1
         current_call_key.set(self._find_caller())  # every question has its own task
         try:
-            answer = await self.wire.listener.elicit(clean(params.message), schema, url)
-        except ToolError:
+            answer = await self.wire.listener.elicit(params.message, schema, url)
+        except ToolError as error:
             answer = None
+            reason = {"reason": error.message} if error.kind is ErrorKind.VALIDATION else None
         finally:
             self._asking -= 1
         if answer is None or answer is False:
-            return types.ElicitResult(action="decline" if answer is None else "cancel")
+            return types.ElicitResult(action="decline" if answer is None else "cancel", _meta=reason)
         try:
             return types.ElicitResult(action="accept", content=None if is_url else dict(answer))
         except ValidationError:
