@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -453,6 +454,48 @@ def test_a_workspace_may_be_a_link(tier: Tier, tmp_path: Path):
     told = run(["sh", "-c", f"echo x >'{link}/new' && echo done"], Confinement(workspace=link), tier)
     assert told.stdout == "done\n"
     assert (real / "new").exists()
+
+
+PLACES = ("/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/opt", "/srv", "/mnt", "/run", "/var/lib", "/usr/local")
+
+
+@pytest.mark.parametrize("name", ["plain", "with space ünï\nline"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_workspace_and_its_programs_may_be_anywhere(place: str, name: str, tier: Tier, tmp_path: Path):
+    if not os.access(place, os.W_OK):
+        pytest.skip(f"{place} is not writable here")
+    link = tmp_path / "link"
+    beside = place if place != "/dev/shm" else "/tmp"  # devices hold no programs
+    with tempfile.TemporaryDirectory(dir=place) as base, tempfile.TemporaryDirectory(dir=beside) as other:
+        workspace, folder = Path(base, name), Path(other, "bin")
+        for made in (workspace, folder):
+            made.mkdir()
+        program = folder / "greet"
+        program.write_text("#!/bin/sh\necho hello\n")
+        program.chmod(0o755)
+        link.symlink_to(workspace)
+        env = {"PATH": f"{folder}:{os.environ['PATH']}"}
+        line = 'pwd -P; greet; f=$(mktemp) && echo x >"$f" && echo x >new && echo done'
+        for spelled in (workspace, link):
+            told = run(["sh", "-c", line], Confinement(workspace=spelled), tier, env)
+            assert told.stdout == f"{workspace}\nhello\ndone\n", told.stderr
+            assert (workspace / "new").read_text() == "x\n"
+            (workspace / "new").unlink()
+        told = run(
+            ["sh", "-c", f"echo x >{folder}/greet; echo x >{other}/made"], Confinement(workspace=workspace), tier
+        )
+        assert program.read_text() == "#!/bin/sh\necho hello\n"
+        assert not Path(other, "made").exists()
+
+
+@pytest.mark.parametrize("place", ["/tmp", "/var/tmp"])
+def test_a_link_to_a_workspace_may_be_among_temporary_files(place: str, tier: Tier, tmp_path: Path):
+    with tempfile.TemporaryDirectory(dir=place) as folder:
+        link = Path(folder, "link")
+        link.symlink_to(tmp_path)
+        told = run(["sh", "-c", f"echo x >'{link}/new' && echo done"], Confinement(workspace=link), tier)
+        assert told.stdout == "done\n", told.stderr
+    assert (tmp_path / "new").exists()
 
 
 def test_a_directory_below_the_workspace_may_be_where_it_starts(here: World, tier: Tier):

@@ -42,6 +42,7 @@ HOW = "Install it: apt-get install bubblewrap (or dnf, pacman, apk, zypper)."
 
 HOME = "/tmp/.forge-home"  # noqa: S108 - of a /tmp that only this run has
 OTHER_HOME = "/.forge-home"
+OTHER_TEMPORARY = "/var/tmp"  # noqa: S108 - the same as /tmp, unless the workspace or a program lies there
 GIT_SETTINGS = "/etc/gitconfig"
 MOST_WORDS = 9_000  # limit of bubblewrap, the program's words included
 
@@ -203,7 +204,7 @@ def _system(temporary: int) -> tuple[str, ...]:
     words += ["--proc", "/proc", "--remount-ro", "/proc", "--dev", "/dev"]
     for folder, size in (("/dev/shm", temporary // 4), ("/tmp", temporary)):  # noqa: S108
         words += ["--perms", "1777", *_make_temporary(folder, size)]
-    return (*words, "--symlink", "/tmp", "/var/tmp")  # noqa: S108
+    return tuple(words)
 
 
 def _make_temporary(folder: str, size: int) -> tuple[str, ...]:
@@ -248,8 +249,15 @@ def _device_folder(process: int) -> str:
 
 def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> list[str]:
     """Returns the mounts in order: later ones cover earlier ones."""
+    spelled = os.path.abspath(confinement.workspace)
+    programs = program_folders(env, roots)
+    shown = (*SYSTEM, *SETTINGS, *programs, *(folder for folder, _ in roots.folders))
     words: list[str] = []
-    for folder in program_folders(env, roots):
+    if any(is_inside_any(path, (OTHER_TEMPORARY,)) for path in (*shown, spelled)):
+        words += ["--perms", "1777", *_make_temporary(OTHER_TEMPORARY, _temporary_size(confinement) // 4)]
+    else:
+        words += ["--symlink", "/tmp", OTHER_TEMPORARY]  # noqa: S108 - nothing can be mounted behind a link
+    for folder in programs:
         words += _bind_read_only(folder)
     home = _home_directory(roots)
     words += ["--perms", "0700"]
@@ -263,12 +271,10 @@ def _mounts(confinement: Confinement, roots: Roots, env: Mapping[str, str]) -> l
     for folder in (*own_folders(roots), *(_real_parent_path(one) for one in confinement.protected)):
         if roots.contain(folder) and _kind(folder) in _BINDABLE:
             words += _bind_read_only(folder)
-    spelled = os.path.abspath(confinement.workspace)
     if spelled != roots.workspace and not roots.contain(spelled) and not is_inside_any(spelled, SYSTEM):
         words += ["--symlink", roots.workspace, spelled]
     if git_settings(roots.workspace):
         words += ["--file", str(_GIT), GIT_SETTINGS]
-    shown = (*SYSTEM, *SETTINGS, *program_folders(env, roots), *(folder for folder, _ in roots.folders))
     for real in dict.fromkeys(map(os.path.realpath, confinement.hidden)):
         words += _hide(real) if is_inside_any(real, shown) else []
     if not roots.contain("/dev"):
