@@ -12,9 +12,9 @@ import pytest
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
 from forge.core.spec import Category
-from forge.mcp import Http, McpSource, Stdio, mcp
+from forge.mcp import Http, Stdio, mcp
 from forge.mcp.client.names import server_name
-from forge.mcp.client.source import MANY
+from forge.mcp.client.source import MANY, McpSource
 from tests.mcp.remote import Desk, Remote, definition, until
 
 

@@ -19,8 +19,9 @@ import pytest
 
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.registry import mount_source
-from forge.mcp import Http, McpSource, OAuth, mcp
+from forge.mcp import Http, OAuth, mcp
 from forge.mcp.client.mcp_call import McpCall
+from forge.mcp.client.source import McpSource
 from forge.mcp.oauth.authorizer import Proofs, log_in, revoke_login
 from forge.mcp.oauth.login import Login, LoginNeeded, TokenStore, listen_for_redirect, read_redirect
 from forge.network.egress import Egress, use_egress
@@ -240,7 +241,7 @@ async def test_a_login_page_at_a_name_inside_is_not_shown(page: str) -> None:
 
 
 async def test_a_login_page_at_a_name_inside_is_shown_if_the_server_is_there() -> None:
-    login = login_of(mcp("https://intranet/mcp", name="docs", auth={"issuer": "https://sso.corp:8443"}))
+    login = login_of(mcp(Http("https://intranet/mcp", auth=OAuth(issuer="https://sso.corp:8443")), name="docs"))
     for page in ("https://intranet/authorize", "https://sso.corp:8443/authorize"):
         await login.check_page(page)
     for page in ("https://intranet:9000/authorize", "https://other.corp:8443/authorize"):
