@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from forge.console.console_state import ConsoleState, open_project
-from forge.console.login import Entrance, new_key
+from forge.console.guard import Entrance, new_key
 from forge.console.running_console import link
 from forge.console.server import make_app, serve
 from forge.core.events import TextDelta

@@ -10,7 +10,7 @@ import time
 from benchmarks.durable_processes import databases, read_moment, say, start_process
 from benchmarks.timing import Measure
 from forge.durable.client import Runs
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 
 TIMES = 40  # of each kind
 LONGEST = 0.15  # seconds, for 19 of 20

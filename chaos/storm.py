@@ -15,7 +15,7 @@ from chaos.taken import Takeovers
 from chaos.verdict import Verdict
 from forge.core.errors import ToolError
 from forge.durable.client import Runs
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 
 LOOK = 0.1  # seconds between two looks
 LONGEST = 60.0  # seconds until a dead worker's run is in its queue again: 30 as documented, and room for a busy machine

@@ -27,8 +27,7 @@ from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.approval import stored_approval
 from forge.durable.store import heartbeats as processes
 from forge.durable.worker import Worker
-from forge.permissions.answers import Answer, approve_all
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest, approve_all
 
 LEDGER = "ledger"  # one line for every time that something happened which must not be repeated
 SEEN = "seen"  # the same for what may be

@@ -17,8 +17,7 @@ from forge.core.arguments.example import example_arguments
 from forge.core.registry import mount_source
 from forge.mcp import Http, McpSource, OAuth
 from forge.mcp.oauth.login import Browser, Redirect, read_redirect
-from forge.permissions.answers import Answer
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest
 
 LOCAL = Egress(private=("127.0.0.1", "localhost"))
 METADATA_URL = "https://conformance-test.local/client-metadata.json"  # the kit knows it

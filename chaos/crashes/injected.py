@@ -36,7 +36,7 @@ from forge.durable.engine.start_segments import Starter
 from forge.durable.monitor.metrics import Counters
 from forge.durable.store import NewRun, RunStore
 from forge.durable.store.rows import RunInfo
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 
 CALLS = 2  # of a run
 MOST_CRASHES = 6  # of a run

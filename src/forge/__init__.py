@@ -108,20 +108,20 @@ if TYPE_CHECKING:  # the public names. Editors and type checkers follow the impo
     from forge.models.vendors import provider_for as provider_for
     from forge.network.egress import Egress as Egress
     from forge.openapi.source import openapi as openapi
-    from forge.permissions.answers import Answer as Answer
-    from forge.permissions.answers import Approver as Approver
-    from forge.permissions.answers import approve_all as approve_all
-    from forge.permissions.answers import nobody as nobody
     from forge.permissions.conditions import Trace as Trace
     from forge.permissions.gate import PolicyGate as PolicyGate
     from forge.permissions.labels.settings import LabelSettings as LabelSettings
     from forge.permissions.policy import layered as layered
     from forge.permissions.policy import load_rules as load_rules
     from forge.permissions.policy import rules as rules
-    from forge.permissions.request import Decision as Decision
-    from forge.permissions.request import PermissionRequest as PermissionRequest
-    from forge.permissions.request import Policy as Policy
-    from forge.permissions.request import Ruling as Ruling
+    from forge.permissions.questions import Answer as Answer
+    from forge.permissions.questions import Approver as Approver
+    from forge.permissions.questions import Decision as Decision
+    from forge.permissions.questions import PermissionRequest as PermissionRequest
+    from forge.permissions.questions import Policy as Policy
+    from forge.permissions.questions import Ruling as Ruling
+    from forge.permissions.questions import approve_all as approve_all
+    from forge.permissions.questions import nobody as nobody
     from forge.permissions.rules import PolicyError as PolicyError
     from forge.pipeline import standard_executor as standard_executor
     from forge.pipeline import standard_steps as standard_steps

@@ -15,7 +15,7 @@ from forge.cli.terminal.approve import EditError, read_document, write_document
 from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.spec import ToolSpec
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import PermissionRequest
 from tests.cli.test_terminal import ASKED, talk
 
 AGAIN = b"[b]ack\x1b[0m? "

@@ -9,7 +9,7 @@ import pytest
 
 from forge.cli.terminal.approve import render_details, render_question
 from forge.cli.terminal.output import Output
-from forge.cli.terminal.tables import width_of
+from forge.cli.terminal.print_result import width_of
 from forge.core.messages import ToolCall
 from forge.core.spec import Permission
 from forge.permissions.conditions import Trace

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from forge.cli.terminal.markdown import MarkdownStream
-from forge.cli.terminal.tables import width_of, wrap
+from forge.cli.terminal.print_result import width_of, wrap
 
 BOLD, ITALIC, CODE, DIM, UNDERLINED = "\x1b[1m", "\x1b[3m", "\x1b[36m", "\x1b[2m", "\x1b[4m"
 END = "\x1b[0m"

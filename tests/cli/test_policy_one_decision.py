@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from forge import Agent, Answer, PermissionRequest, Scope, Tool, ToolContext, rules, tool
 from forge.core.errors import ToolError
 from forge.permissions.policy import Rules, explain_call
-from forge.permissions.request import strictest
+from forge.permissions.questions import strictest
 from forge.tools.bash import Bash, guard
 from tests.permissions.test_shell_against_bash import AROUND, BEFORE, JOINTS, NAMES, WORDS
 from tests.permissions.test_shell_destructive import DESTRUCTIVE, FINE

@@ -10,8 +10,8 @@ import pytest
 import forge.cli.terminal.output
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
+from forge.cli.terminal.print_result import clip
 from forge.cli.terminal.render import MOST_DRAWN, MOST_LINES, WHEEL, ForPeople, describe_call, format_seconds
-from forge.cli.terminal.tables import clip
 from forge.core.errors import ErrorKind
 from forge.core.events import (
     Event,

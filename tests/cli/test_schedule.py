@@ -13,7 +13,7 @@ import pytest
 
 from forge.cli import forge as whole_command
 from forge.core.errors import ToolError
-from forge.project.assemble import schedules as schedule_store
+from forge.project.assemble import services as schedule_store
 from forge.project.runs import scheduled_runs as schedules
 from forge.schedules.runner import Runner
 from forge.schedules.schedule import ScheduleOutcome
@@ -330,7 +330,7 @@ def test_what_workers_ran_is_in_the_history(here, workspace, runs):
 def test_what_workers_fired_is_not_fired_again_and_the_rest_is(here, workspace, runs):
     from forge.durable.store.rows import NewRun
     from forge.durable.worker.schedules import StoredOccurrences, prepare, run_id_of
-    from forge.schedules.occurrences import claim_due
+    from forge.schedules.schedule import claim_due
 
     now, long_ago = time.time(), time.time() - 400 * 86_400
     (workspace / "script.json").write_text('["done"]')

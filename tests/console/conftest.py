@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 
 from forge.console.console_state import ConsoleState, open_project
-from forge.console.login import Entrance, new_key
+from forge.console.guard import Entrance, new_key
 from forge.console.server import make_app, serve
 from forge.project.project import RunOptions
 from forge.workspace.state import state_directory

@@ -11,7 +11,7 @@ import pytest
 from forge.console import event_hub as module
 from forge.console.event_entries import entries_after
 from forge.console.event_hub import Hub
-from forge.console.login import new_key
+from forge.console.guard import new_key
 from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun
 from tests.console.conftest import Console, call, running_console, script

@@ -12,8 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from forge.console.guard import HEADERS, MAX_BODY, RequestGuard
-from forge.console.login import Entrance, new_key
+from forge.console.guard import HEADERS, MAX_BODY, Entrance, RequestGuard, new_key
 from tests.console.conftest import flags_of, running_console
 from tests.network.serving import is_closed, unfinished
 

@@ -17,8 +17,8 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.core.spec import Category, ToolSpec
 from forge.core.tool import Tool, tool, toolset
-from forge.permissions.answers import Answer, approve_all
 from forge.permissions.policy import rules
+from forge.permissions.questions import Answer, approve_all
 from forge.pipeline import standard_executor
 from forge.tools import register_all, tool_group
 from tests.core.calling import SCOPE, call

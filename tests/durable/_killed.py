@@ -22,8 +22,7 @@ from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.engine import Engine
 from forge.models.scripted import Scripted
-from forge.permissions.answers import Answer
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest
 from forge.tools.run_code import RunCode
 
 DIRECTORY = Path(sys.argv[3])

@@ -23,7 +23,7 @@ from forge.core.tool import tool
 from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.queues import QueueLimits
 from forge.durable.worker import Worker
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 
 
 def _line(file: str, *words: object) -> None:

@@ -36,8 +36,8 @@ from forge.durable.engine.follow_up import resume_run
 from forge.durable.store import RunStore, StoreError
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.worker import Worker
-from forge.permissions.answers import Answer, approve_all
 from forge.permissions.policy import rules
+from forge.permissions.questions import Answer, approve_all
 from forge.workspace.state import state_directory
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 

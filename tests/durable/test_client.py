@@ -20,8 +20,8 @@ from forge.durable.engine.queues import claim_key
 from forge.durable.store.rows import NewRun, Outcome, Question, RunInfo, Wait
 from forge.durable.worker import Worker
 from forge.models.scripted import Scripted
-from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
+from forge.permissions.questions import Answer
 from forge.workspace.state import state_directory
 from forge.workspace.state.store import StoreError
 

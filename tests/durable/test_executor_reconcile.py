@@ -23,9 +23,8 @@ from forge.durable.store.heartbeats import has_ended, mark_process
 from forge.durable.store.rows import RunInfo
 from forge.network.egress import Egress
 from forge.openapi import openapi
-from forge.permissions.answers import Answer, approve_all
 from forge.permissions.gate import nobody
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest, approve_all
 from forge.pipeline import standard_steps
 from tests.durable.working import ended, rested, script, working
 from tests.network.serving import Reply, serving

@@ -20,9 +20,8 @@ from forge.durable.store import RunStore
 from forge.durable.store.rows import NewRun, Outcome, RunInfo
 from forge.durable.worker import schedules as occurrences
 from forge.durable.worker.schedules import ProcessOccurrences, StoredOccurrences, run_id_of
-from forge.schedules.occurrences import ClaimRefusal, Due, claim_due
 from forge.schedules.runner import Runner
-from forge.schedules.schedule import Schedule, Source, Status
+from forge.schedules.schedule import ClaimRefusal, Due, Schedule, Source, Status, claim_due
 from forge.schedules.schedule import ScheduleOutcome as Ended
 from forge.schedules.store import ScheduleStore
 from tests import programs
@@ -66,8 +65,7 @@ import json, sys
 from forge.durable.worker.schedules import StoredOccurrences, prepare, run_id_of
 from forge.durable.store.rows import NewRun, Outcome
 from forge.durable.store import RunStore
-from forge.schedules.occurrences import claim_due
-from forge.schedules.schedule import Schedule
+from forge.schedules.schedule import Schedule, claim_due
 
 _, database, *names = sys.argv[1:]
 store = RunStore(database)

@@ -21,7 +21,7 @@ from forge.durable.engine import attempt
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.follow_up import resume_run
 from forge.models.scripted import Scripted
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 

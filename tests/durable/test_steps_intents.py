@@ -18,7 +18,7 @@ from forge.durable.store import NewRun, Outcome, RunStore
 from forge.durable.store.steps import NewStep
 from forge.durable.store.tables import intents
 from forge.models.scripted import Scripted
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from tests.durable.test_segment_killed import counted, run_of
 from tests.durable.working import ended, rested, script, told, working
 

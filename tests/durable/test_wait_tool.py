@@ -22,7 +22,7 @@ from forge.durable.engine.follow_up import resume_run
 from forge.durable.engine.wait_tool import _end_of_wait, wait
 from forge.durable.store import RunStore
 from forge.durable.store.heartbeats import Heartbeat
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from tests.durable.working import answered, begun, ended, rested, script, told, working
 
 DAY = 86_400.0

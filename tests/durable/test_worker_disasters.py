@@ -17,7 +17,7 @@ from forge.agent.agent import Agent
 from forge.core.messages import ToolCall
 from forge.durable.client import Runs
 from forge.durable.store.heartbeats import list_workers
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from forge.workspace.state.store import StoreError
 from tests.durable import conftest
 from tests.durable.fleet import Fleet, fleet_of, until

@@ -12,9 +12,8 @@ from forge.core.context import Scope
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.mcp.client import connection as connection_module
-from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest
 from forge.pipeline import standard_executor
 
 Answering = Callable[[str, Mapping[str, Any], object], Any]

@@ -15,7 +15,7 @@ from forge import Scope, ToolCall, rules
 from forge.core.registry import ToolRegistry
 from forge.core.spec import Category
 from forge.memory.tools import MemorySearch, memory_tools
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 from forge.pipeline import standard_executor
 from tests.memory.remembering import memory_in, note
 

@@ -18,7 +18,7 @@ from forge.core.provider import ModelRequest, Provider, ProviderError, expects_c
 from forge.models import vendors as names
 from forge.models.http import post
 from forge.models.http.outgoing import NoTools
-from forge.models.local_servers import find_local_servers, is_loopback
+from forge.models.local import find_local_servers, is_loopback
 from forge.models.vendors import Server, default_model, local_servers, provider_for
 from tests.models.serving import Reply, refusal, serving, sse, stream
 

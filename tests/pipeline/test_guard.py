@@ -15,9 +15,9 @@ from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry
 from forge.core.result import Attachment, ToolResult
 from forge.core.tool import tool
-from forge.permissions.answers import Answer
 from forge.permissions.gate import PolicyGate
 from forge.permissions.policy import rules
+from forge.permissions.questions import Answer
 from forge.pipeline.authorize import Authorize
 from forge.pipeline.guard import MARK, GuardCalls, GuardEdited
 from forge.skills.guardrails import Guardrails

@@ -15,7 +15,8 @@ from tests.pipeline.calling import call_once, executor_of
 
 def running_at_once(**options):
     """A tool that counts how many of its calls run at once, for each account."""
-    running, most = Counter(), Counter()
+    running: Counter[str] = Counter()
+    most: Counter[str] = Counter()
 
     @tool(**options)
     async def pay(account: str) -> str:
@@ -99,6 +100,7 @@ def test_a_call_cancelled_just_as_its_turn_came_passes_the_place_on():
     async def race():
         assert places.take_or_queue((), ("s", "1"), 1) is None
         turn = places.take_or_queue((), ("s", "2"), 1)
+        assert turn is not None
         waits = asyncio.create_task(places.wait_for(turn, (), ("s", "2")))
         await asyncio.sleep(0)
         places.give_back((), ("s", "1"))  # its turn, told on the next round of the loop

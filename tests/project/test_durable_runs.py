@@ -265,7 +265,7 @@ async def test_yes_is_said_to_the_run_that_it_is_for_and_to_those_it_started(tmp
 async def test_a_stored_question_is_shown_as_it_was_asked(tmp_path):
     from forge.core.context import ToolContext
     from forge.durable.engine.approval import request_to_json
-    from forge.permissions.answers import Answer
+    from forge.permissions.questions import Answer
 
     @tool(permissions={"write"}, target="name")
     def note(name: str, text: str = "") -> str:

@@ -12,8 +12,7 @@ from forge.core.context import Scope
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.process.running.jobs import list_jobs
-from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.schedules import project_schedules
+from forge.project.assemble.services import ProjectChannels, project_schedules
 from forge.project.config import load_configuration
 from forge.project.doctor.services import examine_work
 from forge.project.project import Project, RunOptions

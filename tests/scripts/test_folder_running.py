@@ -17,8 +17,8 @@ from forge.core.executor import ToolExecutor
 from forge.core.messages import ToolCall
 from forge.core.registry import ToolRegistry, mount_source
 from forge.core.result import ToolResult
-from forge.permissions.answers import Answer
 from forge.permissions.policy import rules
+from forge.permissions.questions import Answer
 from forge.pipeline import standard_executor
 from forge.process.sandbox import choose_tier
 from forge.scripts.folder import scripts

@@ -146,7 +146,7 @@ def test_landlock_hides_nothing_so_a_line_asks_where_anything_is_denied(place: P
 
 def test_a_policy_that_is_a_function_cannot_be_hidden_from(place: Path, tier: Tier):
     from forge.permissions.policy import Decision
-    from forge.permissions.request import PermissionRequest
+    from forge.permissions.questions import PermissionRequest
 
     def policy(request: PermissionRequest) -> Decision:
         return Decision.ALLOW if request.permission == "read" else Decision.ASK

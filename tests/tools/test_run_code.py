@@ -18,8 +18,7 @@ from forge.core.events import Event, ToolFinished, ToolStarted
 from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.models.scripted import Scripted
-from forge.permissions.answers import Answer
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest
 from forge.tools import register_all, tool_group
 from forge.tools.run_code import RunCode, enter_code_mode
 from forge.tools.run_code.interpreter import ScriptLimits

@@ -16,7 +16,7 @@ from forge.core.registry import ToolRegistry
 from forge.core.result import ToolResult
 from forge.permissions.gate import Answer, PolicyGate
 from forge.permissions.policy import rules
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import PermissionRequest
 from forge.pipeline import standard_steps
 from forge.tools.file_edit import FileEdit
 from forge.tools.file_patch import FilePatch

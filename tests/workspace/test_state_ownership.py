@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from forge.agent.agent import Agent
+from forge.cli.commands.trust import accept_state
 from forge.core.context import Scope
 from forge.core.errors import ToolError
 from forge.core.messages import ToolCall
@@ -18,7 +19,6 @@ from forge.mcp.pins import Pins
 from forge.models.scripted import Scripted
 from forge.permissions.policy import rules
 from forge.process.sandbox import Tier, problem
-from forge.project.foreign_state import accept_state
 from forge.schedules.store import ScheduleStore
 from forge.tools.bash import Bash
 from forge.workspace import state as ownership

@@ -18,7 +18,7 @@ from forge.durable.engine.agents import for_stored_runs
 from forge.durable.engine.start_segments import Starter
 from forge.durable.store import NewRun, RunStore
 from forge.durable.worker import Worker
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 
 
 def version() -> str:

@@ -36,10 +36,9 @@ from forge.core.result import ToolResult
 from forge.core.secrets import Secrets, secrets_of
 from forge.core.tool import Tool, explain_unavailable
 from forge.models.vendors import provider_for
-from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
-from forge.permissions.request import Policy
+from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.guard import MARK
 from forge.tools.conversation import ask_question, converse, task_completion

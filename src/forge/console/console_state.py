@@ -23,8 +23,8 @@ from forge.core.secrets import Secrets
 from forge.durable.client import Runs
 from forge.durable.engine.queues import DEFAULT
 from forge.durable.worker import Worker
-from forge.permissions.answers import approve_all
 from forge.permissions.policy import Rules
+from forge.permissions.questions import approve_all
 from forge.project.audit.log import NAME as LOG
 from forge.project.audit.log import Log
 from forge.project.audit.log_events import EventFilter

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from forge.console.login import Entrance, new_key
+from forge.console.guard import Entrance, new_key
 from forge.workspace.state import data_file, replace_file
 
 FOLDER = "console"

@@ -20,9 +20,9 @@ from forge.console.api import memory as memory_pages
 from forge.console.api import policy as policy_pages
 from forge.console.api import project as project_pages
 from forge.console.api import questions as question_pages
-from forge.console.api import run_versions as version_pages
 from forge.console.api import runs as rerun_pages
 from forge.console.api import runs as run_pages
+from forge.console.api import runs as version_pages
 from forge.console.api import schedules as schedule_pages
 from forge.console.api import sessions as session_pages
 from forge.console.api import tools as tool_pages
@@ -30,8 +30,7 @@ from forge.console.api import trends as trend_pages
 from forge.console.api.event_stream import Stream
 from forge.console.api.requests import LOOK_AGAIN, Answering, json_response, make_endpoint
 from forge.console.console_state import ConsoleState
-from forge.console.guard import APPS, RequestGuard
-from forge.console.login import Entrance
+from forge.console.guard import APPS, Entrance, RequestGuard
 from forge.network.serve import serve_app
 
 STATIC = Path(__file__).parent / "static"

@@ -28,7 +28,7 @@ from forge.durable.store.check_input import check_messages
 from forge.durable.store.encoding import run_result
 from forge.durable.store.rows import INITIAL_MESSAGES, RunInfo, Wait
 from forge.durable.worker import GRACE, Chore, Worker
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 from forge.workspace.state import state_directory
 
 log = logging.getLogger("forge.durable")

@@ -23,8 +23,7 @@ from forge.core.secrets import Secrets
 from forge.core.spec import Category, ToolSpec, ToolTraits
 from forge.core.tool import SchemaTool, Tool
 from forge.core.untrusted import clean, clean_schema
-from forge.permissions.answers import Approver
-from forge.permissions.request import Policy
+from forge.permissions.questions import Approver, Policy
 from forge.pipeline import standard_executor
 
 if TYPE_CHECKING:

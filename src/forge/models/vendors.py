@@ -10,7 +10,7 @@ from forge.core.errors import ErrorKind
 from forge.core.provider import Provider, ProviderError
 
 if TYPE_CHECKING:  # loaded where a server is looked for
-    from forge.models.local_servers import LocalServer
+    from forge.models.local import LocalServer
 
 # Providers are imported where they are named: nothing of HTTP is loaded to run a script.
 
@@ -113,7 +113,7 @@ def default_model() -> str | None:
     if _read_variable("OPENAI_API_KEY") and not _read_variable("OPENAI_BASE_URL"):
         return f"openai:{DEFAULTS['openai']}"
     if base_url := _read_variable("OPENAI_BASE_URL"):
-        from forge.models.local_servers import list_models
+        from forge.models.local import list_models
 
         if models := list_models(base_url, _read_variable("OPENAI_API_KEY"), connect=0.2):
             return f"openai:{models[0]}"
@@ -122,7 +122,7 @@ def default_model() -> str | None:
 
 def local_servers() -> list[LocalServer]:
     """Returns the model servers that answer on this machine. They are asked at the same time, and only briefly."""
-    from forge.models.local_servers import find_local_servers
+    from forge.models.local import find_local_servers
 
     return find_local_servers({name: _base_url(name) for name in LOCAL})
 
@@ -176,7 +176,7 @@ def _server(name: str, prefix: str, model: str) -> Provider:
         return OpenAIResponses(
             model, base_url=base_url, api_key=key, strict=strict, label=prefix, key_variable=variable
         )
-    from forge.models.local_servers import ToolsOrText
+    from forge.models.local import ToolsOrText
     from forge.models.openai import OpenAI
 
     make = ToolsOrText if known in LOCAL or (known == "openai" and not at_home) else OpenAI

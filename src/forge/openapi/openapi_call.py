@@ -45,7 +45,7 @@ class OpenapiCall(
         params: Annotated[dict[str, Any] | None, "Path, query, header and body parameters."] = None,
     ) -> ToolResult:
         tool = _find_operation(await self._list_operations(spec, ctx.scope), operation_id)
-        from forge.permissions.call_gate import authorize_inner  # not needed to list tools
+        from forge.permissions.gate import authorize_inner  # not needed to list tools
 
         arguments = await authorize_inner(tool, _parse_params(tool, params or {}), ctx, "params")
         return await tool.invoke(arguments, ctx)

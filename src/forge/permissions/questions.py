@@ -1,21 +1,295 @@
-"""Questions for a person: everything that will run, and nothing that only looks like it; and forms to fill in."""
+"""Questions: what a policy decides and a person answers, the answers, and the text and forms that are shown."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import inspect
 import json
+import logging
 import re
+import traceback
 import unicodedata
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePath
+from typing import Any, ClassVar, Literal, Protocol
 
-from forge.core.context import ToolContext
-from forge.core.errors import DefinitionError, ErrorKind, ToolError
+from forge.core.context import Scope, ToolContext
+from forge.core.errors import DefinitionError, ErrorKind, ToolError, Waiting
+from forge.core.messages import ToolCall
 from forge.core.plain_values import visible
-from forge.core.spec import ToolSpec
+from forge.core.result import ToolResult
+from forge.core.secrets import Secrets
+from forge.core.spec import Permission, ToolSpec
 from forge.core.untrusted import show_both_ends
-from forge.permissions.answers import Answer
-from forge.permissions.request import PermissionRequest
+from forge.permissions.conditions import CallLabels, Trace
+from forge.permissions.remember import make_memory
 from forge.permissions.targets import PATHS, identity, paths
+
+MOST_REMEMBERED = 50  # permissions and targets of a question whose rules a person can read before an "always"
+
+
+class Decision(StrEnum):
+    """The decision of a policy: allow, ask or deny.
+
+    Example:
+        >>> Decision("ask") is Decision.ASK
+        True
+    """
+
+    ALLOW = "allow"
+    ASK = "ask"
+    DENY = "deny"
+
+
+@dataclass(frozen=True, slots=True)
+class Ruling:
+    """A decision and its origin.
+
+    Args:
+        decision: allow, ask or deny.
+        reason: why, in words.
+        rule: the rule as it was written; empty for a default.
+        layer: the layer of the rule, such as "project".
+        conditions: the conditions about labels that the rule has.
+        traces: the values of the call that come from labelled text, and because of which it asks or denies.
+
+    Example:
+        >>> Ruling(Decision.DENY, "Not on a Friday.").decision
+        <Decision.DENY: 'deny'>
+    """
+
+    decision: Decision
+    reason: str
+    rule: str = ""
+    layer: str = ""
+    conditions: tuple[str, ...] = ()
+    traces: tuple[Trace, ...] = ()
+
+
+_STRICTNESS = {Decision.ALLOW: 0, Decision.ASK: 1, Decision.DENY: 2}
+
+
+def strictest(rulings: Iterable[Ruling]) -> Ruling | None:
+    """Returns the first of the strictest rulings; None if there is none."""
+    return max(rulings, key=lambda ruling: _STRICTNESS[ruling.decision], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionRequest:
+    """A call that wants to do something to a target. An approver and a policy receive it.
+
+    Args:
+        spec: the tool's spec.
+        call: the call as the model sent it.
+        arguments: the validated arguments that will run. They are a copy: changing them changes nothing.
+        permission: the permission; None: the tool declares none.
+        target: the path, host or command; `Opaque` if it is no text.
+        scope: the session, user and directories.
+        ruling: why a person is asked.
+        others: further permissions and targets of the same question.
+        result: set when the question is whether the model may see this result.
+        question: set when it is about something else, such as whether to continue.
+        preview: the change that the call would make, such as a diff.
+        introduction: a text about a tool that no person has approved yet.
+        editable: False: the arguments are in use already, so no answer can change them.
+        personal: True: only a person can answer, and only for this call.
+        form: with a question: the schema of the fields that an answer has as arguments.
+        labels: what is known about the origins of the arguments; None outside of runs.
+
+    Example:
+        >>> async def ask(request: PermissionRequest) -> Answer:
+        ...     print(f"{request.call.name} wants to {request.permission} {request.target}")
+        ...     return Answer.NO
+        >>> @tool(permissions={"execute"}, target="service")
+        ... def deploy(service: str) -> str:
+        ...     "Deploy a service."
+        ...     return "done"
+        >>> _ = asyncio.run(Agent(None, tools=[deploy], approve=ask).call("deploy", {"service": "web"}))
+        deploy wants to execute web
+    """
+
+    spec: ToolSpec
+    call: ToolCall
+    arguments: Mapping[str, Any]
+    permission: Permission | None
+    target: str
+    scope: Scope
+    ruling: Ruling | None = None
+    others: tuple[tuple[Permission | None, str], ...] = ()
+    result: ToolResult | None = None
+    question: str = ""
+    preview: str = ""
+    introduction: str = ""
+    editable: bool = True
+    personal: bool = False
+    form: Mapping[str, Any] | None = None
+    labels: CallLabels | None = None
+
+    @property
+    def remember(self) -> str:
+        """The rules that "always" stores, word for word, one a line; empty if nothing may be remembered."""
+        return "\n".join(self.rules_to_remember)
+
+    @property
+    def rules_to_remember(self) -> tuple[str, ...]:
+        """The rules that "always" stores for this tool in this session, word for word. A person must see them all."""
+        if self.result is not None or self.question or self.personal or len(self.others) >= MOST_REMEMBERED:
+            return ()
+        found = (make_memory(self.spec, one.permission, one.target, self.arguments, self.scope) for one in self.parts)
+        return tuple(dict.fromkeys(one.rule for one in found if one.key))
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        """The values that come from labelled text, if this is why a person is asked."""
+        return self.ruling.traces if self.ruling is not None else ()
+
+    @property
+    def parts(self) -> tuple[PermissionRequest, ...]:
+        """One request for each permission and target of the question."""
+        alone = dataclasses.replace(self, others=())
+        more = (dataclasses.replace(alone, permission=permission, target=target) for permission, target in self.others)
+        return (alone, *more)
+
+
+Policy = Callable[[PermissionRequest], Decision | Ruling]
+"""Decides about a request: a function of a `PermissionRequest` that returns a `Decision` or a `Ruling`.
+
+Example:
+    >>> def only_reads(request: PermissionRequest) -> Decision:
+    ...     return Decision.ALLOW if request.permission == "read" else Decision.DENY
+    >>> policy: Policy = only_reads
+"""
+
+
+# The answers of a person, and how they are asked: any failure means no.
+
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A person's answer. `Answer.ONCE`, `Answer.ALWAYS`, `Answer.NO`, `Answer.no("why")` and `Answer.edit({…})` make
+    one.
+
+    Args:
+        kind: "once", "always" or "no".
+        feedback: a text for the model, with a yes too.
+        arguments: all arguments, where they shall be others.
+        review: show the result to the person before the model sees it.
+        by: who answered.
+
+    Example:
+        >>> Answer.no("Not on a Friday.").feedback
+        'Not on a Friday.'
+    """
+
+    kind: Literal["once", "always", "no"]
+    feedback: str = ""
+    arguments: Mapping[str, Any] | None = None
+    review: bool = False
+    by: str = ""
+
+    ONCE: ClassVar[Answer]
+    ALWAYS: ClassVar[Answer]
+    NO: ClassVar[Answer]
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("once", "always", "no"):
+            raise ValueError(f"Answer({self.kind!r}): the kind must be once, always or no")
+        if self.arguments is not None and not isinstance(self.arguments, Mapping):
+            raise TypeError(f"Answer(arguments={self.arguments!r}): pass a dictionary of arguments")
+
+    @classmethod
+    def no(cls, feedback: str = "", by: str = "") -> Answer:
+        return cls("no", feedback, by=by)
+
+    @classmethod
+    def edit(cls, arguments: Mapping[str, Any], feedback: str = "", by: str = "") -> Answer:
+        """Answers that the call shall run with these arguments instead."""
+        return cls("once", feedback, arguments, by=by)
+
+
+Answer.ONCE = Answer("once")
+Answer.ALWAYS = Answer("always")
+Answer.NO = Answer("no")
+
+Approver = Callable[[PermissionRequest], Awaitable[Answer]]
+"""Answers what the policy asks: an async function of a `PermissionRequest` that returns an `Answer`.
+
+Example:
+    >>> async def ask(request: PermissionRequest) -> Answer:
+    ...     return Answer.ONCE if request.target == "web" else Answer.no("Only web.")
+    >>> approver: Approver = ask
+"""
+
+
+async def nobody(request: PermissionRequest) -> Answer:
+    """Refuses every request: the default approver, because no one is there to ask.
+
+    Args:
+        request: the request.
+
+    Example:
+        >>> Agent(Scripted("Hello!"), approve=nobody).run_sync("Hi").text
+        'Hello!'
+    """
+    return Answer.no(by="nobody")
+
+
+async def approve_all(request: PermissionRequest) -> Answer:
+    """Approves every request once, as `--yes` does, except those that only a person can answer.
+
+    Args:
+        request: the request.
+
+    Example:
+        >>> Agent(Scripted("Hello!"), approve=approve_all).run_sync("Hi").text
+        'Hello!'
+    """
+    if request.personal:
+        return Answer.no(by="--yes")
+    return Answer("once", by="--yes")
+
+
+async def answer_of(approve: Approver, request: PermissionRequest, secrets: Secrets) -> Answer:
+    """Returns the approver's answer; no, if it fails or gives no answer. Raises only `Waiting` or a cancellation."""
+    try:
+        answer: object = approve(request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+    except Waiting:
+        raise
+    except (Exception, SystemExit) as error:
+        log.error("the approver failed on %s: %s", request.spec.name, secrets.mask_all(describe_failure(error)))
+        return Answer.no(f"the question could not be asked ({type(error).__name__})", by="error")
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Answer.no("the question was closed without an answer", by="error")  # its own future was cancelled
+    if isinstance(answer, Answer):
+        return answer
+    log.error("the approver answered with %s, which is not an Answer", secrets.mask_all(type(answer).__name__))
+    return Answer.no("the question got no clear answer", by="error")
+
+
+# Exceptions of a custom policy or approver, for the log: type and position, never the message.
+
+
+def describe_failure(error: BaseException) -> str:
+    """Returns the type and the innermost position: messages and source lines may hold the arguments."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return type(error).__name__ + (
+        f" ({PurePath(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+    )
+
+
+# The text for a person: everything that will run, and nothing that only looks like it.
+
 
 LONGEST = 4_000  # characters of one value
 LONGEST_PREVIEW = 24_000
@@ -165,7 +439,7 @@ def _is_seen(char: str) -> bool:
     return char not in "⟨⟩" and char not in _INVISIBLE and unicodedata.category(char) not in _INVISIBLE_CATEGORIES
 
 
-# Puts a form to a person: the fields are the arguments of the request, and the answer must fit the form.
+# Forms to fill in: the fields are the arguments of the request, and the answer must fit the form.
 
 
 ROUNDS = 3  # attempts to fill in a form

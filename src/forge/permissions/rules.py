@@ -13,7 +13,7 @@ from forge.core.context import Scope
 from forge.core.lazy import lazy_pattern
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.conditions import CONDITIONS, CallLabels
-from forge.permissions.request import Decision
+from forge.permissions.questions import Decision
 from forge.permissions.target_forms import read_target_forms
 from forge.permissions.targets import PATHS, Scalar, TargetForm, hosts, is_scalar, paths, text_of
 

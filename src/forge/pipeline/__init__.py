@@ -10,11 +10,10 @@ from forge.core.executor import Step, ToolExecutor, step_name
 from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets
 from forge.core.tool import Tool
-from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
 from forge.permissions.labels.settings import LabelSettings
 from forge.permissions.policy import rules
-from forge.permissions.request import Policy
+from forge.permissions.questions import Approver, Policy, nobody
 from forge.pipeline.authorize import Authorize, GuardEgress
 from forge.pipeline.dry_run import dry_run
 from forge.pipeline.guard import Guard, GuardCalls, GuardEdited, Redact

@@ -10,8 +10,7 @@ from forge.core.executor import GuardStep, Next
 from forge.core.plain_values import plain
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.call_gate import CallGate, gate_of
-from forge.permissions.gate import PolicyGate
+from forge.permissions.gate import CallGate, PolicyGate, gate_of
 from forge.permissions.targets import find_requests
 from forge.workspace.state import make_key
 

@@ -9,7 +9,7 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission, ToolSpec
 from forge.permissions.gate import PolicyGate, preview_changes
-from forge.permissions.request import Decision, Ruling
+from forge.permissions.questions import Decision, Ruling
 from forge.permissions.targets import targets_of
 
 SHOWN = 10  # targets named in the text; the data has them all

@@ -17,7 +17,7 @@ from forge.core.plain_values import number, plain
 from forge.core.result import Failure, ToolResult
 from forge.core.secrets import Secrets
 from forge.core.spec import ToolSpec
-from forge.permissions.call_gate import gate_of
+from forge.permissions.gate import gate_of
 
 MARK = "[BLOCKED BY POLICY]"
 LARGE = 50_000  # characters from which on a result is looked at beside the loop

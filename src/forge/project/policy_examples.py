@@ -15,7 +15,7 @@ from forge.core.result import KINDS, UNTRUSTED, Label
 from forge.core.spec import Category, Permission, ToolSpec
 from forge.core.tool import Tool, UnavailableTool
 from forge.permissions.labels.provenance import Provenance
-from forge.permissions.request import Decision
+from forge.permissions.questions import Decision
 from forge.project.assemble.access import ProjectFlags, project_policy, project_scope
 from forge.project.assemble.choose_tools import apply_settings
 from forge.project.assemble.knowledge import active_skills

@@ -10,7 +10,7 @@ from forge.core.errors import ToolError
 from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.permissions.policy import CallLabeller, ExplainedPermission, Rules, explain_call
-from forge.permissions.request import Decision, Ruling
+from forge.permissions.questions import Decision, Ruling
 from forge.project.assemble.access import project_egress
 from forge.project.config.declaration import Configuration
 

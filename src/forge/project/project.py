@@ -22,8 +22,8 @@ from forge.core.registry import ToolRegistry
 from forge.core.secrets import Secrets, secrets_of
 from forge.memory.embedders import MiniLM, is_minilm_installed
 from forge.models.vendors import provider_for
-from forge.permissions.answers import Approver, nobody
 from forge.permissions.gate import PolicyGate
+from forge.permissions.questions import Approver, nobody
 from forge.pipeline import standard_steps
 from forge.pipeline.record import record, replay
 from forge.project.assemble.access import project_egress, project_policy, project_scope

@@ -12,8 +12,7 @@ from os import urandom
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.plain_values import text_of
-from forge.schedules.occurrences import ClaimRefusal, Due, SharedClaims
-from forge.schedules.schedule import Schedule, ScheduleOutcome, ScheduleRun, Status
+from forge.schedules.schedule import ClaimRefusal, Due, Schedule, ScheduleOutcome, ScheduleRun, SharedClaims, Status
 from forge.schedules.store import ScheduleStore
 from forge.schedules.tables import Claim
 from forge.workspace.state.store import StoreError

@@ -234,7 +234,7 @@ def _commands(line: str) -> Iterator[str]:
     """Yields the line, and each command that it could run, without quotes and wrappers."""
     from forge.core.context import Scope
     from forge.permissions.shell.commands import UnreadableLine, find_reached  # loads a parser of shell lines
-    from forge.permissions.shell.variables import expand_line
+    from forge.permissions.shell.parse import expand_line
     from forge.permissions.shell.words import ANY, SOME
 
     yield line

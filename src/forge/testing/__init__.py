@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 _HOME = {
-    "forge.permissions.answers": ("Answer",),
+    "forge.permissions.questions": ("Answer",),
     "forge.pipeline.record": ("record", "replay"),
     "forge.models.scripted": ("Scripted", "scripted"),
     "forge.testing.called": (
@@ -23,8 +23,7 @@ _HOME = {
     "forge.testing.clock": ("Clock",),
     "forge.testing.person": ("Person",),
     "forge.testing.serving": ("ToolServer", "mcp_server"),
-    "forge.testing.workbench": ("Bench", "bench", "calls", "fails", "says", "tape"),
-    "forge.testing.workplace": ("Finished", "Project", "project"),
+    "forge.testing.workbench": ("Bench", "Finished", "Project", "bench", "calls", "fails", "project", "says", "tape"),
 }
 _WHERE = {name: module for module, names in _HOME.items() for name in names}
 
@@ -47,7 +46,7 @@ def __dir__() -> list[str]:
 if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal to the table above
     from forge.models.scripted import Scripted as Scripted
     from forge.models.scripted import scripted as scripted
-    from forge.permissions.answers import Answer as Answer
+    from forge.permissions.questions import Answer as Answer
     from forge.pipeline.record import record as record
     from forge.pipeline.record import replay as replay
     from forge.testing.called import Called as Called
@@ -61,11 +60,11 @@ if TYPE_CHECKING:  # what editors and type checkers see; a test keeps it equal t
     from forge.testing.serving import ToolServer as ToolServer
     from forge.testing.serving import mcp_server as mcp_server
     from forge.testing.workbench import Bench as Bench
+    from forge.testing.workbench import Finished as Finished
+    from forge.testing.workbench import Project as Project
     from forge.testing.workbench import bench as bench
     from forge.testing.workbench import calls as calls
     from forge.testing.workbench import fails as fails
+    from forge.testing.workbench import project as project
     from forge.testing.workbench import says as says
     from forge.testing.workbench import tape as tape
-    from forge.testing.workplace import Finished as Finished
-    from forge.testing.workplace import Project as Project
-    from forge.testing.workplace import project as project

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from forge.core.plain_values import text_of
-from forge.permissions.answers import Answer
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest
 
 Said = Answer | bool | str | Callable[[PermissionRequest], Any]
 """`True` and "yes" (once), "always", `False` and "no", an `Answer`, or a function of the request that returns one.

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from forge.testing.clock import Clock
     from forge.testing.person import Person
     from forge.testing.serving import ToolServer
-    from forge.testing.workbench import Bench
-    from forge.testing.workplace import Project
+    from forge.testing.workbench import Bench, Project
 
 _CHECKS = pytest.StashKey[list[Callable[[], None]]]()
 
@@ -32,7 +31,7 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 @pytest.fixture
 def forge_project(tmp_path: Path) -> Project:
     """An empty project: `forge_project.write({"forge.yaml": {…}})`, `.forge("tool", "list")`, `.bench(tool)`."""
-    from forge.testing.workplace import Project
+    from forge.testing.workbench import Project
 
     return Project(tmp_path / "project", home=tmp_path / "home")
 

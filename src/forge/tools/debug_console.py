@@ -135,7 +135,7 @@ def _show_events(look: TopicRequest) -> ToolResult:
 
 def _show_approvals(look: TopicRequest) -> ToolResult:
     """Shows pending and answered approvals, and the remembered "always" answers."""
-    from forge.permissions.call_gate import gate_of  # loads what only a call needs, as the others below
+    from forge.permissions.gate import gate_of  # loads what only a call needs, as the others below
 
     asked = look.of_session(look.recorder.list_unanswered() if look.recorder else [])
     answered = look.of_session(look.recorder.answers() if look.recorder else [])[-look.limit :]

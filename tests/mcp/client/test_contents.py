@@ -14,7 +14,7 @@ from forge.core.events import ToolProgress
 from forge.mcp.apps import find_app
 from forge.mcp.client.mcp_call import McpResource
 from forge.mcp.client.tools import McpTool
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from forge.pipeline import standard_executor
 from tests.mcp import hostile, library
 

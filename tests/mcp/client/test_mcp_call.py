@@ -19,8 +19,8 @@ from forge.core.registry import mount_source
 from forge.mcp import Http, mcp
 from forge.mcp.client.mcp_call import McpCall
 from forge.network.egress import Egress
-from forge.permissions.answers import Answer, nobody
 from forge.permissions.policy import rules
+from forge.permissions.questions import Answer, nobody
 from forge.pipeline import standard_executor
 from tests.mcp.remote import Desk, Person, Remote, definition, until
 from tests.mcp.servers import http_server, stdio_command

@@ -17,8 +17,7 @@ from forge.core.messages import Message, ToolCall
 from forge.core.registry import mount_source
 from forge.mcp import mcp
 from forge.mcp.client.link import current_call_key
-from forge.permissions.answers import Answer, approve_all, nobody
-from forge.permissions.questions import request_text
+from forge.permissions.questions import Answer, approve_all, nobody, request_text
 from tests.mcp.remote import Desk, Person, Remote, definition
 
 PERSON = {

@@ -15,8 +15,7 @@ from forge.core.events import ToolProgress
 from forge.core.messages import Message
 from forge.core.registry import mount_source
 from forge.mcp import Stdio, mcp
-from forge.permissions.answers import Answer
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, PermissionRequest
 from forge.pipeline import standard_executor
 from forge.tools import register_all
 from tests.mcp import hostile

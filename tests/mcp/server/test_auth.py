@@ -19,7 +19,7 @@ from forge.core.errors import DefinitionError
 from forge.mcp import Http, OAuth
 from forge.mcp.server import ElicitingApprover, ResourceAuth, serve_http
 from forge.mcp.server import auth as issuer_module
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from forge.pipeline import standard_executor
 from tests.mcp.server.issuing import Key, TestIssuer, issuing
 from tests.mcp.server.test_http import INITIALIZE, connected, post

@@ -194,7 +194,7 @@ def _clip_line(start: str, text: str, *, at_terminal: bool) -> str:
         return line if len(line) <= LONGEST else f"{line[: LONGEST - 1]}…"
     import shutil
 
-    from forge.cli.terminal.tables import clip, width_of
+    from forge.cli.terminal.print_result import clip, width_of
 
     return start + clip(text, max(shutil.get_terminal_size().columns - width_of(start), NARROWEST))
 

@@ -150,7 +150,7 @@ def _is_file(name: str) -> bool:
 
 def _make_agents(options: Options, model: str | None, config: str | None) -> MakeAgent:
     """Returns a function that makes the project's agent in another workspace."""
-    from forge.permissions.answers import approve_all, nobody
+    from forge.permissions.questions import approve_all, nobody
     from forge.project.project import Project, RunOptions
 
     def make(workspace: Path, given: Provider | None) -> Any:
@@ -165,7 +165,7 @@ def _make_agents(options: Options, model: str | None, config: str | None) -> Mak
 
 
 def _print(report: EvalReport, *, is_interrupted: bool) -> None:
-    from forge.cli.terminal.tables import table_lines
+    from forge.cli.terminal.print_result import table_lines
     from forge.core.plain_values import visible
 
     for line in table_lines(list(report.rows())):

@@ -15,8 +15,7 @@ from forge.cli.commands.mcp_servers import add, import_, install, remove
 from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.diffs import colour_diff
-from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.print_result import colour_diff, harmless
 from forge.core.errors import ToolError
 
 if TYPE_CHECKING:

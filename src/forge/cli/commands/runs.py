@@ -25,8 +25,7 @@ from forge.cli.running.stored_runs import (
     state_of,
     with_database,
 )
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import table_lines
+from forge.cli.terminal.print_result import harmless, table_lines
 
 if TYPE_CHECKING:
     from forge.durable.store.rows import RunInfo

@@ -14,8 +14,7 @@ import click
 from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import refusals
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import table_lines
+from forge.cli.terminal.print_result import harmless, table_lines
 from forge.core.errors import ErrorKind, ToolError
 
 if TYPE_CHECKING:  # they load SQLite and asyncio, which showing the help does without
@@ -129,7 +128,7 @@ def add(options: Options, cron: str, task: str, target: str, **more: Any) -> Non
 def _warn_of_missing_names(schedule: Schedule, options: Options) -> None:
     """Warns now about a channel or skill that does not exist, not when the schedule fires."""
     from forge.project.assemble.knowledge import project_skills
-    from forge.project.assemble.schedules import missing_names
+    from forge.project.assemble.services import missing_names
     from forge.project.config import load_configuration
 
     with refusals():
@@ -242,7 +241,7 @@ def run(options: Options, id: str | None, once: bool, model: str | None) -> int:
 @contextmanager
 def _store(options: Options, *, read_only: bool = False) -> Iterator[ScheduleStore]:
     with refusals():
-        from forge.project.assemble.schedules import project_schedules, read_schedules
+        from forge.project.assemble.services import project_schedules, read_schedules
 
         with read_schedules(options) if read_only else project_schedules(options) as store:
             yield store

@@ -18,8 +18,7 @@ from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
 from forge.cli.running.stored_runs import render_message
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import table_lines
+from forge.cli.terminal.print_result import harmless, table_lines
 
 if TYPE_CHECKING:  # the store loads SQLite, which showing the help does without
     from forge.agent.session import SessionInfo, SessionStore
@@ -194,8 +193,8 @@ def _print_sessions(found: Sequence[SessionInfo], *, as_json: bool) -> None:
 
 def _pick(**given: Any) -> int:
 
+    from forge.cli.terminal.keyboard import pick
     from forge.cli.terminal.output import Output
-    from forge.cli.terminal.pick import pick
 
     options, out = _read_options(given, "cli"), Output(plain=given["plain"])
     found = _find_sessions(options)

@@ -13,8 +13,7 @@ import click
 from forge.cli.group import CommandGroup
 from forge.cli.options import Options, with_options
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import table_lines
+from forge.cli.terminal.print_result import harmless, table_lines
 from forge.core.errors import ToolError
 
 if TYPE_CHECKING:  # loaded by the command that needs it

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from forge.cli.options import Options, with_options, workspace_of
 from forge.cli.refusal import Refusal, refusals
-from forge.cli.terminal.diffs import colour_diff
-from forge.cli.terminal.print_result import harmless
+from forge.cli.terminal.print_result import colour_diff, harmless
+from forge.core.errors import ErrorKind, ToolError
+from forge.core.files import read_regular
+from forge.mcp.pins import reseal_pins
+from forge.project.trust_summary import TrustItem
+from forge.workspace.state import NAME, is_foreign, mark_own
 
-if TYPE_CHECKING:  # loaded when it is used
+if TYPE_CHECKING:
     from forge.project.system_prompt import InstructionFile
     from forge.project.trust import Standing
-    from forge.project.trust_summary import TrustItem
+
 
 _LONGEST = 300  # characters of one line
 _LONGEST_RISKY = 4_000  # what is run or allowed is not hidden behind a long beginning
@@ -125,7 +133,6 @@ def _list_file_items(files: list[InstructionFile]) -> list[TrustItem]:
 
 def _list_foreign_state(now: Standing) -> list[TrustItem] | None:
     """Lists the contents of a state directory that was not made here; None if there is no such directory."""
-    from forge.project.foreign_state import list_foreign_state
 
     return list_foreign_state(now.path.parent)
 
@@ -199,7 +206,6 @@ def _ask() -> bool | None:
 def _accept(now: Standing, files: list[InstructionFile] | None, state: list[TrustItem] | None, *, quiet: bool) -> None:
     """Accepts the configuration with these instruction files, and the state; None: there is nothing new of it."""
     from forge.project.config_layers import file_exists
-    from forge.project.foreign_state import accept_state
     from forge.project.trust import accept
 
     stores = []
@@ -258,3 +264,81 @@ def _print_projects(options: Options) -> int:
     if not rows:
         click.echo("No project is trusted yet.", err=True)
     return 0
+
+
+# A state directory that came with a project, for the person who decides about it.
+
+
+MOST = 50  # schedules that are shown
+LARGEST = 16 * 1024 * 1024  # bytes of a file of pins that is read
+
+
+def list_foreign_state(workspace: Path) -> list[TrustItem] | None:
+    """Lists the contents; None if there is no such directory, or it was made here. Nothing is changed."""
+    folder = workspace / NAME
+    if folder.is_symlink() or not is_foreign(folder):
+        return None
+    return [*_schedules(folder), *_pins(folder), *_files(folder)]
+
+
+def accept_state(workspace: Path) -> Path:
+    """Accepts the directory as made here. Raises `ToolError`."""
+    folder = workspace / NAME
+    try:
+        mark_own(folder)
+        with suppress(FileNotFoundError, ValueError):  # a damaged file is set aside when it is read
+            reseal_pins(folder / "pins.json")
+        if next(_schedules(folder), None) is not None:
+            from forge.schedules.store import FILE, ScheduleStore  # SQLite
+
+            with ScheduleStore(folder / FILE) as store:
+                store.reseal()
+        if (folder / "state.db").is_file():
+            from forge.agent.session import SessionStore  # SQLite
+
+            with SessionStore(folder / "state.db") as sessions:
+                sessions.reseal()
+    except OSError as error:
+        problem = f"cannot trust {folder}: {error.strerror or error}"
+        raise ToolError(problem, ErrorKind.CONFIG, "Make it writable, or move it away.") from None
+    return folder
+
+
+def _schedules(folder: Path) -> Iterator[TrustItem]:
+    import sqlite3
+
+    from forge.project.doctor.state import read_only
+
+    path = folder / "state.db"
+    if path.is_symlink() or not path.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(read_only(path), uri=True, timeout=1.0)) as connection:
+            connection.execute("PRAGMA trusted_schema = OFF")  # a planted file runs no code of its own
+            rows = connection.execute("SELECT id, cron, task FROM schedules LIMIT ?", (MOST,)).fetchall()
+    except sqlite3.Error as error:
+        if "no such table" not in str(error):
+            yield TrustItem("runs on a schedule", "state.db, which cannot be read")
+        return
+    for id, cron, task in rows:
+        yield TrustItem("runs on a schedule", f"schedule {id}: {cron}: {task}")
+
+
+def _pins(folder: Path) -> Iterator[TrustItem]:
+    path = folder / "pins.json"
+    try:
+        if not os.path.lexists(path):
+            return
+        servers = json.loads(read_regular(path, LARGEST, os.O_NOFOLLOW))["servers"]
+        for name, entry in servers.items():
+            yield TrustItem("approves", f"MCP server {name}: {', '.join(map(str, entry['tools']))}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        yield TrustItem("approves", "pins.json, which cannot be read")
+
+
+def _files(folder: Path) -> Iterator[TrustItem]:
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return
+    yield TrustItem("holds", ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else ""), False)

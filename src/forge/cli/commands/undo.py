@@ -62,7 +62,7 @@ def _call_undo(options: Options, arguments: dict[str, Any], session: str) -> int
     from forge.cli.terminal.keyboard import write_all
     from forge.cli.terminal.print_result import as_line, as_text
     from forge.core.messages import ToolCall
-    from forge.permissions.answers import approve_all, nobody
+    from forge.permissions.questions import approve_all, nobody
     from forge.project.project import Project, RunOptions  # the whole pipeline, which showing the help does without
     from forge.tools.undo import Undo
 

@@ -28,8 +28,7 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import ToolSpec
-from forge.permissions.answers import Approver, approve_all, nobody
-from forge.permissions.request import Decision
+from forge.permissions.questions import Approver, Decision, approve_all, nobody
 from forge.project.assemble.sources import Sources
 from forge.project.project import Project
 from forge.workspace.paths.open import read_file

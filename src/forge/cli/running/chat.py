@@ -22,8 +22,7 @@ from forge.cli.options import Options
 from forge.cli.running.chat_session import ChatSession, RunFlags, open_chat_session
 from forge.cli.running.tool_names import describe_permissions
 from forge.cli.terminal.keyboard import Keyboard
-from forge.cli.terminal.print_result import as_text, harmless
-from forge.cli.terminal.tables import clip
+from forge.cli.terminal.print_result import as_text, clip, harmless
 from forge.core.arguments.explain import near
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import Message, unanswered_calls

@@ -36,8 +36,7 @@ from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.messages import Message
 from forge.core.plain_values import text_of
 from forge.core.result import Failure
-from forge.permissions.answers import Answer, Approver, approve_all, nobody
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, Approver, PermissionRequest, approve_all, nobody
 from forge.project.build.built import load_built
 from forge.project.project import Project, RunOptions
 from forge.project.runs.sessions import (

@@ -17,7 +17,7 @@ import click
 from forge.cli.options import Options
 from forge.cli.refusal import refusals
 from forge.cli.terminal.print_result import harmless
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from forge.project.assemble.access import workspace_root
 from forge.project.config import load_configuration
 from forge.project.project import Project

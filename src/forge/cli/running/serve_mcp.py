@@ -29,7 +29,7 @@ from forge.core.extras import check_extra
 from forge.mcp.server import ATTEMPT, ElicitingApprover, Offered, serve_http, serve_stdio
 from forge.mcp.server.auth_settings import ResourceAuth
 from forge.models.vendors import provider_for
-from forge.permissions.answers import approve_all
+from forge.permissions.questions import approve_all
 from forge.project.project import Project
 from forge.project.trust import FoundConfig
 from forge.project.version import version

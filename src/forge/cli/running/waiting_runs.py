@@ -21,7 +21,7 @@ from forge.durable.engine.queues import DEFAULT, offer_queue
 from forge.durable.store.encoding import run_result
 from forge.durable.store.heartbeats import describe_needed, describe_unattended, find_unattended, list_workers
 from forge.durable.store.rows import Question, RunInfo
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 
 
 def result_so_far(run: RunInfo) -> RunResult:

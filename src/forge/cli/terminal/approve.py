@@ -19,29 +19,27 @@ from typing import Any
 
 import click
 
-from forge.cli.terminal.diffs import diff_lines, is_diff
 from forge.cli.terminal.keyboard import discard_typed, flush_typed, read_typed, single_keys
 from forge.cli.terminal.output import Output
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import width_of, wrap
+from forge.cli.terminal.print_result import diff_lines, harmless, is_diff, width_of, wrap
 from forge.core.arguments.schema import compile_parser
 from forge.core.errors import ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.result import UNTRUSTED
 from forge.core.spec import ToolSpec
 from forge.core.yaml import Bounds, Unreadable, bounded_text, bounded_yaml, safe_loader
-from forge.permissions.answers import Answer
 from forge.permissions.questions import (
     IN_PREVIEW,
     LONGEST_PREVIEW,
     MOST,
+    Answer,
+    PermissionRequest,
     one_line,
     real_path_lines,
     request_text,
     show_invisible,
     value_text,
 )
-from forge.permissions.request import PermissionRequest
 from forge.permissions.targets import PATHS
 
 BY = "terminal"

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from forge.cli.terminal.tables import width_of
+from forge.cli.terminal.print_result import width_of
 
 MOST_ROWS = 200  # rows of a table that are held back until its end
 LONGEST_HELD = 2_000  # characters of a line whose kind is not known yet: then it is text

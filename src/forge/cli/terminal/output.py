@@ -13,8 +13,7 @@ from typing import TextIO
 
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.markdown import MarkdownStream
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import clip
+from forge.cli.terminal.print_result import clip, harmless
 from forge.core.events import Event, RunFinished
 
 

@@ -11,11 +11,9 @@ from functools import partial
 from itertools import islice
 
 from forge.agent.result import ENDINGS
-from forge.cli.terminal.diffs import colour_of, summarise_diff
 from forge.cli.terminal.exit_codes import Ending
 from forge.cli.terminal.output import Output
-from forge.cli.terminal.print_result import harmless
-from forge.cli.terminal.tables import clip
+from forge.cli.terminal.print_result import clip, colour_of, harmless, summarise_diff
 from forge.core.events import (
     ContextShortened,
     Event,
@@ -37,7 +35,7 @@ from forge.core.events import (
 from forge.core.executor import render_call
 from forge.core.messages import ToolCall, Usage
 from forge.core.result import ToolResult
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import PermissionRequest
 from forge.tools.conversation import CONVERSATION
 
 MAIN = "main"  # the agent whose text is the answer

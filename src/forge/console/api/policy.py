@@ -15,7 +15,7 @@ import yaml
 from pydantic_core import from_json
 
 from forge.console.api.requests import ApiError, ApiRequest
-from forge.console.api.run_versions import version_change
+from forge.console.api.runs import version_change
 from forge.console.console_state import ConsoleState
 from forge.console.event_entries import WAITS, read_arguments
 from forge.core.errors import ErrorKind, ToolError
@@ -23,7 +23,7 @@ from forge.core.messages import ToolCall
 from forge.core.tool import Tool
 from forge.durable.store.events import find_events
 from forge.permissions.policy import Rules, explain_call, layered, load_rules
-from forge.permissions.request import Decision, PermissionRequest
+from forge.permissions.questions import Decision, PermissionRequest
 from forge.permissions.rules import Rule, read_rule
 from forge.project.assemble.access import project_egress
 from forge.project.audit.log_events import EventFilter, is_refusal

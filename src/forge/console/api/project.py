@@ -8,12 +8,11 @@ from typing import Any
 import sqlalchemy as sa
 
 from forge.console.api.requests import ApiRequest
-from forge.console.api.run_versions import abandoned_shape
+from forge.console.api.runs import abandoned_shape
 from forge.console.api.schedules import schedules_of
-from forge.console.api.sessions import session_infos
+from forge.console.api.sessions import DEMO, session_infos
 from forge.console.api.tools import command_options
 from forge.console.console_state import ConsoleState
-from forge.console.demo import NAME as DEMO
 from forge.console.event_entries import newest_numbers
 from forge.durable.store.heartbeats import list_workers
 from forge.durable.store.tables import runs

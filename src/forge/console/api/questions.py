@@ -7,13 +7,13 @@ from typing import Any
 from starlette.concurrency import run_in_threadpool
 
 from forge.console.api.requests import ApiError, ApiRequest
-from forge.console.api.run_versions import why_not_continued
+from forge.console.api.runs import why_not_continued
 from forge.console.api.tools import preview_effects, preview_tool_call
 from forge.console.console_state import ConsoleState
 from forge.console.response_shapes import question_shape, run_shape, waiting_text
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.messages import ToolCall
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 from forge.workspace.state.store import StoreError
 
 BY = "console"

@@ -30,7 +30,7 @@ from forge.durable.store.database import Database
 from forge.durable.store.encoding import object_of, run_result
 from forge.durable.store.heartbeats import UnattendedWarning, has_worker
 from forge.durable.store.rows import MODEL, OVER, TAKES, NewRun, Question, RunInfo, Wait
-from forge.permissions.answers import Answer
+from forge.permissions.questions import Answer
 from forge.workspace.state.store import StoreError
 
 PAGE = 200  # runs that are read at once

@@ -12,7 +12,7 @@ from forge.core.registry import ToolRegistry
 from forge.durable.engine.approval import stored_approval
 from forge.durable.engine.attempt import Models
 from forge.durable.engine.wait_tool import wait
-from forge.permissions.answers import nobody
+from forge.permissions.questions import nobody
 
 
 def for_stored_runs(agent: Agent, scope: Scope | None = None) -> Agent:

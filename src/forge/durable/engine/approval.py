@@ -13,10 +13,9 @@ from forge.core.plain_values import plain, sendable
 from forge.durable.engine.attempt import Attempt, current
 from forge.durable.store.encoding import object_of
 from forge.durable.store.rows import COVERS, TAKES, Question
-from forge.permissions.answers import Answer
 from forge.permissions.conditions import Trace
+from forge.permissions.questions import Answer, PermissionRequest
 from forge.permissions.remember import make_memory
-from forge.permissions.request import PermissionRequest
 
 LARGEST_SCHEMA = 16_000  # characters of it that are stored
 _BOUND = ("tool", "arguments", "parts", "preview", "introduction", "question", "result", "form")

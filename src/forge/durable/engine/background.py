@@ -22,7 +22,8 @@ from forge.core.plain_values import text_of
 from forge.core.result import ToolResult
 from forge.durable.engine.attempt import ATTEMPTS, WorkerContext
 from forge.durable.engine.recorder import key_of
-from forge.durable.store import RunStore, run_rows
+from forge.durable.store import RunStore
+from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import is_away
 from forge.durable.store.find import find_run
 from forge.durable.store.heartbeats import workers

@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar
 import sqlalchemy as sa
 
 from forge.core.messages import Message
-from forge.durable.store import check_input, events, inbox, questions, run_rows, steps
+from forge.durable.store import check_input, events, inbox, questions, steps
 from forge.durable.store import find as _find
+from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import PATIENCE, Database
 from forge.durable.store.events import NewEvents, Segment
 from forge.durable.store.migrate import prepare, refuse_newer, update

@@ -17,7 +17,7 @@ from forge.durable.store.database import find_row_problem, is_sealed_file, seal_
 from forge.durable.store.encoding import object_of
 from forge.durable.store.find import find_run, insert_into, now
 from forge.durable.store.rows import COVERS, OVER, SEAL, Question
-from forge.durable.store.run_rows import seal_answer, wake_soon
+from forge.durable.store.run_lifecycle import seal_answer, wake_soon
 from forge.durable.store.tables import files, questions, runs
 from forge.workspace.state.store import StoreError
 

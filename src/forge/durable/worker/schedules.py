@@ -16,7 +16,8 @@ from forge.core.plain_values import text_of
 from forge.durable.engine.agents import find_agent
 from forge.durable.engine.attempt import WorkerContext
 from forge.durable.engine.queues import DEFAULT
-from forge.durable.store import RunStore, run_rows
+from forge.durable.store import RunStore
+from forge.durable.store import run_lifecycle as run_rows
 from forge.durable.store.database import Database
 from forge.durable.store.find import insert_into
 from forge.durable.store.find import now as database_now
@@ -26,8 +27,7 @@ from forge.durable.store.tables import AnyText, runs
 from forge.durable.worker.housekeeping import add_delivery, delivery_metadata
 from forge.models.command import COMMAND
 from forge.schedules.due_times import Cron
-from forge.schedules.occurrences import ClaimRefusal, Due, Progress, claim_due, find_due, is_spent
-from forge.schedules.schedule import Schedule
+from forge.schedules.schedule import ClaimRefusal, Due, Progress, Schedule, claim_due, find_due, is_spent
 
 REST = 60.0  # seconds, at most, between two queries
 

@@ -87,7 +87,7 @@ class McpCall(
                 tool, parsed = _find_tool(known, tool_name, arguments)
                 await _confirm(tool, ctx)
                 return _add_server(await tool.invoke(parsed, ctx), known, tool)
-        from forge.permissions.call_gate import authorize_inner  # not needed to list tools
+        from forge.permissions.gate import authorize_inner  # not needed to list tools
 
         async with known:
             tool, parsed = _find_tool(known, tool_name, arguments)
@@ -127,7 +127,7 @@ async def _confirm(tool: McpTool, ctx: ToolContext) -> None:
     """Asks a person about a tool that declares itself destructive, as for a mounted tool."""
     if not tool.spec.confirm:
         return
-    from forge.permissions.call_gate import gate_of
+    from forge.permissions.gate import gate_of
 
     with ctx.pause_clock():
         question = f"{_display(tool.remote, 100)} declares that it may destroy data. Call it?"

@@ -19,10 +19,8 @@ from forge.core.secrets import Secrets
 from forge.core.untrusted import clean, clean_schema, one_line, show_both_ends
 from forge.mcp.client.link import current_call_key
 from forge.network.address import read_url
-from forge.permissions.answers import Answer
-from forge.permissions.call_gate import gate_of
-from forge.permissions.questions import describe_field, fill_form, required_names
-from forge.permissions.request import PermissionRequest
+from forge.permissions.gate import gate_of
+from forge.permissions.questions import Answer, PermissionRequest, describe_field, fill_form, required_names
 
 if TYPE_CHECKING:
     from forge.core.messages import Message

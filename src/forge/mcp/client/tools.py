@@ -136,7 +136,7 @@ class McpTool(Tool):
         """Stores the definition as approved: the approver of this call has seen it."""
         if self.state is PinState.PINNED:
             return
-        from forge.permissions.call_gate import gate_of  # loaded already, unless no gate guards this call
+        from forge.permissions.gate import gate_of  # loaded already, unless no gate guards this call
 
         if gate_of(ctx).judges:
             await self._source.approve(self, by=f"a call in session {ctx.scope.session_id}")

@@ -14,9 +14,7 @@ from forge.core.client import CallClient, current_client
 from forge.core.extras import check_extra
 from forge.mcp.server.auth_settings import ResourceAuth
 from forge.mcp.server.first_answer import answer_first, own_streams
-from forge.permissions.answers import Answer, Approver, nobody
-from forge.permissions.questions import request_text
-from forge.permissions.request import PermissionRequest
+from forge.permissions.questions import Answer, Approver, PermissionRequest, nobody, request_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable

@@ -17,7 +17,7 @@ from forge.core.result import Attachment
 from forge.core.spec import Category, Permission, ToolOptions
 from forge.mcp.resources import LARGEST, Resource
 from forge.permissions.gate import Grant, PolicyGate
-from forge.permissions.request import Decision
+from forge.permissions.questions import Decision
 from forge.tools.shared.approved_paths import resolve_approved
 from forge.workspace.changes.artefacts import FOLDER
 from forge.workspace.paths import PathValidator

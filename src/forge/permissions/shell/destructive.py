@@ -18,6 +18,7 @@ from forge.permissions.shell import parse as shell
 from forge.permissions.shell.commands import find_printed_text, find_runners, runs_input, split_loosely
 from forge.permissions.shell.hidden_programs import hides
 from forge.permissions.shell.literal_line import destination, split_literal
+from forge.permissions.shell.parse import expand_line, find_known_values
 from forge.permissions.shell.programs import (
     ANYWHERE,
     EVALUATING,
@@ -28,7 +29,6 @@ from forge.permissions.shell.programs import (
     WRAPPERS,
     base_name,
 )
-from forge.permissions.shell.variables import expand_line, find_known_values
 from forge.permissions.shell.words import ANY, GLOB, SOME, Redirection, ShellCommand, ShellLine, is_known
 from forge.permissions.shell.wrappers import InnerLine, WrappedTooDeep, starts
 from forge.permissions.targets import paths

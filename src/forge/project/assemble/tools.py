@@ -17,9 +17,8 @@ from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import text_of
 from forge.core.registry import ToolRegistry
 from forge.core.tool import Tool
-from forge.project.assemble.channels import ProjectChannels
 from forge.project.assemble.choose_tools import apply_settings, change_traits, choose_tools
-from forge.project.assemble.schedules import schedule_store_opener
+from forge.project.assemble.services import ProjectChannels, schedule_store_opener
 from forge.project.assemble.sources import Sources
 from forge.project.config.agent import ToolEntry
 from forge.project.config.declaration import Configuration
@@ -58,7 +57,7 @@ def project_tools(
         later=later or bool(sources.all) or is_active,
     )
     if is_active:
-        from forge.process.scripts.tool import ScriptSettings
+        from forge.process.scripts import ScriptSettings
 
         made = skills().tools(ScriptSettings(sandbox=configuration.sandbox), registry.names)
         registry.add(*(apply_settings(tool, configuration) for tool in made))

@@ -21,10 +21,10 @@ from forge.core.tool import Tool
 from forge.mcp.pins import Pin, Pins, digest
 from forge.project.assemble.sources import SCRIPTS as FOLDER
 from forge.project.assemble.sources import Sources
+from forge.project.build.compile import entry_of, schema_of, schema_path
 from forge.project.build.load import project_alone
 from forge.project.build.output import read_build, write_files
 from forge.project.build.record import AGENT, DOCUMENTS, PINS, PROJECT, SCRIPTS, SKILLS, OutputFile, to_bytes
-from forge.project.build.schemas import entry_of, schema_of, schema_path
 from forge.project.config import EgressEntry, load_configuration
 from forge.project.config.declaration import Configuration
 from forge.project.config.knowledge import SkillsEntry
@@ -178,7 +178,7 @@ class BuiltScripts:
         return None
 
     def _load(self) -> list[Tool]:
-        from forge.process.scripts.tool import ScriptSettings
+        from forge.process.scripts import ScriptSettings
         from forge.scripts.folder import Script, ScriptTool, find_candidates, load
 
         paths = PathValidator(self._root, environment={})  # the cap applies to the workspace only

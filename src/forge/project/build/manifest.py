@@ -6,9 +6,8 @@ from typing import Any
 
 from forge.core.extras import DISTRIBUTION
 from forge.core.spec import INTERFACE_VERSION
-from forge.project.build.compile import gather_scripts, gather_skills, is_for_developers
+from forge.project.build.compile import entry_of, gather_scripts, gather_skills, is_for_developers
 from forge.project.build.record import AGENT, FORMAT, MANIFEST, SCRIPTS, Build, OutputFile, digest, to_bytes
-from forge.project.build.schemas import entry_of
 from forge.project.config.agent import SubAgentEntry
 from forge.project.version import version
 

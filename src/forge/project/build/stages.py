@@ -22,7 +22,7 @@ from forge.project.assemble.knowledge import active_skills
 from forge.project.assemble.sources import Sources
 from forge.project.assemble.tools import is_part_of_project, list_references, project_tools
 from forge.project.build.built import Built, load_built
-from forge.project.build.compile import compile_guards, filter_tools
+from forge.project.build.compile import compile_guards, filter_tools, schema_of, schema_path, schemas
 from forge.project.build.load import load
 from forge.project.build.manifest import manifest
 from forge.project.build.output import check_output, replace_output, staging_directory, write_files
@@ -36,7 +36,6 @@ from forge.project.build.record import (
     StageRefused,
     to_bytes,
 )
-from forge.project.build.schemas import schema_of, schema_path, schemas
 from forge.project.config.declaration import Configuration
 from forge.project.read_yaml import read_yaml
 from forge.skills.active import ActiveSkills

@@ -33,8 +33,7 @@ if TYPE_CHECKING:  # slow to import: `forge runs list` needs only the database
     from forge.durable.store import RunStore
     from forge.durable.store.rows import Question, RunInfo
     from forge.models.scripted import Scripted
-    from forge.permissions.answers import Answer, Approver
-    from forge.permissions.request import PermissionRequest
+    from forge.permissions.questions import Answer, Approver, PermissionRequest
 
 FILE = "durable.db"
 
@@ -126,7 +125,7 @@ def make_approver(own: str = "", *, yes: bool = False) -> Approver:
     other people's runs, too.
     """
     from forge.core.execution.threads import in_thread
-    from forge.permissions.answers import approve_all
+    from forge.permissions.questions import approve_all
 
     async def ask(request: PermissionRequest) -> Answer:
         from forge.durable.engine.approval import stored_approval
@@ -153,7 +152,7 @@ def _with_ancestors(attempt: Attempt) -> list[str]:
 def build_request(question: Question, registry: ToolRegistry, scope: Scope) -> PermissionRequest:
     """Builds the request of a stored question, with the tool's definition if it is known here."""
     from forge.core.messages import ToolCall
-    from forge.permissions.request import Decision, PermissionRequest, Ruling
+    from forge.permissions.questions import Decision, PermissionRequest, Ruling
 
     fields = question.request
     tool, words = registry.get(question.tool), str(fields.get("description", ""))

@@ -27,8 +27,7 @@ from forge.durable.worker import Chore, Worker
 from forge.durable.worker import schedules as occurrences
 from forge.durable.worker.housekeeping import Pruning, deliver_ended
 from forge.durable.worker.schedules import Schedules, fire_due
-from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.schedules import open_schedule_store
+from forge.project.assemble.services import ProjectChannels, open_schedule_store
 from forge.project.audit.log import NAME as AUDIT
 from forge.project.audit.write_log import audit_log
 from forge.project.config.declaration import Configuration

@@ -12,8 +12,7 @@ from forge.core.events import ToolFinished
 from forge.core.extras import is_installed
 from forge.models.command import COMMAND
 from forge.project.assemble.access import ProjectFlags, project_scope
-from forge.project.assemble.channels import ProjectChannels
-from forge.project.assemble.schedules import project_schedules
+from forge.project.assemble.services import ProjectChannels, project_schedules
 from forge.project.config.declaration import Configuration
 from forge.project.config.load import load_configuration
 from forge.schedules.schedule import ScheduleOutcome, ScheduleRun, Status
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from forge.durable.store.rows import RunInfo
     from forge.durable.worker.schedules import ProcessOccurrences
     from forge.project.project import Project
-    from forge.schedules.occurrences import ClaimRefusal, Due
     from forge.schedules.runner import Runner
-    from forge.schedules.schedule import Schedule, ScheduleOutcome
+    from forge.schedules.schedule import ClaimRefusal, Due, Schedule, ScheduleOutcome
 
 
 MOST_FILES = 10  # files of a run that a channel receives

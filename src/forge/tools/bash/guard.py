@@ -17,9 +17,9 @@ from forge.core.context import Scope, ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.spec import Permission, ToolSpec
-from forge.permissions.call_gate import gate_of
+from forge.permissions.gate import gate_of
 from forge.permissions.policy import Rules
-from forge.permissions.request import Decision, Ruling
+from forge.permissions.questions import Decision, Ruling
 from forge.permissions.shell.destructive import explain_destruction
 from forge.permissions.shell.parse import LONGEST
 from forge.permissions.shell.read_only import is_plain, only_reads

@@ -124,7 +124,7 @@ class CliExecute(
 
         What a layer refuses is refused here, before anybody is asked.
         """
-        from forge.permissions.protected import find_protection
+        from forge.permissions.policy import find_protection
         from forge.permissions.shell.read_only import only_reads
         from forge.tools.cli_execute.layers import judge
 

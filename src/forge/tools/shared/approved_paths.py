@@ -11,9 +11,9 @@ from collections.abc import Callable
 from forge.core.context import ToolContext
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.spec import Permission
-from forge.permissions.call_gate import gate_of
+from forge.permissions.gate import gate_of
 from forge.permissions.policy import Rules
-from forge.permissions.request import Decision
+from forge.permissions.questions import Decision
 from forge.permissions.targets import identity
 from forge.workspace.paths import Location, PathValidator, quote_path
 

@@ -64,7 +64,7 @@ class TestRunner(
         timeout: Annotated[float, ParameterLimits(gt=0, le=MAX_TIMEOUT), "Seconds until it is killed."] = TIMEOUT,
     ) -> ToolResult:
         from forge.core.execution.threads import in_thread  # they load what only a call needs
-        from forge.permissions.call_gate import gate_of
+        from forge.permissions.gate import gate_of
         from forge.tools.test_runner.frameworks import plan_run
         from forge.tools.test_runner.results import build_result
 

@@ -67,7 +67,7 @@ def command(options: Options, file: str) -> int:
 
 def _print_table(wrong: Sequence[Verdict]) -> None:
     if wrong:
-        from forge.cli.terminal.tables import table_lines  # only if something differs
+        from forge.cli.terminal.print_result import table_lines  # only if something differs
 
         for line in table_lines([("EXAMPLE", "CALL", "EXPECTED", "GOT", "BECAUSE"), *map(_row, wrong)]):
             click.echo(line)

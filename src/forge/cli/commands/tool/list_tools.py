@@ -122,7 +122,7 @@ def _table(specs: list[ToolSpec], costs: ToolCosts | None = None) -> list[str]:
     if not sys.stdout.isatty():
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)][:-1]
         return ["  ".join((*map(str.ljust, row[:-1], widths), row[-1])) for row in rows]
-    from forge.cli.terminal.tables import table_lines  # slow to load: only on a terminal
+    from forge.cli.terminal.print_result import table_lines  # slow to load: only on a terminal
 
     head, *lines = table_lines(rows)
     return [click.style(head, bold=True), *lines]

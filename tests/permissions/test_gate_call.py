@@ -7,9 +7,9 @@ from forge.core.messages import ToolCall
 from forge.core.result import ToolResult
 from forge.core.spec import Permission
 from forge.core.tool import tool
-from forge.permissions.answers import Answer
 from forge.permissions.gate import Grant, PolicyGate, gate_of
 from forge.permissions.policy import Decision, PermissionRequest, rules
+from forge.permissions.questions import Answer
 
 
 @tool(permissions={"read"}, target="path")

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from forge.core.provider import ProviderError
-from forge.models.credentials.google import ALLOW_PROGRAMS, google_token
+from forge.models.vertex import ALLOW_PROGRAMS, google_token
 from tests.models.serving import Reply, refusal, serving
 
 SUBJECT = "eyJ.the-workload's-own-token"

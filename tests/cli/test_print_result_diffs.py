@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from forge.cli.terminal.diffs import colour_diff, summarise_diff
+from forge.cli.terminal.print_result import colour_diff, summarise_diff
 from forge.core.result import ToolResult
 
 DIFF = "--- a/q.sql\n+++ b/q.sql\n@@ -1,3 +1,2 @@\n-- keep\n--- old remark\n+++ counter\n select 1\n"

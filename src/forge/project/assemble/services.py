@@ -1,18 +1,25 @@
-"""Builds a project's channels from its configuration, and checks the targets of messages."""
+"""Opens a project's channels and schedules from its configuration, and checks the targets of messages."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forge.core.errors import ErrorKind, ToolError
+from forge.project.assemble.access import ProjectFlags, project_scope
 from forge.project.config.declaration import Configuration
+from forge.project.config.load import load_configuration
 
-if TYPE_CHECKING:  # most projects have none
+if TYPE_CHECKING:
     from forge.channels.channel import Channel
     from forge.core.result import Attachment
     from forge.project.config.knowledge import ChannelEntry
+    from forge.schedules.schedule import Schedule
+    from forge.schedules.store import ScheduleStore
 
 
 class ProjectChannels:
@@ -94,3 +101,59 @@ def _read_variable(configuration: Configuration, entry: ChannelEntry, variable: 
         problem = f"the environment variable {variable} is not set; set it before Forge starts"
         raise configuration.error(entry.key_path, problem)
     return value
+
+
+# Schedules: the workspace's own and those that the configuration declares.
+
+
+FILE = "state.db"
+
+
+def project_schedules(flags: ProjectFlags) -> ScheduleStore:
+    """Opens the workspace's schedules, with those that the configuration declares. Raises `ToolError`."""
+    configuration = load_configuration(flags.config)
+    return open_schedule_store(configuration, project_scope(flags.workspace, configuration).workspace)
+
+
+@contextmanager
+def read_schedules(flags: ProjectFlags) -> Iterator[ScheduleStore]:
+    """Opens the schedules for reading, also where nothing can be written. Raises `ToolError`."""
+    from forge.schedules.store import ScheduleStore
+    from forge.workspace.state.store import copy_state_file, is_writable
+
+    configuration = load_configuration(flags.config)
+    workspace = project_scope(flags.workspace, configuration).workspace
+    if is_writable(workspace):
+        with open_schedule_store(configuration, workspace) as store:
+            yield store
+        return
+    with copy_state_file(workspace, FILE) as path, ScheduleStore(path) as store:
+        if configuration.schedules is not None:
+            store.declare(configuration.schedules, configuration.name)
+        yield store
+
+
+def missing_names(schedule: Schedule, configuration: Configuration, skills: Container[str]) -> list[str]:
+    """Returns warnings about a channel or a skill that does not exist."""
+    channel, skill = schedule.channel, schedule.skill
+    found: list[str] = []
+    if channel and channel not in configuration.channels:
+        found.append(f"There is no channel {channel!r} in the configuration: nothing is delivered until you add it.")
+    if skill and skill not in skills:
+        found.append(f"There is no skill {skill!r}: `forge skill list` lists the skills.")
+    return found
+
+
+def schedule_store_opener(configuration: Configuration, workspace: Path) -> Callable[[], ScheduleStore]:
+    """Returns a function that opens the store at its first call, for tools."""
+    return cache(lambda: open_schedule_store(configuration, workspace))
+
+
+def open_schedule_store(configuration: Configuration, workspace: Path) -> ScheduleStore:
+    """Opens the store of a workspace and declares the configured schedules in it."""
+    from forge.schedules.store import ScheduleStore
+
+    store = ScheduleStore.of(workspace)
+    if configuration.schedules is not None:
+        store.declare(configuration.schedules, configuration.name)
+    return store

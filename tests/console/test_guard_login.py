@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from forge.console.login import OPEN, STAYS, Entrance, new_key
+from forge.console.guard import OPEN, STAYS, Entrance, new_key
 
 
 def test_a_link_becomes_a_cookie():
