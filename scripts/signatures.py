@@ -46,6 +46,8 @@ def recorded() -> list[str]:
 
 
 def _lines(name: str, value: Any) -> Iterator[str]:
+    if not isinstance(value, type) or not issubclass(value, enum.Enum):
+        yield from _settings_lines(value)
     if not isinstance(value, type):
         kind = type(value).__name__.removesuffix("Type")  # `X | Y` is a UnionType before Python 3.14, then a Union
         yield f"{name}{_signature(value)}" if callable(value) else f"{name}: {kind}"
@@ -62,6 +64,29 @@ def _lines(name: str, value: Any) -> Iterator[str]:
                 yield f"{name}.{member}: property"
             elif callable(plain := getattr(found, "__func__", found)) and not isinstance(plain, type):
                 yield f"{name}.{member}{_signature(plain)}"
+                yield from _settings_lines(plain)
+
+
+def settings_of(value: Any) -> dict[str, str]:
+    """Returns the names and types of the parameters that a function takes by `**settings: Unpack[…]`."""
+    known = _typed_dict_of(value)
+    hints = known.__annotations__ if known is not None else {}
+    return {key: getattr(one, "__forward_arg__", str(one)) for key, one in hints.items()}
+
+
+def _settings_lines(value: Any) -> Iterator[str]:
+    known = _typed_dict_of(value)
+    for key, kind in settings_of(value).items():
+        yield f"{known.__name__ if known is not None else ''}: {key}: {kind}"
+
+
+def _typed_dict_of(value: Any) -> type | None:
+    function = vars(value).get("__init__") if isinstance(value, type) else value
+    for annotation in getattr(function, "__annotations__", {}).values():
+        if found := re.fullmatch(r"Unpack\[(\w+)\]", str(annotation)):
+            made: type = getattr(sys.modules[function.__module__], found[1])
+            return made
+    return None
 
 
 def _signature(value: Any) -> str:

@@ -19,7 +19,7 @@ from typing import Any, get_origin
 import pytest
 
 import forge
-from scripts.signatures import public_names
+from scripts.signatures import public_names, settings_of
 
 PUBLIC = public_names()
 SENTENCE = re.compile(r"[A-Z`].*\w.*[.:]$", re.DOTALL)
@@ -86,8 +86,11 @@ def test_every_parameter_of_a_public_name_is_described(name):
         for base in value.__mro__[1:]:
             if base.__module__.startswith("forge.") and base.__doc__:
                 known = documented(inspect.cleandoc(base.__doc__)) | known
-    assert parameters_of(value) <= known.keys()
-    assert not documented(docstring_of(name)).keys() - parameters_of(value), "described, and no parameter"
+    parameters = parameters_of(value)
+    if (settings := settings_of(value)) and "settings" in parameters:  # **settings: each of them is described
+        parameters = parameters - {"settings"} | settings.keys()
+    assert parameters <= known.keys()
+    assert not documented(docstring_of(name)).keys() - parameters, "described, and no parameter"
 
 
 @pytest.mark.parametrize("name", PUBLIC)
@@ -175,6 +178,18 @@ def test_a_repr_says_what_it_is_in_one_line_without_secrets(tmp_path):
 
 def test_help_and_completion_see_every_name_with_its_signature():
     assert set(forge.__all__) <= set(dir(forge))
-    parameters = inspect.signature(forge.Agent.run_sync).parameters
-    assert {"prompt", "deps", "session", "limits"} <= parameters.keys()
-    assert inspect.signature(forge.Agent.stream).parameters.keys() == parameters.keys() - {"activity"}
+    parameters = {*inspect.signature(forge.Agent.run_sync).parameters, *settings_of(forge.Agent.run_sync)}
+    assert {"prompt", "deps", "session", "limits"} <= parameters
+    streamed = {*inspect.signature(forge.Agent.stream).parameters, *settings_of(forge.Agent.stream)}
+    assert streamed == parameters - {"activity"}
+
+
+def test_a_keyword_that_an_agent_or_a_run_does_not_have_is_refused_with_the_one_that_was_meant():
+    with pytest.raises(
+        TypeError, match=r"Agent\(\) got an unexpected keyword argument 'secret'. Did you mean 'secrets'"
+    ):
+        forge.Agent(None, secret=["x"])  # type: ignore[call-arg]
+    agent = forge.Agent(forge.Scripted("Hi", "Hi"))
+    with pytest.raises(TypeError, match=r"Agent.run\(\) got an unexpected keyword argument 'sesion'"):
+        agent.run_sync("Hello", sesion="ada")  # type: ignore[call-arg]
+    assert agent.run_sync("Hello", session="ada").text == "Hi"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from scripts.reference.markdown import table
-from scripts.signatures import public_names
+from scripts.signatures import public_names, settings_of
 
 TOPICS = {
     "Agents and runs": """
@@ -120,6 +120,9 @@ def _signature(name: str, value: Any) -> str:
         return name
     given = []
     for one in found.parameters.values():
+        if one.name == "settings" and (settings := settings_of(value)):
+            given += [f"{key}=…" for key in settings]
+            continue
         given.append(f"{'*' * (one.kind == one.VAR_POSITIONAL)}{'**' * (one.kind == one.VAR_KEYWORD)}{one.name}")
         if one.default is not one.empty:
             shown = repr(one.default)

@@ -1,6 +1,6 @@
 """What the model is shown stays within its window; everything that was said is kept."""
 
-from forge import Agent, Conversation, Limits, Message, ProviderError, Scripted, ToolCall, tool
+from forge import Agent, ContextRules, Conversation, Limits, Message, ProviderError, Scripted, ToolCall, tool
 from forge.agent.context_window import Shortening, shorten
 from forge.agent.tokens import estimate_message
 from forge.models.http.outgoing import PromptTooLong
@@ -31,7 +31,9 @@ class Busy:
 
 async def test_a_long_run_stays_within_the_window_and_loses_nothing():
     model = Busy(60)
-    result = await Agent(model, tools=[long_text], window=20_000, limits=Limits(turns=80)).run("go")
+    result = await Agent(model, tools=[long_text], context=ContextRules(window=20_000), limits=Limits(turns=80)).run(
+        "go"
+    )
     assert (result.reason, result.calls) == ("answer", 60)
     assert max(model.shown) < 20_000
     assert sum("number" in message.text for message in result.messages if message.role == "tool") == 60
@@ -40,7 +42,7 @@ async def test_a_long_run_stays_within_the_window_and_loses_nothing():
 async def test_a_conversation_of_words_alone_is_summarised():
     model = Busy(0)
     history = [Message(role, f"{n} " + "many words " * 300) for n in range(40) for role in ("user", "assistant")]
-    result = await Agent(model, window=8_000).run([*history, Message("user", "go on")])
+    result = await Agent(model, context=ContextRules(window=8_000)).run([*history, Message("user", "go on")])
     assert result.text == "done"
     assert model.summaries == 1
     assert model.shown[-1] < 8_000

@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Self, TypedDict, TypeVar, Unpack, overload
 
 from forge.agent.context_window import Shortening
 from forge.agent.conversation import Conversation, Prepare
@@ -23,7 +23,7 @@ from forge.agent.output import MISSING, PartialReader, Structured
 from forge.agent.result import OutputT, RunResult, check_output
 from forge.agent.shown_results import ContextRules, make_store
 from forge.core.activity import ActivityStream
-from forge.core.check_definition import check_listed
+from forge.core.check_definition import check_listed, check_settings
 from forge.core.context import Scope, new_session
 from forge.core.errors import DefinitionError, DuplicateToolError, ErrorKind, ToolError
 from forge.core.events import Event, RunStarted
@@ -58,6 +58,42 @@ Prompt = str | Message | list[Message] | Conversation
 """A question, or a history to resume from."""
 
 
+class AgentSettings(TypedDict, total=False):
+    """The parameters of an `Agent` that few agents need; `Agent` describes them."""
+
+    options: Mapping[str, Any] | None
+    secrets: Secrets | Iterable[str]
+    steps: Callable[[PolicyGate, Secrets], list[Step]]
+    context: ContextRules | None
+    wait_for_background: bool
+    agents: Mapping[str, AgentType] | None
+    scope: Scope | None
+    guard: SessionGuard | None
+    code_mode: bool
+    labels: LabelSettings | bool
+
+
+class RunSettings(TypedDict, total=False):
+    """The parameters that `run`, `run_sync`, `stream` and `stream_output` of an agent share.
+
+    `history` is a conversation to continue with the prompt; without a prompt the run resumes where it stopped.
+
+    `session` names whose run this is, and continues what that session holds. Without a name the run has a session of
+    its own, whose programs and memory end with it. `scope` has the user and the directories.
+
+    `prepare` is called before each turn and may shorten what the model is shown. `limits`, `options` and
+    `wait_for_background` replace the agent's own for this run.
+    """
+
+    history: list[Message] | Conversation | None
+    session: str
+    scope: Scope | None
+    limits: Limits | None
+    options: Mapping[str, Any] | None
+    prepare: Prepare | None
+    wait_for_background: bool | None
+
+
 class Agent(Generic[OutputT, DepsT]):
     """A model, its tools and its rules: everything that a run needs. One agent may serve many users at once.
 
@@ -75,19 +111,19 @@ class Agent(Generic[OutputT, DepsT]):
         policy: what calls may do, such as `rules("allow read")`. By default reading is allowed and the rest asks.
         approve: answers what the policy asks. By default nobody is there, and the answer is no.
         limits: the turns, calls, tokens, cost and seconds of one run.
-        options: passed on to the model, such as `{"temperature": 0}`.
         output: the type of the answer, which `RunResult.output` holds: `Agent(model, output=Weather)` is an
             `Agent[Weather]`. Or a JSON Schema as a dictionary.
+        deps_type: the type of `run(deps=…)`. It is checked at the start of each run, and by type checkers.
+        name: the agent's name in events and stored runs.
+        options: passed on to the model, such as `{"temperature": 0}`.
         secrets: values that are masked in results, events and logs.
         steps: builds the steps that every call passes; `standard_steps` by default.
-        window: the tokens that the model can see. Near the end, older parts become a summary; 0: never.
-        context: how long results are shortened before they are sent; by default `ContextRules()`.
+        context: how long results are shortened before they are sent, and when older parts become a summary; by default
+            `ContextRules()`.
         wait_for_background: whether a run waits for background work of its calls.
         agents: kinds of sub-agents by name. The model gets the tool `task` to use them.
-        name: the agent's name in events and stored runs.
         scope: the session, user and directories of its runs; by default the current directory.
         guard: checks prompts and answers, such as a project's guardrails.
-        deps_type: the type of `run(deps=…)`. It is checked at the start of each run, and by type checkers.
         code_mode: True: the model gets one tool, `run_code`, and calls the others from scripts. Needs the extra "code".
         labels: requires approval for calls that take values from untrusted text or send private data. False: off.
 
@@ -116,36 +152,28 @@ class Agent(Generic[OutputT, DepsT]):
         policy: Policy | None = None,
         approve: Approver | None = nobody,
         limits: Limits | None = None,
-        options: Mapping[str, Any] | None = None,
         output: TypeForm[OutputT] | UnionType | Mapping[str, Any] | None = None,
-        secrets: Secrets | Iterable[str] = (),
-        steps: Callable[[PolicyGate, Secrets], list[Step]] = standard_steps,
-        window: int = 0,
-        context: ContextRules | None = None,
-        wait_for_background: bool = False,
-        agents: Mapping[str, AgentType] | None = None,
-        name: str = "main",
-        scope: Scope | None = None,
-        guard: SessionGuard | None = None,
         deps_type: type[DepsT] | UnionType | None = None,
-        code_mode: bool = False,
-        labels: LabelSettings | bool = True,
+        name: str = "main",
+        **settings: Unpack[AgentSettings],
     ) -> None:
+        check_settings("Agent", settings, AgentSettings)
         self.provider: Provider | None = provider_for(model) if isinstance(model, str) else model
         self.model = model if isinstance(model, str) else ""  # its name, where it was given by name
         self.instructions: Any = instructions
         self.limits = limits if limits is not None else Limits()
-        self.options = dict(options or {})
+        self.options = dict(settings.get("options") or {})
         self.output: Any = output
         self.name = name
-        self._scope = scope
-        self.guard = guard
+        self._scope = settings.get("scope")
+        self.guard = settings.get("guard")
+        secrets = settings.get("secrets", ())
         self.secrets = secrets if isinstance(secrets, Secrets) else Secrets(secrets)
-        self.gate = PolicyGate(policy, approve, labels)
-        self.steps = tuple(steps(self.gate, self.secrets))
-        self.window = window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
-        self.context = context if context is not None else ContextRules()
-        self.wait_for_background = wait_for_background
+        self.gate = PolicyGate(policy, approve, settings.get("labels", True))
+        self.steps = tuple(settings.get("steps", standard_steps)(self.gate, self.secrets))
+        self.context = settings.get("context") or ContextRules()
+        self.window = self.context.window  # tokens the model can see; 0: unknown, and nothing ever becomes a summary
+        self.wait_for_background = settings.get("wait_for_background", False)
         self.activity = ActivityStream(self.secrets)  # for runs and calls without a stream of their own
         self.registry = tools if isinstance(tools, ToolRegistry) else ToolRegistry()
         check_listed(tools)
@@ -163,7 +191,7 @@ class Agent(Generic[OutputT, DepsT]):
         for spec in () if isinstance(tools, ToolRegistry) else self.registry.unavailable:
             error = explain_unavailable(spec)
             log.warning("%s. %s", error.message, error.suggestion)
-        if agents is not None:
+        if (agents := settings.get("agents")) is not None:
             from forge.agent.subagent import Task  # loads what only sub-agents need
 
             self.registry.add(Task(lambda: self, agents))
@@ -174,7 +202,7 @@ class Agent(Generic[OutputT, DepsT]):
             elif found.spec.origin != one.spec.origin:
                 message = f"an agent was given a tool named {one.spec.name!r}, which is the name of a built-in tool"
                 raise DuplicateToolError(f"{message} that hands over to the person. Give yours another name.")
-        if code_mode:
+        if settings.get("code_mode"):
             from forge.tools.run_code import enter_code_mode  # few agents use it
 
             enter_code_mode(self.registry)
@@ -256,30 +284,20 @@ class Agent(Generic[OutputT, DepsT]):
         prompt: Prompt | None = None,
         *,
         deps: DepsT | None = None,
-        history: list[Message] | Conversation | None = None,
-        session: str = "",
-        scope: Scope | None = None,
         activity: ActivityStream | None = None,
-        limits: Limits | None = None,
-        options: Mapping[str, Any] | None = None,
-        prepare: Prepare | None = None,
-        wait_for_background: bool | None = None,
+        **settings: Unpack[RunSettings],
     ) -> RunResult[OutputT]:
         """Run to the end and return the result.
 
         `deps` is the object that tools find as `ctx.deps`, such as a database connection of this request. The run
         raises `ToolError` at its start where a tool declares `ctx: ToolContext[Db]` and `deps` is not a `Db`.
-
-        `session` names whose run this is, and continues what that session holds; `Scope(session_id=…)` does the same.
-        Without a name the run has a session of its own, whose programs and memory end with it.
-
-        `history` is a conversation to continue with the prompt; without a prompt the run resumes where it stopped.
-        `activity` is the stream that receives the events. `prepare` is called before each turn and may shorten what the
-        model is shown. `limits`, `options` and `wait_for_background` replace the agent's own for this run.
+        `activity` is the stream that receives the events. `settings` are those of `RunSettings`: `history`, `session`,
+        `scope`, `limits`, `options`, `prepare`, `wait_for_background`.
 
         Raises `ToolError` for a prompt that a guardrail denies, and where the history cannot be stored.
         """
-        scope, is_named = self._scope_of(scope, session, deps)
+        check_settings("Agent.run", settings, RunSettings)
+        scope, is_named = self._scope_of(settings.get("scope"), settings.get("session", ""), deps)
         stream = activity if activity is not None else self.activity
         structured = self._structure()
         executor = await self._prepare_executor(stream, structured)
@@ -290,13 +308,13 @@ class Agent(Generic[OutputT, DepsT]):
             )
             started.session, started.agent = scope.session_id, scope.agent
             stream.emit(started)
+        options, prepare, wait = settings.get("options"), settings.get("prepare"), settings.get("wait_for_background")
         given = self.options if options is None else options
-        wait = self.wait_for_background if wait_for_background is None else wait_for_background
         inbox = self._opening.inbox
         inbox.open(scope.session_id)
         try:
             text = await evaluate_instructions(self.instructions, scope)
-            conversation = self.begin(prompt, history, scope.session_id, text)
+            conversation = self.begin(prompt, settings.get("history"), scope.session_id, text)
             result = await self.drive(
                 executor,
                 conversation,
@@ -304,10 +322,10 @@ class Agent(Generic[OutputT, DepsT]):
                 LoopSettings(
                     options=given if structured is None else structured.add_format(given),
                     prepare=prepare if prepare is not None else self.make_shortening(scope),
-                    wait_for_background=wait,
+                    wait_for_background=self.wait_for_background if wait is None else wait,
                     inbox=lambda: inbox.take(scope.session_id),
                 ),
-                limits=limits,
+                limits=settings.get("limits"),
                 structured=structured,
             )
         except BaseException:
@@ -445,32 +463,15 @@ class Agent(Generic[OutputT, DepsT]):
         prompt: Prompt | None = None,
         *,
         deps: DepsT | None = None,
-        history: list[Message] | Conversation | None = None,
-        session: str = "",
-        scope: Scope | None = None,
         activity: ActivityStream | None = None,
-        limits: Limits | None = None,
-        options: Mapping[str, Any] | None = None,
-        prepare: Prepare | None = None,
-        wait_for_background: bool | None = None,
+        **settings: Unpack[RunSettings],
     ) -> RunResult[OutputT]:
         """`run` for programs without an event loop. Raises `RuntimeError` inside one."""
         check_no_loop()
 
         async def main() -> RunResult[OutputT]:
             async with self:
-                return await self.run(
-                    prompt,
-                    deps=deps,
-                    history=history,
-                    session=session,
-                    scope=scope,
-                    activity=activity,
-                    limits=limits,
-                    options=options,
-                    prepare=prepare,
-                    wait_for_background=wait_for_background,
-                )
+                return await self.run(prompt, deps=deps, activity=activity, **settings)
 
         return asyncio.run(main())
 
@@ -486,13 +487,7 @@ class Agent(Generic[OutputT, DepsT]):
         prompt: Prompt | None = None,
         *,
         deps: DepsT | None = None,
-        history: list[Message] | Conversation | None = None,
-        session: str = "",
-        scope: Scope | None = None,
-        limits: Limits | None = None,
-        options: Mapping[str, Any] | None = None,
-        prepare: Prepare | None = None,
-        wait_for_background: bool | None = None,
+        **settings: Unpack[RunSettings],
     ) -> AsyncGenerator[Event | RunResult[OutputT], None]:
         """Run and yield every event; the `RunResult` comes last. Leaving the loop early stops the work.
 
@@ -500,20 +495,7 @@ class Agent(Generic[OutputT, DepsT]):
         """
         activity, queue = ActivityStream(self.secrets), asyncio.Queue[Event | None]()
         activity.subscribe(queue.put_nowait)
-        running = asyncio.create_task(
-            self.run(
-                prompt,
-                deps=deps,
-                history=history,
-                session=session,
-                scope=scope,
-                activity=activity,
-                limits=limits,
-                options=options,
-                prepare=prepare,
-                wait_for_background=wait_for_background,
-            )
-        )
+        running = asyncio.create_task(self.run(prompt, deps=deps, activity=activity, **settings))
         running.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             while (event := await queue.get()) is not None:
@@ -529,11 +511,7 @@ class Agent(Generic[OutputT, DepsT]):
         prompt: Prompt | None = None,
         *,
         deps: DepsT | None = None,
-        history: list[Message] | Conversation | None = None,
-        session: str = "",
-        scope: Scope | None = None,
-        limits: Limits | None = None,
-        options: Mapping[str, Any] | None = None,
+        **settings: Unpack[RunSettings],
     ) -> AsyncGenerator[OutputT, None]:
         """Run and yield the structured answer while it is written, each new value once; the whole one comes last.
 
@@ -547,10 +525,7 @@ class Agent(Generic[OutputT, DepsT]):
             message = f"streaming the output of the agent {self.name!r}: it has no output type"
             raise ToolError(message, ErrorKind.CONFIG, "Give it one: Agent(model, output=…).")
         reader = PartialReader(structured)
-        events = self.stream(
-            prompt, deps=deps, history=history, session=session, scope=scope, limits=limits, options=options
-        )
-        async with aclosing(events):
+        async with aclosing(self.stream(prompt, deps=deps, **settings)) as events:
             async for event in events:
                 if isinstance(event, RunResult):
                     yield check_output(event)

@@ -39,9 +39,10 @@ Store = Callable[[Message, str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextRules:
-    """Rules for the results that are sent to the model: when they are shortened. Sessions and runs store them whole.
+    """Rules for what is sent to the model: when results and histories are shortened. Sessions store them whole.
 
     Args:
+        window: the tokens that the model can see. Near the end, older parts become a summary; 0: never.
         refer_to_repeats: a long result that the model still sees is not sent twice: the second is a reference.
         clear_outputs: old outputs are replaced by notes as soon as that many tokens can be freed at once, and whenever
             half of the model's window is used; 0: only then.
@@ -52,6 +53,7 @@ class ContextRules:
         'Hi'
     """
 
+    window: int = 0
     refer_to_repeats: bool = True
     clear_outputs: int = 20_000
     keep_turns: int = 6

@@ -46,6 +46,14 @@ def check_listed(tools: Any) -> None:
         raise DefinitionError(f"{shown[:80]} is not a list of tools; put tools in brackets: tools=[…]")
 
 
+def check_settings(function: str, settings: Mapping[str, Any], known: type) -> None:
+    """Raises `TypeError` for a keyword that the `TypedDict` of a function's further parameters does not have."""
+    for key in settings.keys() - known.__annotations__.keys():
+        hint = near(key, known.__annotations__, 1)
+        advice = f". Did you mean {hint[0]!r}?" if hint else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument {key!r}{advice}")
+
+
 def check_initialiser(name: str, initialise: Any, tool_class: type) -> None:
     """Raises `DefinitionError` for an object that cannot be called to build a tool."""
     if isinstance(initialise, tool_class):

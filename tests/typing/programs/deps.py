@@ -7,7 +7,7 @@ from typing import Any, assert_type
 
 from pydantic import BaseModel
 
-from forge import Agent, DurableAgent, RunContext, RunResult, Scope, Scripted, ToolContext, tool
+from forge import Agent, DurableAgent, Limits, RunContext, RunResult, Scope, Scripted, ToolContext, tool
 
 MODEL = Scripted("done")
 
@@ -89,3 +89,12 @@ DurableAgent(agent, deps=lambda scope: 3)  # type: ignore[arg-type,return-value]
 old: Agent[Weather] = agent  # an annotation from before there were dependencies
 untyped: Agent = agent
 narrow: Agent[Weather, int] = agent  # type: ignore[assignment]  # pyright: ignore[reportAssignmentType]
+
+
+async def settings_are_known() -> None:
+    """The keywords of an agent and of a run are typed, one by one."""
+    agent = Agent(Scripted("Hello!"), secrets=["a secret"], options={"temperature": 0})
+    await agent.run("Hi", session="ada", limits=Limits(turns=3))
+    agent.run_sync("Hi", sesion="ada")  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    agent.run_sync("Hi", session=1)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    Agent(Scripted("Hello!"), code_mode="yes")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
