@@ -6,7 +6,9 @@ import ast
 import asyncio
 import json
 import shlex
+import sqlite3
 import sys
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -177,6 +179,13 @@ async def check_sessions(console: Console) -> None:
         happened = (await console.get(f"/api/sessions/{name}/events"))["events"]
         assert [one["event"]["prompt"] for one in happened] == [prompt]
     assert (await console.get("/api/sessions/nobody", 404))["error"]["why"] == "not_found"
+    assert talk["problem"] is None
+    with closing(sqlite3.connect(console.home.workspace / ".forge" / "state.db")) as connection, connection:
+        assert connection.execute("UPDATE session_messages SET role = 'system' WHERE role = 'user'").rowcount
+    assert (await console.get("/api/sessions/talk"))["problem"].startswith("it ")
+    with closing(sqlite3.connect(console.home.workspace / ".forge" / "state.db")) as connection, connection:
+        assert connection.execute("UPDATE session_messages SET body = '{}'").rowcount
+    assert "cannot be read" in (await console.get("/api/sessions/talk"))["problem"]
 
 
 async def test_a_rule_is_shown_written_and_holds_at_once(project):

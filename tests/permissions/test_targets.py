@@ -187,11 +187,16 @@ async def test_every_scalar_is_a_target_by_its_text(permission, value, named, ot
     await PolicyGate(every).authorize(both)
 
 
-async def test_the_null_of_a_list_is_named_and_a_missing_value_is_no_target():
+async def test_null_is_named_in_a_list_and_where_a_value_is_missing():
     made = of_schema({"path": {}}, permissions={"write"})
     await PolicyGate(rules("deny write", "allow write null")).authorize(context(made, path=[None]))
     await refusal(PolicyGate(rules("allow write", "deny write null")), context(made, path=[None]))
-    await PolicyGate(rules("allow write", "deny write null", "deny write 9")).authorize(context(made, path=None))
+    for missing in (context(made, path=None), context(made)):
+        await refusal(PolicyGate(rules("allow write", "deny write null")), missing)
+        await refusal(PolicyGate(rules("deny write", "allow write null")), missing)  # it could be a file of that name
+        await PolicyGate(rules("allow write", "deny write 9", "deny write nul*")).authorize(missing)
+        await PolicyGate(rules("deny write null", "allow write")).authorize(missing)
+    await PolicyGate(rules("allow write", "deny write null")).authorize(context(made, path="nullable"))
 
 
 async def test_a_number_that_is_an_address_is_denied_with_that_address():

@@ -30,7 +30,7 @@ def read_target_forms(
     `arguments`: of the call; a command line runs in its `working_dir`, with its `stdin`.
     """
     if not target:
-        return [TargetForm()]  # only rules without a target apply
+        return [_MissingTarget()]
     if isinstance(target, Opaque):
         return [UnreadTarget()]
     if isinstance(target, Scalar):
@@ -44,6 +44,16 @@ def read_target_forms(
     if permission is Permission.NETWORK:
         return [_HostTarget(target)]
     return [_TextTarget(target)]
+
+
+class _MissingTarget(TargetForm):
+    """The call names nothing: rules without a target apply, and a deny or ask about null."""
+
+    def matches(self, pattern: str, *, generous: bool) -> bool:
+        return generous and pattern == "null"
+
+    def surely_matches(self, pattern: str) -> bool:
+        return pattern == "null"
 
 
 class _TextTarget(TargetForm):

@@ -37,14 +37,19 @@ def list_sessions(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
 def show_session(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     name = request.path["name"]
     if _is_demo(console, name):
-        return {**_demo(), "runs": []}
+        return {**_demo(), "problem": None, "runs": []}
     runs = console.runs.list(session=name, parent="", limit=100)
+    problem = ""
     with session_store(console.workspace) as sessions:
         info = next((one for one in sessions.list() if one.name == name), None)
-        if info is None and not runs:
-            sessions.show(name)  # says that there is none, and which are near
+        try:
+            problem = sessions.show(name).problem if info is not None or not runs else ""
+        except ToolError as error:
+            if info is None:  # it says that there is none, and which are near
+                raise
+            problem = error.message
     base = _info(info) if info is not None else _of_runs(name, runs)
-    return {**base, "runs": [run_shape(run) for run in runs]}
+    return {**base, "problem": problem or None, "runs": [run_shape(run) for run in runs]}
 
 
 def show_session_events(console: ConsoleState, request: ApiRequest) -> Events:

@@ -219,6 +219,7 @@ export function runView({ place, base, id, where, step, scope, hasFiles, isOurs,
             badge(session.is_demo ? "demo" : "terminal", "agent"),
             ` ${session.name} · `,
             ago(session.updated),
+            session.problem ? h("span", { class: "bad" }, ` · It cannot be continued: ${session.problem}`) : null,
         );
         fill(actions, button("Replay", startReplay, { key: "replay" }), session.is_demo ? null : copyMenu(sessionCopies(session)));
         if (session.runs?.length)
