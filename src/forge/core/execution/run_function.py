@@ -11,7 +11,7 @@ from typing import Any
 
 from forge.core.arguments.call_style import CallStyle, check_tool_deps
 from forge.core.context import ToolContext
-from forge.core.execution.threads import RecentDuration, in_thread
+from forge.core.execution.threads import in_thread
 from forge.core.result import Reconcile, Reconciled, ToolResult
 
 SLICE = 0.01  # seconds
@@ -54,7 +54,6 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
     hooked = hasattr(made, "set_context") or hasattr(made, "set_callback")
     context, whole, model, deps = style
     kind = kind_of(made.run)
-    pace = RecentDuration()
     make_result = ToolResult.of
 
     async def run(arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
@@ -68,7 +67,7 @@ def runner_of(made: Any, style: CallStyle) -> Callable[[Mapping[str, Any], ToolC
         if kind == "coroutine":
             return make_result(await function(**arguments))
         if kind == "plain":
-            return await run_plain(function, arguments, ctx, pace)
+            return await run_plain(function, arguments, ctx)
         return await run_generator(function, arguments, ctx, is_async=kind == "async generator")
 
     async def run_coroutine(arguments: Mapping[str, Any], _: ToolContext) -> ToolResult:
@@ -113,12 +112,10 @@ async def _await_hook(value: Any) -> None:
         await value
 
 
-async def run_plain(
-    function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext, pace: RecentDuration | None = None
-) -> ToolResult:
+async def run_plain(function: Callable[..., Any], arguments: Mapping[str, Any], ctx: ToolContext) -> ToolResult:
     """Runs on a daemon thread; the result is made there too, so that a large one does not block the loop."""
     try:
-        value = await in_thread(lambda: _result_of(function(**arguments)), pace)
+        value = await in_thread(lambda: _result_of(function(**arguments)))
     except asyncio.CancelledError:
         ctx.cancelled = True  # the thread cannot be stopped from outside, but it can look
         raise

@@ -31,7 +31,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from forge.core.errors import ErrorKind, ToolError
-from forge.core.execution.threads import RecentDuration, in_thread
+from forge.core.execution.threads import in_thread
 from forge.core.plain_values import DEEPEST
 
 if TYPE_CHECKING:  # loaded by the first script
@@ -46,7 +46,6 @@ LONGEST_SLEEP = 60.0  # seconds of all sleeps together
 MOST_PRINTED = 100_000  # characters
 MOST_WRITTEN = 5_000_000  # bytes of JSON: of a script's value, and of all arguments that wait for their calls together
 MOST_VALUES = 200_000  # in one such text
-QUICK_ROUND_TRIP = 150e-6  # seconds: the loop waits for the interpreter, for a moment, if it answered so fast last time
 PROCESSES = 8  # scripts at the same time; others wait
 IMPORTS = "from typing import Any, Literal\n"
 # exceptions that a script can catch and its type checker does not know
@@ -284,7 +283,6 @@ class Interpreter:
     async def _drive(self, session: MontySession, script: _FedScript) -> Any:
         from pydantic_monty import FunctionSnapshot, MontyComplete
 
-        pace = RecentDuration(QUICK_ROUND_TRIP)
         at = await in_thread(lambda: self._start(session, script))
         while not isinstance(at, MontyComplete):
             if isinstance(at, FunctionSnapshot):
@@ -292,8 +290,8 @@ class Interpreter:
                 resume: Callable[[], SyncSnapshot] = partial(at.resume, answer)
             else:
                 resume = partial(at.resume, await self._answer_calls(at))
-            at = await in_thread(partial(self._advance, resume), pace)
-        return await in_thread(lambda: self._take_value(session), pace) if script.has_value else None
+            at = await in_thread(partial(self._advance, resume))
+        return await in_thread(lambda: self._take_value(session)) if script.has_value else None
 
     def _start(self, session: MontySession, script: _FedScript) -> Waits | MontyComplete:
         self._is_sequential = "asyncio" not in script.code  # nothing else lets two calls run beside each other
