@@ -142,20 +142,11 @@ class Scope(_HeldDirectories):
         """Returns a copy for the calls of another turn, which holds the same directories and looks up none again."""
         if not hasattr(self, "_held"):  # it came from another process, as names
             return replace(self, message_id=message_id)
-        copy = _new(_OpenScope)
-        copy._held = self._held
-        copy.session_id, copy.message_id, copy.agent = self.session_id, message_id, self.agent
-        copy.channel, copy.chat_id, copy.user = self.channel, self.chat_id, self.user
-        copy.workspace, copy.roots, copy.writes = self.workspace, self.roots, self.writes
-        copy.skills, copy.programs, copy.deps = self.skills, self.programs, self.deps
-        copy.__class__ = Scope
-        return copy  # type: ignore[no-any-return]
-
-
-_new: Any = object.__new__
-# The fields of a frozen object are filled by calls, which cost a microsecond in every turn. An object of this class is
-# filled like any other, and is then made a scope.
-_OpenScope = type("Scope", Scope.__bases__, {"__slots__": Scope.__slots__})
+        made = object.__new__(Scope)
+        for name in ("_held", *Scope.__slots__):
+            object.__setattr__(made, name, getattr(self, name))
+        object.__setattr__(made, "message_id", message_id)
+        return made
 
 
 class Gate(Protocol):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 from os import urandom
 from typing import Any, Literal, NamedTuple, get_args
@@ -18,14 +18,13 @@ Role = Literal["system", "user", "assistant", "tool"]
 
 _prefix = f"call_{urandom(5).hex()}_"
 _numbers = count(1)
-UNSET: Any = object()  # another than None, which is refused as arguments
 
 
 def _new_id() -> str:
     return f"{_prefix}{next(_numbers)}"
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class ToolCall:
     """A model's request to run a tool.
 
@@ -45,20 +44,8 @@ class ToolCall:
     id: str = field(default_factory=_new_id)
     server: str = "local"
 
-    def __init__(
-        self,
-        name: str,
-        arguments: Mapping[str, Any] | str = UNSET,
-        id: str = UNSET,
-        server: str = "local",
-    ) -> None:  # by hand: a dataclass that is frozen fills its fields at twice the price
-        _fill_name(self, name)
-        _fill_arguments(self, {} if arguments is UNSET else arguments)
-        _fill_id(self, f"{_prefix}{next(_numbers)}" if id is UNSET else id)
-        _fill_server(self, server)
 
-
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class InnerCall(ToolCall):
     """A call that a tool makes while it runs, such as a line of a script in `run_code`.
 
@@ -71,20 +58,6 @@ class InnerCall(ToolCall):
     """
 
     parent: str = ""
-
-    def __init__(
-        self, name: str, arguments: Mapping[str, Any] | str, id: str, server: str = "local", parent: str = ""
-    ) -> None:
-        ToolCall.__init__(self, name, arguments, id, server)
-        object.__setattr__(self, "parent", parent)
-
-
-def make_setters(kind: type) -> Iterator[Callable[[object, object], None]]:
-    """Returns functions that fill the fields of a frozen class, in their order: only while an object is made."""
-    return (getattr(kind, one.name).__set__ for one in fields(kind))
-
-
-_fill_name, _fill_arguments, _fill_id, _fill_server = make_setters(ToolCall)
 
 
 class Usage(NamedTuple):
@@ -135,7 +108,7 @@ NO_USAGE = Usage()
 Finish = Literal["", "stop", "calls", "length", "refused"]
 
 
-@dataclass(frozen=True, slots=True, init=False)
+@dataclass(frozen=True, slots=True)
 class Message:
     """One entry of the history.
 
@@ -166,28 +139,6 @@ class Message:
     extra: Mapping[str, Any] = field(default_factory=dict)
     is_error: bool = False
 
-    def __init__(
-        self,
-        role: Role,
-        text: str = "",
-        tool_calls: tuple[ToolCall, ...] = (),
-        call_id: str = "",
-        attachments: tuple[Attachment, ...] = (),
-        finish: Finish = "",
-        usage: Usage = NO_USAGE,
-        extra: Mapping[str, Any] = UNSET,
-        is_error: bool = False,
-    ) -> None:
-        _fill_role(self, role)
-        _fill_text(self, text)
-        _fill_tool_calls(self, tool_calls)
-        _fill_call_id(self, call_id)
-        _fill_attachments(self, attachments)
-        _fill_finish(self, finish)
-        _fill_usage(self, usage)
-        _fill_extra(self, {} if extra is UNSET else extra)
-        _fill_is_error(self, is_error)
-
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
         """Lets pydantic read and write messages as `messages_to_json` does: `TypeAdapter(list[Message])`."""
@@ -201,19 +152,6 @@ class Message:
     @classmethod
     def __get_pydantic_json_schema__(cls, _: Any, handler: Any) -> dict[str, Any]:
         return _SCHEMA
-
-
-(
-    _fill_role,
-    _fill_text,
-    _fill_tool_calls,
-    _fill_call_id,
-    _fill_attachments,
-    _fill_finish,
-    _fill_usage,
-    _fill_extra,
-    _fill_is_error,
-) = make_setters(Message)
 
 
 def unanswered_calls(messages: Sequence[Message]) -> tuple[ToolCall, ...]:

@@ -149,7 +149,7 @@ class StoredText(Protocol):
     def pieces(self) -> Iterator[bytes]: ...
 
 
-@dataclass(slots=True, init=False, repr=False)
+@dataclass(slots=True, kw_only=True, repr=False)
 class ToolResult:
     """The only thing an execution returns: text for the model, text for the person, data for the program.
 
@@ -187,30 +187,9 @@ class ToolResult:
     whole: StoredText | None = field(default=None, compare=False)
     labels: tuple[Label, ...] = ()
 
-    def __init__(
-        self,
-        *,
-        for_llm: str,
-        for_user: str = "",
-        silent: bool = False,
-        title: str = "",
-        data: Mapping[str, Any] | None = None,
-        attachments: tuple[Attachment, ...] = (),
-        failure: Failure | None = None,
-        pending: bool = False,
-        whole: StoredText | None = None,
-        labels: tuple[Label, ...] = (),
-    ) -> None:
-        self.for_llm = for_llm if for_llm or failure is None else failure.text()
-        self.for_user = for_user
-        self.silent = silent
-        self.title = title
-        self.data = {} if data is None else data
-        self.attachments = attachments
-        self.failure = failure
-        self.pending = pending
-        self.whole = whole
-        self.labels = labels
+    def __post_init__(self) -> None:
+        if not self.for_llm and self.failure is not None:
+            self.for_llm = self.failure.text()
 
     def __repr__(self) -> str:
         shown = {name: getattr(self, name) for name in ("for_llm", "for_user", "title", "data")}
