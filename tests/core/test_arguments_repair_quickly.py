@@ -1,4 +1,4 @@
-"""The quick ways for common mistakes repair and say the same as the general way."""
+"""The quick way for common mistakes repairs as the general way does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as some
 from pydantic import BeforeValidator
 
-from forge.core.arguments.repair import Repairing, SecondReading
+from forge.core.arguments.repair import Repairing
 from forge.core.errors import ToolError
 from forge.core.tool import Tool, tool
 
@@ -77,18 +77,8 @@ def read(one: Tool, sent: dict[str, Any]) -> Any:
 @settings(max_examples=300, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(sent=CALLS)
 @example(sent={"action": "plain", "arguments": {"count": 1, "name": "x"}})
-def test_the_quick_ways_repair_and_explain_as_the_general_way_does(name, sent):
+def test_the_quick_way_repairs_as_the_general_way_does(name, sent):
     quickly = read(TOOLS[name], sent)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Repairing, "repair_quickly", lambda self, sent: None)
-        patch.setattr(SecondReading, "_explain_quickly", lambda self, data: pytest.fail("it is not asked"))
         assert read(TOOLS[name], sent) == quickly
-
-
-@pytest.mark.parametrize("sent", [{"count": "two"}, {"count": "two", "other": 1}, {"count": "two", "name": 5}])
-def test_a_plain_mistake_is_explained_without_asking_pydantic(monkeypatch, sent):
-    monkeypatch.setattr(SecondReading, "_repair_or_explain", lambda *_: pytest.fail("the general way was taken"))
-    with pytest.raises(ToolError, match='count: expected integer, got string "two"'):
-        TOOLS["plain"].parse(json.dumps(sent))
-    with pytest.raises(ToolError, match='count: expected integer, got string "two"'):
-        TOOLS["aliased"].parse(json.dumps(sent))

@@ -156,10 +156,6 @@ def explain(problems: list[ArgumentProblem], known: ArgumentHelp) -> ToolError:
     shown = [render_problem(problem, known) for problem in wrong[:MOST_PROBLEMS]]
     if len(wrong) > MOST_PROBLEMS:
         shown.append(f"and {len(wrong) - MOST_PROBLEMS} more")
-    return make_argument_error(shown, known)
-
-
-def make_argument_error(shown: list[str], known: ArgumentHelp) -> ToolError:
     text = "; ".join(shown)
     if len(text) > _SHORT_ERROR:
         text = clip_bytes(text, LONGEST_ERROR)
@@ -244,34 +240,21 @@ def _merge_problems(problems: list[ArgumentProblem]) -> list[ArgumentProblem]:
 
 def render_problem(problem: ArgumentProblem, known: ArgumentHelp) -> str:
     path, kind, expected, value, message = problem
-    where = str(path[0]) if len(path) == 1 else render_path(path)
+    where = str(path[0])[:LONGEST_PATH] if len(path) == 1 else render_path(path)
     if kind == "missing":
-        return render_missing(where)
-    if kind == "type":
-        return render_type(where, expected, value)
-    if kind == "unknown":
-        return render_unknown(where, path, known)
-    where = where[:LONGEST_PATH]
-    if kind == "choice":
+        text = f"{where}: required, but missing"
+    elif kind == "type":
+        got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
+        text = f"{where}: expected {expected}, got {got}"
+    elif kind == "unknown":
+        text = f"{where}: unknown argument{_suggest_names(path, known)}"
+    elif kind == "choice":
         hint = near(value, list_choices(expected), 1) if isinstance(value, str) else []
         meant = f'; did you mean "{hint[0]}"?' if hint else ""
         text = f"{where}: {brief(value)} is not one of {expected[:_SHOWN_CHOICES]}{meant}"
     else:
         text = f"{where}: {message}" if value is None else f"{where}: {message}, got {brief(value)}"
     return text[:LONGEST_PROBLEM]
-
-
-def render_missing(where: str) -> str:
-    return f"{where[:LONGEST_PATH]}: required, but missing"
-
-
-def render_type(where: str, expected: str, value: Any) -> str:
-    got = "null" if value is None else f"{_JSON_TYPES.get(type(value), 'object')} {brief(value)}"
-    return f"{where[:LONGEST_PATH]}: expected {expected}, got {got}"[:LONGEST_PROBLEM]
-
-
-def render_unknown(where: str, path: Path, known: ArgumentHelp) -> str:
-    return f"{where[:LONGEST_PATH]}: unknown argument{_suggest_names(path, known)}"[:LONGEST_PROBLEM]
 
 
 def _suggest_names(path: Path, known: ArgumentHelp) -> str:

@@ -40,9 +40,6 @@ class ParameterLimits:
 # for each tool; its core, which does the checking, is quick to load. What is not known here is left to pydantic.
 
 
-ExactType = tuple[str, type]
-"""The name that JSON has for a type, and the type."""
-
 _UNIONS = (Union, types.UnionType)
 _NULL = {"type": "null"}
 _SHOWN: dict[Any, dict[str, Any]] = {  # of a type: its JSON Schema for models, and its core schema for pydantic
@@ -67,11 +64,6 @@ _LIMITS = {
     "float": _ON_NUMBERS,
     "str": {"min_length": "minLength", "max_length": "maxLength"},
     "list": {"min_length": "minItems", "max_length": "maxItems"},
-}
-
-
-_EXACT = {  # nothing but the type is checked; a float must be finite, too
-    _CHECKED[kind]["type"]: (_SHOWN[kind]["type"], kind) for kind in (str, int, bool)
 }
 
 
@@ -103,13 +95,6 @@ class SimpleArguments:
         from pydantic_core import SchemaValidator  # heavy: paid at the first call
 
         return SchemaValidator(self.core_schema)
-
-    @cached_property
-    def exact_types(self) -> dict[str, ExactType | None]:
-        """The type of each parameter of which nothing but the type is checked. None: more is checked."""
-        return {
-            key: _EXACT.get(one.checked["type"]) if len(one.checked) == 1 else None for key, one in self._fields.items()
-        }
 
     def json_schema(self) -> dict[str, Any]:
         """Returns a new dictionary each time: its parameters are given texts and defaults."""

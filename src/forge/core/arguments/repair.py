@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from forge.core.arguments.example import example
 from forge.core.arguments.explain import (
     LONGEST_CHOICES,
-    MOST_PROBLEMS,
     MOST_REPAIRED,
     ArgumentHelp,
     ArgumentProblem,
@@ -24,15 +23,10 @@ from forge.core.arguments.explain import (
     find_meant_name,
     fold_name,
     list_choices,
-    make_argument_error,
     make_help,
     mark_repaired,
-    render_missing,
     render_path,
-    render_type,
-    render_unknown,
 )
-from forge.core.arguments.parameters import ExactType
 from forge.core.arguments.read import is_written, read_sent, read_written, respell
 from forge.core.errors import ErrorKind, ToolError
 from forge.core.plain_values import brief
@@ -43,7 +37,6 @@ if TYPE_CHECKING:  # heavy, and needed only where something is wrong
 
 MOST_UNKNOWN = 100  # keys; with more, their meaning is not clear
 MOST_NOTES = 20  # about what was repaired
-HOPELESS: dict[str, Any] = {}  # what `repair_quickly` returns for a value that no repair can make right
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,4000}(?:\.(?:00?|0{4,20}))?")  # 1.000 may be a thousand
 _LONGEST_WHOLE = 10**1_000  # Python writes no longer ones
@@ -143,7 +136,8 @@ class Repairing:
     def repair_quickly(self, sent: dict[str, Any]) -> dict[str, Any] | None:
         """Repairs the common slips without asking the validator for its errors: other spellings, numbers as text.
 
-        None: it is another case, and `repair` decides. `HOPELESS`: no repair helps.
+        None: it is another case, and `repair` decides. Without this way such a call costs 18 times a right one with
+        pydantic alone, instead of 10; the limit in `benchmarks/` is 14.
         """
         if not self._is_quick or len(sent) > MOST_UNKNOWN:
             return None
@@ -167,7 +161,7 @@ class Repairing:
                 else:
                     new = _convert_text(value, expected)
                     if new is None:
-                        return HOPELESS if key in sent else None
+                        return None
                     notes.append(f"{key}: {brief(value)} → {brief(new)}")
                 value = new
             repaired[key] = value
@@ -401,16 +395,10 @@ _OTHER = ("", "")
 class SecondReading:
     """Reads the calls of one typed tool that failed. `validate` is pydantic's `validate_json`."""
 
-    __slots__ = ("_defaults", "_exact_types", "_known", "_repairing", "_spec", "_validate")
+    __slots__ = ("_defaults", "_known", "_repairing", "_spec", "_validate")
 
-    def __init__(
-        self,
-        spec: ToolSpec,
-        validate: Callable[..., dict[str, Any]],
-        defaults: Mapping[str, Any],
-        exact_types: Mapping[str, ExactType | None],
-    ) -> None:
-        self._spec, self._validate, self._defaults, self._exact_types = spec, validate, defaults, exact_types
+    def __init__(self, spec: ToolSpec, validate: Callable[..., dict[str, Any]], defaults: Mapping[str, Any]) -> None:
+        self._spec, self._validate, self._defaults = spec, validate, defaults
         self._repairing = Repairing(spec, spec.parameters, self._check)
         self._known: ArgumentHelp | None = None
 
@@ -429,11 +417,7 @@ class SecondReading:
             except (ValueError, TypeError, RecursionError):
                 return self._read_all(text)
             quickly = self._repairing.repair_quickly(data)
-            if quickly is HOPELESS:
-                self._explain_quickly(data)
-            elif quickly is not None:
-                return quickly
-            return self._repair_or_explain(data, failed)
+            return quickly if quickly is not None else self._repair_or_explain(data, failed)
         respelt = respell(text, self._spec)
         if respelt is not None:
             try:
@@ -453,28 +437,6 @@ class SecondReading:
         if not self._repairing.has_chance(found, data):
             raise explain(found, self._help())
         return self._finish(data, found, [])
-
-    def _explain_quickly(self, data: dict[str, Any]) -> None:
-        """Raises the explanation of arguments that cannot be repaired, unless pydantic alone knows all that is wrong.
-
-        It is the commonest case; to ask pydantic and to translate its errors would cost a fifth of the whole call.
-        """
-        known, required, exact_types = self._help(), self._repairing.names.required, self._exact_types
-        shown = []
-        for name, exact in exact_types.items():
-            if name in data:
-                if exact is None:
-                    return
-                value = data[name]
-                if type(value) is not exact[1]:
-                    shown.append(render_type(name, exact[0], value))
-            elif name in required:
-                shown.append(render_missing(name))
-        for key in data:
-            if key not in exact_types:
-                shown.append(render_unknown(key, (key,), known))
-        if len(shown) <= MOST_PROBLEMS:
-            raise make_argument_error(shown, known)
 
     def _read_all(self, text: str) -> dict[str, Any]:
         """Reads a text of which nothing is known."""

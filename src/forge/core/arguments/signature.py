@@ -203,9 +203,7 @@ class Signature:
         def second_reading() -> Any:
             from forge.core.arguments.repair import SecondReading  # only where something is wrong
 
-            is_simple = isinstance(self._adapter, SimpleArguments)
-            exact_types = self._adapter.exact_types if is_simple else dict.fromkeys(self.parameters)
-            return SecondReading(spec, validate, defaults, exact_types)
+            return SecondReading(spec, validate, defaults)
 
         def parse(arguments: Mapping[str, Any] | str) -> dict[str, Any]:
             text = arguments if type(arguments) is str else as_text(arguments)
