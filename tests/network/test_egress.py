@@ -158,6 +158,7 @@ INSIDE = [
         "http://a.lan",
     ),
     *("https://vault.corp", "https://kubernetes.default.svc", "https://router.home.arpa", "https://wiki.internal:8443"),
+    *("https://10.0.0.1.nip.io", "https://app.localtest.me"),
 ]
 
 

@@ -518,7 +518,7 @@ def test_exit_codes_pass_through(here: World, tier: Tier):
     assert here.bash("exit 7", tier).returncode == 7
 
 
-@pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/proc/self"])
+@pytest.mark.parametrize("folder", ["/", "/usr", "/etc", "/proc/self", "/bin", "/lib", "/dev"])
 def test_the_system_itself_is_no_workspace(folder: str, tier: Tier):
     with pytest.raises(ToolError, match="cannot be confined") as caught:
         confine_command(["true"], Confinement(workspace=Path(folder)), tier, {})

@@ -87,9 +87,11 @@ METADATA = frozenset(  # clouds hand out credentials at these addresses
     )
 )
 METADATA_NAMES = frozenset({"metadata", "metadata.google.internal", "metadata.goog", "instance-data.ec2.internal"})
-# Domains that the public DNS does not have: reserved ones (RFC 6761, 6762, 8375), and those that are usual inside.
+# Domains that lead inside: reserved ones (RFC 6761, 6762, 8375), and others that the public DNS does not have.
 _INSIDE = (
-    "cluster consul corp domain home home.arpa internal intra intranet lan local localdomain mail private svc test"
+    "belkin cluster consul corp domain home home.arpa internal intra intranet lan local localdomain mail mshome.net"
+    " private svc test workgroup"
+    " localtest.me lvh.me nip.io sslip.io"  # public, and made to lead to this machine or an address in the name
 ).split()
 
 

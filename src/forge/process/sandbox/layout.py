@@ -251,13 +251,19 @@ def roots_of(confinement: Confinement) -> Roots:
     if confinement.read_only:
         found = dict.fromkeys(found, False)
     for folder, writable in found.items():
-        if folder == "/" or (writable and folder in (*SYSTEM, "/etc")) or is_inside_any(folder, _KERNEL[:2]):
+        if folder == "/" or (writable and folder in _system_folders()) or is_inside_any(folder, _KERNEL[:2]):
             raise ToolError(
                 f'"{folder}" cannot be confined: it is, or contains, the system itself',
                 ErrorKind.CONFIG,
                 "Choose a separate directory as the workspace or root, or set sandbox: off.",
             )
     return Roots(os.path.realpath(confinement.workspace), tuple(sorted(found.items(), key=_depth)))
+
+
+@cache
+def _system_folders() -> frozenset[str]:
+    """Returns the folders that no program may write, also where they are links, as /bin is."""
+    return frozenset((*SYSTEM, *map(os.path.realpath, SYSTEM), "/etc", "/dev"))
 
 
 def program_folders(env: Mapping[str, str], roots: Roots) -> list[str]:
