@@ -263,7 +263,8 @@ def import_(
 
     Shows the servers that were found and what they would turn on, and asks. Values of secrets are not copied: the entry
     names a variable that you set. Commands that fetch a package are installed and pinned, as with `forge mcp add`.
-    What cannot be imported is listed with the reason. Without a source, lists the configurations on this machine.
+    What cannot be imported is listed with the reason. A server that cannot be started yet, such as one whose variable
+    is not set, is imported all the same, with the reason. Without a source, lists the configurations on this machine.
 
     \b
     Examples:
