@@ -16,7 +16,8 @@ from typing import Any
 
 from forge import Tool, ToolCall, ToolContext, tool
 from forge.core.registry import ToolSource
-from forge.mcp import mcp
+from forge.mcp import Stdio, mcp
+from forge.mcp.client.source import McpSource
 from forge.openapi import openapi
 from forge.scripts.folder import scripts
 from forge.webhooks import webhook
@@ -41,9 +42,16 @@ def said(text: str, seconds: float = 0, lines: int = 0) -> str:
     return "\n".join([text] * lines) if lines else text
 
 
+def begin(text: str) -> None:
+    """Shows that a call is running, if its text is the path of a file: that is written."""
+    if text.startswith("/"):
+        Path(text).touch()
+
+
 @tool(permissions={"execute"})
 async def say(text: str, seconds: float = 0, lines: int = 0) -> str:
     """Say a text."""
+    begin(text)
     await asyncio.sleep(seconds)
     return said(text, seconds, lines)
 
@@ -54,6 +62,7 @@ class Say(Tool, permissions={"execute"}):
     def run(self, text: str, ctx: ToolContext, seconds: float = 0, lines: int = 0) -> str:
         import time
 
+        begin(text)
         until = time.monotonic() + seconds
         while time.monotonic() < until and not ctx.cancelled:
             time.sleep(0.01)
@@ -85,6 +94,8 @@ Input:
 """
 import json, sys, time
 given = json.load(sys.stdin)
+if given["text"].startswith("/"):
+    open(given["text"], "w").close()
 time.sleep(given.get("seconds", 0))
 lines = given.get("lines", 0)
 print("\\\\n".join([given["text"]] * lines) if lines else given["text"])
@@ -93,9 +104,13 @@ print("\\\\n".join([given["text"]] * lines) if lines else given["text"])
     yield Source("say", scripts(root=folder, watch=False))
 
 
+def _program(folder: Path) -> McpSource:
+    return mcp(Stdio(sys.executable, [str(SERVER), "stdio"], cwd=folder, roots=[SERVER.parent]), name="say")
+
+
 @asynccontextmanager
 async def mcp_over_stdio(folder: Path) -> AsyncIterator[Source]:
-    yield Source("say__say", mcp([sys.executable, str(SERVER), "stdio"], name="say"))
+    yield Source("say__say", _program(folder))
 
 
 @cache
@@ -122,6 +137,7 @@ async def mcp_over_http(folder: Path) -> AsyncIterator[Source]:
 
 def answer(asked: Asked) -> Reply:
     given = json.loads(asked.body)
+    begin(given["text"])
     body = json.dumps({"said": said(**given)}).encode()
     return Reply([lambda: asyncio.sleep(given.get("seconds", 0)), body], headers=[("Content-Type", "application/json")])
 
@@ -173,7 +189,7 @@ async def a_webhook(folder: Path) -> AsyncIterator[Source]:
 async def mcp_call(folder: Path) -> AsyncIterator[Source]:
     from forge.mcp.client.mcp_call import McpCall
 
-    server = mcp([sys.executable, str(SERVER), "stdio"], name="say")
+    server = _program(folder)
 
     def arguments(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"server": "say", "tool_name": "say", "arguments": dict(given)}
@@ -202,6 +218,7 @@ async def a_langchain_tool(folder: Path) -> AsyncIterator[Source]:
 
     async def theirs(text: str, seconds: float = 0, lines: int = 0) -> str:
         """Say a text."""
+        begin(text)
         await asyncio.sleep(seconds)
         return said(text, seconds, lines)
 
@@ -214,6 +231,7 @@ async def a_pydantic_ai_tool(folder: Path) -> AsyncIterator[Source]:
 
     async def say(text: str, seconds: float = 0, lines: int = 0) -> str:
         """Say a text."""
+        begin(text)
         await asyncio.sleep(seconds)
         return said(text, seconds, lines)
 

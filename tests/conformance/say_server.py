@@ -53,8 +53,15 @@ def result_of(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def said(text: str, seconds: float = 0, lines: int = 0) -> str:
+    begin(text)
     time.sleep(seconds)
     return "\n".join([text] * lines) if lines else text
+
+
+def begin(text: str) -> None:
+    """As `every_source.begin`, which a program of its own does not import."""
+    if text.startswith("/"):
+        open(text, "w").close()
 
 
 def over_http() -> None:
@@ -67,6 +74,7 @@ def over_http() -> None:
 
     @server.tool(description=DESCRIPTION)
     async def say(text: str, seconds: float = 0, lines: int = 0) -> str:
+        begin(text)
         await asyncio.sleep(seconds)
         return said(text, 0, lines)
 

@@ -200,10 +200,14 @@ async def test_wrong_arguments_are_explained_and_nothing_runs(bench):
         assert "text" in wrong.failure.message
 
 
-async def test_a_cancelled_call_ends_at_once(bench):
+async def test_a_cancelled_call_ends_at_once(bench, tmp_path):
+    begun = tmp_path / "begun"
     async with bench("allow *") as made:
-        task = asyncio.create_task(made.say("hello", seconds=30))
-        await asyncio.sleep(0.3)
+        task = asyncio.create_task(made.say(str(begun), seconds=30))
+        async with asyncio.timeout(60):
+            while not begun.exists():  # another process writes it
+                assert not task.done(), task.result().for_llm
+                await asyncio.sleep(0.005)
         task.cancel()
         started = asyncio.get_running_loop().time()
         with pytest.raises(asyncio.CancelledError):

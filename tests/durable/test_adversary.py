@@ -364,7 +364,7 @@ async def test_a_cancelled_run_that_is_told_something_has_a_whole_history(sqlite
 async def test_background_work_that_ends_while_a_call_waits_is_heard_after_its_result(
     sqlite: str, tmp_path: Path
 ) -> None:
-    ready = asyncio.Event()
+    ready, ended = asyncio.Event(), asyncio.Event()
 
     @tool
     async def long(ctx: ToolContext) -> ToolResult:
@@ -372,6 +372,7 @@ async def test_background_work_that_ends_while_a_call_waits_is_heard_after_its_r
 
         async def work() -> str:
             await ready.wait()
+            ended.set()
             return "the long work is done"
 
         return ctx.background(work(), "it goes on")
@@ -380,7 +381,7 @@ async def test_background_work_that_ends_while_a_call_waits_is_heard_after_its_r
     async def let() -> str:
         """Let the long work end."""
         ready.set()
-        await asyncio.sleep(0.2)
+        await ended.wait()
         return "let"
 
     agent = Agent(

@@ -189,10 +189,12 @@ async def test_tools_follow_their_files(tmp_path):
 
 
 async def test_without_watching_nothing_changes(tmp_path):
-    registry = ToolRegistry()
-    async with mount_source(registry, scripts(root=tmp_path, watch=False)):
-        put(tmp_path, "tools/a.py", python("a"))
-        await asyncio.sleep(0.05)
+    registry, watching = ToolRegistry(), ToolRegistry()
+    still = ScriptFolder("tools", tmp_path, ScriptSettings(), every=0.01, watch=False)
+    async with mount_source(registry, still):
+        async with mount_source(watching, ScriptFolder("tools", tmp_path, ScriptSettings(), every=0.01)):
+            put(tmp_path, "tools/a.py", python("a"))
+            await _until(lambda: sorted(watching) == ["a"])
         assert sorted(registry) == []
 
 
