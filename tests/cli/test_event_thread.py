@@ -62,11 +62,11 @@ def test_between_two_runs_events_wait(view):
     screen.finish(Ending(reason="answer"))
     screen.take(TextDelta("late"))
     screen.note("a word")
-    screen.settle()
+    screen.wait_until_shown()
     assert texts(view) == ["one", "answer", "a word"]
     screen.begin()
     screen.take(TextDelta("two"))
-    screen.settle()
+    screen.wait_until_shown()
     assert texts(view)[3:] == ["late", "two"]
 
 
@@ -78,7 +78,7 @@ def test_a_slow_reader_loses_live_output_and_nothing_else(view):
         screen.take(ToolOutput(ToolCall("t"), "x"))
     screen.take(TextDelta("the answer"))
     view.let_go.set()
-    screen.settle()
+    screen.wait_until_shown()
     assert BACKLOG <= len(view.seen) < BACKLOG + 100
     assert texts(view)[-1] == "the answer"
 
@@ -90,7 +90,7 @@ def test_who_no_longer_reads_is_noticed_once_and_told_at_the_end(view):
     for text in ("broken", "broken", "odd", "after"):
         screen.take(TextDelta(text))
     with pytest.raises(BrokenPipeError):
-        screen.settle()
+        screen.wait_until_shown()
     assert noticed == [1]
     assert texts(view) == ["after"]
 
@@ -102,7 +102,7 @@ async def test_while_a_question_is_open_nothing_is_shown(view):
     async with screen.hold():
         assert texts(view) == ["before", "cleared"]
         screen.take(TextDelta("meanwhile"))
-    await asyncio.to_thread(screen.settle)
+    await asyncio.to_thread(screen.wait_until_shown)
     assert texts(view) == ["before", "cleared", "meanwhile"]
 
 
@@ -121,7 +121,7 @@ async def test_a_question_that_is_cancelled_holds_nothing_up(view):
     asking.cancel()
     await asyncio.wait([asking])
     view.let_go.set()
-    await asyncio.to_thread(screen.settle)
+    await asyncio.to_thread(screen.wait_until_shown)
     assert texts(view)[0] == "slow"
 
 

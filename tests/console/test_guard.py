@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from forge.console.guard import HEADERS, MAX_BODY, Entrance, RequestGuard, new_key
+from forge.console.guard import HEADERS, MAX_BODY, ConsoleGuard, Entrance, new_key
 from tests.console.conftest import flags_of, running_console
 from tests.network.serving import is_closed, unfinished
 
@@ -37,7 +37,7 @@ class Inside:
 class Door:
     def __init__(self) -> None:
         self.inside, self.entrance = Inside(), Entrance(new_key(), "born")
-        transport = httpx2.ASGITransport(RequestGuard(self.inside, self.entrance, PORT))
+        transport = httpx2.ASGITransport(ConsoleGuard(self.inside, self.entrance, PORT))
         self.client = httpx2.AsyncClient(transport=transport, base_url=OURS)
         self.cookie = ""
 

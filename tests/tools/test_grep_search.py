@@ -23,7 +23,7 @@ from forge.core.result import ToolResult
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from forge.tools.grep_search import GrepSearch
-from forge.tools.grep_search.ripgrep import SearchClock
+from forge.tools.grep_search.ripgrep import RipgrepClock
 from tests.process.planting import until
 
 Grep = Callable[..., ToolResult]
@@ -468,14 +468,14 @@ def test_a_hostile_pattern_ends_and_says_what_is_missing(tmp_path, grep):
 async def test_cancelling_kills_the_program(tmp_path, monkeypatch):
     pids: list[int] = []
     started = asyncio.Event()
-    follow = SearchClock.follow
+    follow = RipgrepClock.follow
 
     async def noted(self: Any, program: Any, *more: Any) -> bool:
         pids.append(program.pid)
         started.set()
         return await follow(self, program, *more)
 
-    monkeypatch.setattr(SearchClock, "follow", noted)
+    monkeypatch.setattr(RipgrepClock, "follow", noted)
     use_program(monkeypatch, tmp_path, "exec sleep 60")
     task = asyncio.create_task(Searches(tmp_path).search("x"))
     await started.wait()

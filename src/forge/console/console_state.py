@@ -111,7 +111,7 @@ class ConsoleState:
         """Opens the workspace's log of events for one query."""
         return Log(state_directory(self.workspace) / LOG, wanted, index=self.event_index)
 
-    def say(self, notes: Sequence[str]) -> None:
+    def add_notes(self, notes: Sequence[str]) -> None:
         for note in notes:
             logger.warning("%s", note)
 

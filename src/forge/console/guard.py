@@ -71,7 +71,7 @@ _TOO_LONG = (413, f"a request may have {MAX_BODY:,} bytes", "validation_error", 
 _ELSEWHERE = "Open the console with the link that `forge console` printed."
 
 
-class RequestGuard:
+class ConsoleGuard:
     """Guards the application; `port` is the server's: only local names with exactly this port are answered."""
 
     def __init__(self, inside: ASGIApp, entrance: Entrance, port: int) -> None:

@@ -20,9 +20,7 @@ from forge.console.api import memory as memory_pages
 from forge.console.api import policy as policy_pages
 from forge.console.api import project as project_pages
 from forge.console.api import questions as question_pages
-from forge.console.api import runs as rerun_pages
 from forge.console.api import runs as run_pages
-from forge.console.api import runs as version_pages
 from forge.console.api import schedules as schedule_pages
 from forge.console.api import sessions as session_pages
 from forge.console.api import tools as tool_pages
@@ -30,7 +28,7 @@ from forge.console.api import trends as trend_pages
 from forge.console.api.event_stream import Stream
 from forge.console.api.requests import LOOK_AGAIN, Answering, json_response, make_endpoint
 from forge.console.console_state import ConsoleState
-from forge.console.guard import APPS, Entrance, RequestGuard
+from forge.console.guard import APPS, ConsoleGuard, Entrance
 from forge.network.serve import serve_app
 
 STATIC = Path(__file__).parent / "static"
@@ -76,14 +74,14 @@ POST: dict[str, Answering] = {
     "/api/questions/{id}/answer": question_pages.answer_question,
     "/api/questions/{id}/check": question_pages.check_answer,
     "/api/runs": run_pages.begin_run,
-    "/api/runs/migrate": version_pages.migrate_runs,
+    "/api/runs/migrate": run_pages.migrate_runs,
     "/api/runs/{id}/cancel": run_pages.cancel_run,
     "/api/runs/{id}/resume": run_pages.resume_run,
     "/api/runs/{id}/answer": run_pages.answer_run,
     "/api/runs/{id}/send": run_pages.send_message,
     "/api/runs/{id}/undo": run_pages.undo_run,
-    "/api/runs/{id}/rerun": rerun_pages.rerun,
-    "/api/sessions/{name}/fork": rerun_pages.fork_session,
+    "/api/runs/{id}/rerun": run_pages.rerun,
+    "/api/sessions/{name}/fork": run_pages.fork_session,
     "/api/tools/{name}/call": tool_pages.call_tool,
     "/api/tools/{name}/check": tool_pages.check_call,
     "/api/tools/{name}/copy": tool_pages.copy_call,
@@ -113,7 +111,7 @@ def make_app(console: ConsoleState, entrance: Entrance, port: int) -> ASGIApp:
     routes += [Route(path, make_endpoint(console, answer), methods=["GET"]) for path, answer in GET.items()]
     routes += [Route(path, make_endpoint(console, answer), methods=["POST"]) for path, answer in POST.items()]
     inside = Starlette(routes=routes, exception_handlers={HTTPException: _not_found})
-    return RequestGuard(_Undecoded(inside), entrance, port)
+    return ConsoleGuard(_Undecoded(inside), entrance, port)
 
 
 async def serve(app: ASGIApp, console: ConsoleState, listening: socket, ready: Callable[[], None]) -> None:

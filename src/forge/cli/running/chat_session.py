@@ -156,10 +156,10 @@ class ChatSession:
             reason = "cancelled" if isinstance(error, KeyboardInterrupt) else "error"
             self.screen.finish(Ending(reason=reason, text="" if reason == "cancelled" else text_of(error)))
             with suppress(OSError):
-                self.screen.settle(1.0)
+                self.screen.wait_until_shown(1.0)
             raise
         self.screen.finish(ending)
-        self.screen.settle()
+        self.screen.wait_until_shown()
         self._start_title(ending)
         return ending
 
@@ -189,7 +189,7 @@ class ChatSession:
             return self.loop.do(run(), self._note_stopping)
         finally:
             self.screen.finish()
-            self.screen.settle()
+            self.screen.wait_until_shown()
 
     def say_goodbye(self, ending: Ending | None = None) -> None:
         """Prints how to resume the conversation, and the unused entries of a scripted model."""
@@ -202,7 +202,7 @@ class ChatSession:
         if self.has_begun and self.stored.session is not None:
             again = shlex.join([*self.invocation, "--session", self.session])
             self.screen.note(f"session {self.session} · resume: {again}")
-        self.screen.settle()
+        self.screen.wait_until_shown()
 
     def _note_stopping(self) -> None:
         self.screen.note("Stopping; Ctrl-C again leaves at once.")

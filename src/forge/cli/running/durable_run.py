@@ -339,15 +339,15 @@ class WatchedRun:
             ending = Ending.of(result_so_far(run), time.monotonic() - started)
         except ToolError as error:  # the database stays unreachable
             self.screen.finish(Ending(reason="error", text=error.message))
-            self.screen.settle()
+            self.screen.wait_until_shown()
             raise Refusal("\n".join(filter(None, (error.message, error.suggestion)))) from error
         except BaseException as error:
             reason = "cancelled" if isinstance(error, KeyboardInterrupt) else "error"
             self.screen.finish(Ending(reason=reason, text="" if reason == "cancelled" else text_of(error)))
-            self.screen.settle(1.0)
+            self.screen.wait_until_shown(1.0)
             raise
         self.screen.finish(ending)
-        self.screen.settle()
+        self.screen.wait_until_shown()
         return ending
 
     def say_goodbye(self, ending: Ending) -> None:
@@ -365,7 +365,7 @@ class WatchedRun:
             self.screen.note(f"run {run.id} · session {run.session} · resume: {again}")
         else:
             self.screen.note(f"run {run.id} {run.status} · resume: {commands.line('runs', 'resume', run.id)}")
-        self.screen.settle()
+        self.screen.wait_until_shown()
 
     async def _follow_and_cancel(self) -> RunInfo:
         try:
@@ -473,7 +473,7 @@ def follow_run(runs: Runs, run_id: str, commands: Commands, *, as_json: bool) ->
         screen.finish(ending)
         if not run.is_over:
             _note(screen, waiting_lines(runs, run, commands), as_json=as_json)
-        screen.settle()
+        screen.wait_until_shown()
     return ending.exit_code
 
 

@@ -83,7 +83,7 @@ class Screen:
 
         self._jobs.put(finish)
 
-    def settle(self, timeout: float | None = None) -> None:
+    def wait_until_shown(self, timeout: float | None = None) -> None:
         """Waits until everything is shown. Raises the `OSError` that prevented it."""
         shown = threading.Event()
         self._jobs.put(shown.set)

@@ -1,4 +1,4 @@
-"""The end of a run for people and programs: words and an exit code."""
+"""The end of a run for people and programs: a message and an exit code."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Ending:
         return 4 if self.reason == "length" or self.reason.startswith("max_") else 1
 
     @property
-    def words(self) -> str:
+    def message(self) -> str:
         """Why there is no answer; empty if there is one."""
         if self.error is not None:
             return f"Error: {self.error.text()}"

@@ -33,7 +33,7 @@ class Output:
         self._open = False  # the standard output is in the middle of a line
         self._pending = ""  # a carriage return whose line feed may follow
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Writes text of the model: its Markdown rendered on a capable terminal, for programs unchanged.
 
         Raises `OSError` if the output cannot be written.
@@ -186,7 +186,7 @@ class OnlyTheAnswer:
 
     def finish(self, ending: Ending) -> None:
         if ending.text:
-            self.out.say(ending.text)
+            self.out.print(ending.text)
             self.out.end_line()
-        if ending.words:
-            self.out.note(*ending.words.splitlines())
+        if ending.message:
+            self.out.note(*ending.message.splitlines())

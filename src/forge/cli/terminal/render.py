@@ -69,7 +69,7 @@ class UsageTally:
             self.turns += event.agent == MAIN
             self.usage = self.usage.plus(Usage(**event.usage))
 
-    def words(self, ending: Ending) -> str:
+    def summary(self, ending: Ending) -> str:
         """`2 turns · 3 calls · 1,200 tokens in (800 cached), 90 out · 4.2 s · cost 0.0123`."""
         usage = self.usage
         parts = [_count(self.turns, "turn"), _count(self.calls, "call")]
@@ -198,7 +198,7 @@ class ForPeople:
         self._thinking = 0.0
         self.out.erase()
         self.out.end_text()
-        problem = [self.out.paint(harmless(line), RED) for line in ending.words.splitlines()]
+        problem = [self.out.paint(harmless(line), RED) for line in ending.message.splitlines()]
         status = self._status(ending)
         self.tally = UsageTally()
         self._note(*problem, self.out.paint(status, DIM))
@@ -209,7 +209,7 @@ class ForPeople:
         self._total = self._total.plus(self.tally.usage)
         if ending.cost is not None:
             self._total_cost = (self._total_cost or 0.0) + ending.cost
-        used = self.tally.words(ending)
+        used = self.tally.summary(ending)
         if not self.out.live:
             return used
         provider, _, name = harmless(self._model).partition(":")
@@ -326,7 +326,7 @@ class ForPeople:
     def _say(self, text: str) -> None:
         if text:
             self._turn_to("text")
-            self.out.say(text)
+            self.out.print(text)
 
     def _note(self, *lines: str) -> None:
         self._turn_to("note")

@@ -93,7 +93,7 @@ def show_denials(console: ConsoleState, asked: ApiRequest) -> dict[str, Any]:
     since = time.time() - asked.number("since", DAY, 60, 30 * DAY)
     log = console.open_log(EventFilter(events=("tool_call_end",), since=since, denied=True))
     found: list[tuple[str, Mapping[str, Any]]] = [("", entry.event) for entry in log if _is_denial(entry.event)]
-    console.say(log.notes)
+    console.add_notes(log.notes)
     found += list(_find_stored_denials(console, since))
     told: dict[tuple[Any, ...], dict[str, Any]] = {}
     for run, event in sorted(found, key=lambda one: -float(one[1].get("ts") or 0)):
@@ -245,7 +245,7 @@ def _recent_calls(console: ConsoleState) -> Iterator[tuple[Tool, dict[str, Any],
     """Yields each of the newest calls once, by the index of the log."""
     log = console.open_log(EventFilter(events=("tool_call_start",)))
     entries = log.last(RECENT)
-    console.say(log.notes)
+    console.add_notes(log.notes)
     seen: set[str] = set()
     for entry in reversed(entries):
         call = entry.event.get("call")

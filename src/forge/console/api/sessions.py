@@ -61,7 +61,7 @@ def show_session_events(console: ConsoleState, request: ApiRequest) -> Events:
     else:
         log = console.open_log()
         page, following = log.page(name, after, limit)
-        console.say(log.notes)
+        console.add_notes(log.notes)
     return Events(join_pieces([build_entry(number, f"session:{name}", event) for number, event in page]), following)
 
 
@@ -128,7 +128,7 @@ def demo_events() -> list[dict[str, Any]]:
     """Returns the events as a log has them."""
     told = _DemoEvents()
     told.tell(0.0, "run_started", prompt=_PROMPT)
-    told.say(0.6, "First I look for the test and the code it covers.\n")
+    told.add_text(0.6, "First I look for the test and the code it covers.\n")
     told.call(1.1, "demo-1", "grep_search", {"pattern": "def parse"}, "parser.py:1:def parse(line):", title="1 match")
     told.tell(1.4, "turn_finished", turn=1, usage={"input": 1840, "output": 62, "cached": 0})
     told.start(2.6, "demo-2", "bash", {"command": "python -m pytest -q test_parser.py"})
@@ -144,7 +144,7 @@ def demo_events() -> list[dict[str, Any]]:
     told.start(15.0, "demo-4", "bash", {"command": "python -m pytest -q test_parser.py"})
     told.output(16.6, "demo-4", ".\n1 passed\n")
     told.end(16.8, "demo-4", "1 passed", 1.8, title="exit code 0")
-    told.say(21.9, _ANSWER)
+    told.add_text(21.9, _ANSWER)
     told.tell(22.7, "turn_finished", turn=4, usage={"input": 8910, "output": 330, "cached": 5900})
     total = {"input": 21_180, "output": 763, "cached": 11_000}
     told.tell(22.8, "run_finished", text=_ANSWER, reason="answer", turns=4, usage=total, calls=4, cost=None, error="")
@@ -174,7 +174,7 @@ class _DemoEvents:
         common = {"event": event, "ts": _AT + at, "seq": len(self.events) + 1, "session": DEMO, "agent": "main"}
         self.events.append({**common, **more})
 
-    def say(self, at: float, text: str) -> None:
+    def add_text(self, at: float, text: str) -> None:
         self.tell(at, "text_delta", text=text)
 
     def call(self, at: float, call: str, name: str, arguments: dict[str, Any], text: str, title: str) -> None:

@@ -28,7 +28,7 @@ def show_trends(console: ConsoleState, request: ApiRequest) -> dict[str, Any]:
     since = datetime.fromisoformat(days[0]).timestamp()
     log = console.open_log(EventFilter(since=since))
     found = log.trends(request.text("tool"))
-    console.say(log.notes)
+    console.add_notes(log.notes)
     notes = [] if found is not None else ["The index of the event log cannot be used now. Calls are not counted."]
     trends = found if found is not None else Trends([], {}, {})
     costs, note = _costs(console, since, days)
@@ -161,7 +161,7 @@ def _read_ends(console: ConsoleState, since: float, stored: Collection[str]) -> 
     """
     log = console.open_log(EventFilter(events=("run_finished", "session_titled"), since=since))
     read = [entry.event for entry in log.last(MOST_RUNS)]
-    console.say(log.notes)
+    console.add_notes(log.notes)
     known = _known_runs(console, {text_of(event.get("run")) for event in read} - {"", *stored})
     ends: dict[Any, dict[str, Any]] = {}
     for number, event in enumerate(read):

@@ -36,7 +36,7 @@ main()
 """  # the packages are only places to find modules in: to import them would load what is not needed there
 
 _lock = threading.Lock()
-_current: _Supervisor | None = None
+_current: _SupervisorProcess | None = None
 
 
 class Program:
@@ -165,7 +165,7 @@ def end_left(owner: str = "") -> None:
                 supervisor.send((END, number))
 
 
-class _Supervisor:
+class _SupervisorProcess:
     """The process beside this one, and its idle keepers."""
 
     def __init__(self) -> None:
@@ -230,10 +230,10 @@ def _send_to_keeper(message: bytes, descriptors: list[int], cgroups: str) -> soc
     )
 
 
-def _ensure_supervisor() -> _Supervisor:
+def _ensure_supervisor() -> _SupervisorProcess:
     global _current
     if _current is None:
-        _current = _Supervisor()
+        _current = _SupervisorProcess()
     return _current
 
 

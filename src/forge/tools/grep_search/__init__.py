@@ -16,7 +16,7 @@ from forge.core.spec import Category, Permission
 from forge.core.tool import Tool
 
 if TYPE_CHECKING:  # they load what only a call needs
-    from forge.tools.grep_search.ripgrep import FoundMatches, GrepRequest, Ripgrep, SearchClock
+    from forge.tools.grep_search.ripgrep import FoundMatches, GrepRequest, Ripgrep, RipgrepClock
     from forge.workspace.paths import Location
 
 MAX_RESULTS = 100
@@ -84,7 +84,7 @@ class GrepSearch(
         from forge.tools.grep_search.ripgrep import (
             FileFilter,
             GrepRequest,
-            SearchClock,
+            RipgrepClock,
             count_denied,
             escape_brackets,
             find_ripgrep,
@@ -116,7 +116,7 @@ class GrepSearch(
             reads_brackets=globs is not include,
         )
         again = replace(request, include=plain, wanted=make_filter(plain), reads_brackets=True) if plain else None
-        clock = SearchClock(self.seconds, lambda found: _report(ctx, found))
+        clock = RipgrepClock(self.seconds, lambda found: _report(ctx, found))
         program = find_ripgrep(PathValidator.of(ctx.scope))
         request, ripgrep, found = await _search(program, request, again, clock)
         if globs is not include and not found.total:
@@ -132,7 +132,7 @@ class GrepSearch(
 
 
 async def _search(
-    program: str, request: GrepRequest, again: GrepRequest | None, clock: SearchClock
+    program: str, request: GrepRequest, again: GrepRequest | None, clock: RipgrepClock
 ) -> tuple[GrepRequest, Ripgrep, FoundMatches]:
     """Searches; if nothing is found, searches with the other request."""
     from forge.tools.grep_search.ripgrep import Ripgrep

@@ -125,8 +125,8 @@ def _count_text(number: int, noun: str) -> str:
 
 SMALL = 8 * 1024 * 1024  # bytes of a file that is read as a whole
 AROUND = 256 * 1024  # bytes read on either side of a line of a larger one
-BEFORE, BEHIND = 150, 350  # characters of a long line that are shown around the match
-LONGEST = BEFORE + BEHIND
+SHOWN_BEFORE, SHOWN_BEHIND = 150, 350  # characters of a long line that are shown around the match
+LONGEST = SHOWN_BEFORE + SHOWN_BEHIND
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
 _MARK = b"\xef\xbb\xbf"
@@ -233,15 +233,15 @@ def render_line(line: bytes, column: int = 0) -> str:
         return line.decode(errors="replace")
     left = (
         line[:column].decode(errors="replace")
-        if column <= 4 * BEFORE
-        else _decode_tail(line[column - 4 * BEFORE : column])
+        if column <= 4 * SHOWN_BEFORE
+        else _decode_tail(line[column - 4 * SHOWN_BEFORE : column])
     )
-    right = _decode_head(line[column : column + 4 * BEHIND])
-    is_cut_left = column > 4 * BEFORE or len(left) > BEFORE
-    is_cut_right = len(line) > column + 4 * BEHIND or len(right) > BEHIND
+    right = _decode_head(line[column : column + 4 * SHOWN_BEHIND])
+    is_cut_left = column > 4 * SHOWN_BEFORE or len(left) > SHOWN_BEFORE
+    is_cut_right = len(line) > column + 4 * SHOWN_BEHIND or len(right) > SHOWN_BEHIND
     if not is_cut_left and not is_cut_right:
         return left + right
-    return "…" * is_cut_left + left[-BEFORE:] + right[:BEHIND] + "…" * is_cut_right
+    return "…" * is_cut_left + left[-SHOWN_BEFORE:] + right[:SHOWN_BEHIND] + "…" * is_cut_right
 
 
 def _decode_tail(piece: bytes) -> str:
@@ -250,4 +250,4 @@ def _decode_tail(piece: bytes) -> str:
 
 
 def _decode_head(piece: bytes) -> str:
-    return piece.decode(errors="ignore" if len(piece) == 4 * BEHIND else "replace")
+    return piece.decode(errors="ignore" if len(piece) == 4 * SHOWN_BEHIND else "replace")

@@ -71,7 +71,7 @@ class Ripgrep:
         self.unread_rules: list[str] = []
         self.above = None if request.include_ignored or request.name else RulesAbove(request.location)
 
-    async def search(self, clock: SearchClock) -> FoundMatches:
+    async def search(self, clock: RipgrepClock) -> FoundMatches:
         """Find the lines, with the engine that can read the pattern."""
         try:
             found = await self._search(clock)
@@ -87,7 +87,7 @@ class Ripgrep:
         found.unread_rules = self.unread_rules
         return found
 
-    async def _search(self, clock: SearchClock) -> FoundMatches:
+    async def _search(self, clock: RipgrepClock) -> FoundMatches:
         """Searches for positions at once, unless there are so many that counting first is cheaper."""
         if self.request.most:
             try:
@@ -98,7 +98,7 @@ class Ripgrep:
 
     async def _run(
         self,
-        clock: SearchClock,
+        clock: RipgrepClock,
         kind: list[str],
         take: Callable[[FoundMatches, list[bytes]], None],
         most: int = sys.maxsize,
@@ -122,12 +122,12 @@ class Ripgrep:
                     self._explain(code, said, found)
         return found
 
-    async def locate(self, paths: list[str], found: FoundMatches, clock: SearchClock) -> None:
+    async def locate(self, paths: list[str], found: FoundMatches, clock: RipgrepClock) -> None:
         """Ask again, for the positions in these files only: there may be millions in the others."""
         command = [*self._command(), *_POSITIONS, f"--max-count={self.request.most}", *self._pattern(), "--"]
         there = FoundMatches(is_wanted=found.counts.__contains__)
         there.positions = found.positions
-        spare = SearchClock(max(clock.left, 2.0), lambda found: None)
+        spare = RipgrepClock(max(clock.left, 2.0), lambda found: None)
         while paths:
             some: list[str] = []
             size = 0
@@ -426,7 +426,7 @@ class FoundMatches:
         return sorted(self.counts, key=lambda path: os.fsencode(path).split(b"/"))
 
 
-class SearchClock:
+class RipgrepClock:
     """Waits for the end of the search; reports progress once a second."""
 
     def __init__(self, seconds: float, report: Callable[[FoundMatches], None]) -> None:

@@ -52,7 +52,7 @@ class IgnoreRules:
         self.any_path = _compile_any(path_expressions)
 
     def verdict(self, path: str, name: str, is_directory: bool) -> bool | None:
-        """Returns True if the path is ignored, False if a line keeps it; None: no line matches."""
+        """Returns whether the path is ignored; False if a line keeps it; None: no line matches."""
         if not path.isascii():
             path, name = _as_bytes(path), _as_bytes(name)
         found = _first_match(self.names.get(name, ()), is_directory, name)
@@ -104,7 +104,7 @@ class EffectiveRules:
         return any(self._kinds)
 
     def verdict(self, path: str, name: str, is_directory: bool) -> bool | None:
-        """Returns True if the path, relative to the start of the walk, is ignored; None: no rule matches."""
+        """Returns whether the path, relative to the start of the walk, is ignored; None: no rule matches."""
         for levels in self._kinds:
             for before, cut, rules in levels:
                 found = rules.verdict(before + path[cut:], name, is_directory)
