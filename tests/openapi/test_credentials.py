@@ -14,6 +14,7 @@ from forge.core.errors import DefinitionError, ToolError
 from forge.core.messages import ToolCall
 from forge.network.egress import Egress
 from forge.openapi import openapi
+from forge.openapi.credentials import Auth
 from forge.permissions.policy import rules
 from forge.pipeline import standard_executor
 from tests.openapi.mounting import PETSTORE, document, json_page, kind_of, mount, page, redirect, serving
@@ -181,9 +182,8 @@ async def test_a_variable_that_is_not_set_is_told_when_it_is_needed(caplog):
 
 
 def test_secrets_are_known_before_anything_is_opened():
-    source = openapi(
-        PETSTORE, auth={"api_key": "a b+c d/e", **KEY}, headers={"Authorization": f"Bot {TOKEN}", "X-V": "long enough"}
-    )
+    auth: Auth = {"api_key": "a b+c d/e", "name": "X-Key", "in": "header"}
+    source = openapi(PETSTORE, auth=auth, headers={"Authorization": f"Bot {TOKEN}", "X-V": "long enough"})
     assert source.secrets == ("a b+c d/e", "a%20b%2Bc%20d%2Fe", f"Bot {TOKEN}", TOKEN)
     assert openapi(PETSTORE, auth={"bearer": "short"}).secrets == ()
 

@@ -176,7 +176,7 @@ async def test_many_operations_are_hidden():
     assert not any(tool.spec.hidden for tool in (await open_tools(many, hidden=False)).values())
     assert not any(tool.spec.hidden for tool in (await open_tools(many, include=["op1*"])).values())
     assert all(tool.spec.hidden for tool in (await open_tools(hidden=True)).values())
-    assert not any(tool.spec.hidden for tool in (await open_tools(hidden="auto")).values())
+    assert not any(tool.spec.hidden for tool in (await open_tools(hidden=None)).values())
 
 
 async def test_what_is_no_operation_is_left_out_and_told(caplog):

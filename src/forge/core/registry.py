@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
-from forge.core.check_definition import check_listed, with_attributes
+from forge.core.check_definition import check_listed, check_settings, with_attributes
 from forge.core.context import Scope
 from forge.core.errors import DefinitionError, DuplicateToolError
 from forge.core.extras import is_installed
@@ -22,6 +22,28 @@ Example:
     >>> isinstance(scripts("tools"), AbstractAsyncContextManager)
     True
 """
+
+
+class SourceSettings(TypedDict, total=False):
+    """The parameters that `mcp` and `openapi` share; both describe them."""
+
+    name: str
+    prefix: str | None
+    include: Collection[str]
+    exclude: Collection[str]
+    timeout: float | None
+    hidden: bool | None
+    permissions: Collection[Permission | PermissionName] | None
+
+
+def check_source(function: str, settings: SourceSettings) -> None:
+    """Raises `TypeError` for a keyword that there is not, `DefinitionError` for one text where a list belongs."""
+    check_settings(function, settings, SourceSettings)
+    for option, given in (("include", settings.get("include")), ("exclude", settings.get("exclude"))):
+        if isinstance(given, str):
+            raise DefinitionError(f"{function}({option}={given!r:.80}): write a list, as in {option}=[{given!r:.80}]")
+    if settings.get("hidden") not in (None, True, False):
+        raise DefinitionError(f"{function}(hidden={settings.get('hidden')!r:.80}): expected True, False or None")
 
 
 class ReportsProblems(Protocol):

@@ -8,7 +8,7 @@ from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
 from forge.core.messages import Finish, Message, ToolCall, Usage
@@ -17,8 +17,16 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.models.http.events import Delta, SentEvent, StreamedAnswer, count_of, read_json
 from forge.models.http.model import Exchange, call_ids
-from forge.models.http.outgoing import PromptTooLong, Sign
-from forge.models.openai_base import BASE_URL, SCHEMA_REFUSED, OpenAIServer, endpoint_url, find_named, is_output
+from forge.models.http.outgoing import PromptTooLong
+from forge.models.openai_base import (
+    BASE_URL,
+    SCHEMA_REFUSED,
+    OpenAIServer,
+    ServerSettings,
+    endpoint_url,
+    find_named,
+    is_output,
+)
 
 __all__ = ["BASE_URL", "OpenAI", "endpoint_url"]
 
@@ -41,12 +49,12 @@ class OpenAI(OpenAIServer):
 
     Args:
         model: the model's name.
+        short_ids: give calls short ids, which some servers require.
         base_url: the address of the server.
         api_key: the key.
         headers: further headers.
         strict: ask for strict schemas.
         label: the name of the provider in messages.
-        short_ids: give calls short ids, which some servers require.
         key_variable: the environment variable to name where the key is refused.
         sign: returns the headers that authorise a request, for servers that take tokens instead of a key.
 
@@ -56,32 +64,12 @@ class OpenAI(OpenAIServer):
 
     _path = "/chat/completions"
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        strict: bool = True,
-        label: str = "openai",
-        short_ids: bool = False,
-        key_variable: str = "",
-        sign: Sign | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            base_url=base_url,
-            api_key=api_key,
-            headers=headers,
-            label=label,
-            key_variable=key_variable,
-            sign=sign,
-        )
+    def __init__(self, model: str, *, short_ids: bool = False, **settings: Unpack[ServerSettings]) -> None:
+        super().__init__(model, "openai", settings)
         self._spelling = ChatFormat(
             model,
             origin=f"{self._host}/{model}",
-            strict=strict,
+            strict=settings.get("strict", True),
             short_ids=short_ids,
             max_tokens="max_completion_tokens" if self._host == "api.openai.com" else "max_tokens",
         )

@@ -7,9 +7,10 @@ import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypedDict
 from urllib.parse import urlsplit, urlunsplit
 
+from forge.core.check_definition import check_settings
 from forge.core.errors import ErrorKind
 from forge.core.messages import Message
 from forge.core.provider import ModelRequest, ProviderError
@@ -31,29 +32,35 @@ _WITHOUT_SCHEMA = re.compile(
 )
 
 
+class ServerSettings(TypedDict, total=False):
+    """The parameters that `OpenAI` and `OpenAIResponses` share; both describe them."""
+
+    base_url: str | None
+    api_key: str | None
+    headers: Mapping[str, str] | None
+    strict: bool
+    label: str
+    key_variable: str
+    sign: Sign | None
+
+
 class OpenAIServer(HttpModel):
     """A model of a server. Optional features that it refuses are left out from then on."""
 
     _path: str  # of the API, after the base URL
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None,
-        api_key: str | None,
-        headers: Mapping[str, str] | None,
-        label: str,
-        key_variable: str,
-        sign: Sign | None,
-    ) -> None:
+    def __init__(self, model: str, label: str, settings: ServerSettings) -> None:
+        check_settings(type(self).__name__, settings, ServerSettings)
+        base_url, api_key = settings.get("base_url"), settings.get("api_key")
+        headers, sign = settings.get("headers"), settings.get("sign")
+        label = settings.get("label", label)
         given = bool(api_key or headers or sign)
         if base_url is None:
             base_url = os.environ.get("OPENAI_BASE_URL", "").strip() or BASE_URL
             api_key = api_key or os.environ.get("OPENAI_API_KEY")
         key = (api_key or "").strip()
         # a key given by hand needs no variable in advice
-        self._key_variable = key_variable or ("" if given else "OPENAI_API_KEY")
+        self._key_variable = settings.get("key_variable") or ("" if given else "OPENAI_API_KEY")
         self._has_key, self._sign = bool(key), sign
         self.model, self.label = model, label
         self._url = endpoint_url(base_url, self._path)

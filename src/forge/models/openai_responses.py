@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Unpack
 
 from forge.core.errors import ErrorKind
 from forge.core.events import ReasoningDelta, TextDelta, ToolArgumentsDelta
@@ -16,7 +16,7 @@ from forge.core.provider import ModelRequest, ProviderError
 from forge.core.result import Attachment
 from forge.models.http.events import Delta, SentEvent, StreamedAnswer, count_of, list_in, object_in, read_json
 from forge.models.http.model import Exchange, call_ids
-from forge.models.http.outgoing import PromptTooLong, Sign
+from forge.models.http.outgoing import PromptTooLong
 from forge.models.openai import (
     add_to_system,
     data_url,
@@ -28,7 +28,7 @@ from forge.models.openai import (
     split_images,
     write_arguments,
 )
-from forge.models.openai_base import SCHEMA_REFUSED, OpenAIServer, find_named, is_output
+from forge.models.openai_base import SCHEMA_REFUSED, OpenAIServer, ServerSettings, find_named, is_output
 
 THINKING = 300.0  # seconds between two pieces of the answer of a model that reasons
 
@@ -67,31 +67,12 @@ class OpenAIResponses(OpenAIServer):
 
     _path = "/responses"
 
-    def __init__(
-        self,
-        model: str,
-        *,
-        base_url: str | None = None,
-        api_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        strict: bool = True,
-        label: str = "openai-responses",
-        key_variable: str = "",
-        sign: Sign | None = None,
-    ) -> None:
-        super().__init__(
-            model,
-            base_url=base_url,
-            api_key=api_key,
-            headers=headers,
-            label=label,
-            key_variable=key_variable,
-            sign=sign,
-        )
+    def __init__(self, model: str, **settings: Unpack[ServerSettings]) -> None:
+        super().__init__(model, "openai-responses", settings)
         self._spelling = ResponsesFormat(
             model,
             origin=f"{self._host}/{model}",
-            strict=strict,
+            strict=settings.get("strict", True),
             reasons=_REASONS.match(model) is not None,
             has_cache_key=self._host == "api.openai.com",
         )

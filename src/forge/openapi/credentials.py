@@ -6,7 +6,7 @@ import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypedDict, cast
 from urllib.parse import quote
 
 from forge.core.arguments.explain import near
@@ -15,9 +15,23 @@ from forge.core.secrets import SHORTEST
 from forge.openapi.document import BrokenOperation, Document
 
 Location = Literal["header", "query", "cookie"]
-Auth = Mapping[str, Any] | Sequence[Mapping[str, Any]]
+Auth = TypedDict(
+    "Auth",
+    {
+        "bearer": str,
+        "bearer_env": str,
+        "api_key": str,
+        "api_key_env": str,
+        "name": str,
+        "in": Location,
+        "basic": str | Sequence[str] | Mapping[str, str],
+        "basic_env": str | Mapping[str, str],
+    },
+    total=False,
+)
+"""The credentials of requests: one of `bearer`, `api_key` (with `name` and `in`) and `basic`, or its variable."""
 
-_KEYS = ("bearer", "bearer_env", "api_key", "api_key_env", "basic", "basic_env", "name", "in")
+_KEYS = tuple(Auth.__annotations__)
 _HOW = "Write one of bearer_env, api_key_env (with name and in) or basic_env: {user_env, password_env}."
 
 
@@ -49,7 +63,7 @@ class PlacedCredentials:
 NONE = PlacedCredentials()
 
 
-def read_auth(auth: Auth | None, environment: Mapping[str, str] = os.environ) -> list[Credential]:
+def read_auth(auth: Auth | Sequence[Auth] | None, environment: Mapping[str, str] = os.environ) -> list[Credential]:
     """Reads the configured credentials; a missing variable is reported when a call needs it."""
     if auth is None:
         return []

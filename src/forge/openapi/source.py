@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 from urllib.parse import urlsplit
 
 from forge.core.errors import DefinitionError
 from forge.core.execution.threads import in_thread
+from forge.core.registry import SourceSettings, check_source
 from forge.core.secrets import SHORTEST, Secrets
-from forge.core.spec import Category, Permission, PermissionName
+from forge.core.spec import Category
 from forge.core.tool import Tool
 from forge.network.address import read_url
 from forge.network.egress import Egress
@@ -33,35 +34,61 @@ _GENERAL = frozenset({"openapi", "swagger", "api", "spec", "schema", "index", "d
 
 
 class OpenApi:
-    """A source: `async with openapi("petstore.yaml") as tools`. `problems` lists what was left out."""
+    """The operations of an OpenAPI 3 document as tools, named `name__operation`. `problems` lists what was left out.
+
+    Args:
+        spec: a file, a URL or data.
+        server: receives the requests. By default the document's servers do: any of a file's, only the own origin of a
+            fetched one.
+        auth: `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}` or `{"basic_env":
+            {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself). It is sent only to a
+            server that a person named.
+        headers: further headers.
+        egress: which addresses may be reached.
+        idempotency_header: such as "Idempotency-Key": the server handles requests with the same value of this header
+            once. It is sent with every request that changes something, so that the request may be retried.
+        tags: only operations with one of these tags.
+        name: the prefix of the tools; by default the document's title.
+        prefix: another prefix than the name.
+        include: patterns of operation ids, or as in `GET /pets/*`.
+        exclude: patterns to leave out.
+        timeout: the seconds that a call may take.
+        hidden: a model sees the tools only after `tool_search` finds them; by default if there are more than 40.
+        permissions: other permissions than `network`.
+
+    Example:
+        >>> document = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {}}
+        >>> source = openapi(document, name="pets", server="https://api.example.com")
+    """
 
     def __init__(
         self,
         spec: str | Path | Mapping[str, Any],
         *,
-        name: str,
-        server: str,
-        auth: Auth | None,
-        filters: OperationFilter,
-        headers: Mapping[str, str],
-        prefix: str | None,
-        timeout: float | None,
-        hidden: bool | None,
-        permissions: Collection[Permission | PermissionName] | None,
-        egress: Egress | None,
-        idempotency_header: str,
+        server: str = "",
+        auth: Auth | Sequence[Auth] | None = None,
+        headers: Mapping[str, str] | None = None,
+        egress: Egress | None = None,
+        idempotency_header: str = "",
+        tags: Sequence[str] = (),
+        **settings: Unpack[SourceSettings],
     ) -> None:
+        check_source("openapi", settings)
+        if isinstance(tags, str):
+            raise DefinitionError(f"openapi(tags={tags!r:.80}): write a list, as in tags=[{tags!r:.80}]")
+        include, exclude = settings.get("include", ()), settings.get("exclude", ())
+        permissions = settings.get("permissions")
         self.spec = spec
-        self.name = name
+        self.name = settings.get("name", "")
         self.problems: list[str] = []
         self.tools: list[Tool] = []
         self._server = server
         self._credentials = read_auth(auth)
-        self._filters = filters
-        self._headers = tuple((str(key), str(value)) for key, value in headers.items())
-        self._prefix = prefix
-        self._timeout = timeout
-        self._hidden = hidden
+        self._filters = OperationFilter(tuple(include), tuple(exclude), tuple(tags))
+        self._headers = tuple((str(key), str(value)) for key, value in (headers or {}).items())
+        self._prefix = settings.get("prefix")
+        self._timeout = settings.get("timeout")
+        self._hidden = settings.get("hidden")
         self._permissions = frozenset({"network"} if permissions is None else permissions)
         self._egress = egress
         self._idempotency_header = idempotency_header
@@ -130,68 +157,7 @@ class OpenApi:
         return f"<OpenApi {self.name or 'not opened yet'}, {len(self.tools)} tools>"
 
 
-def openapi(
-    spec: str | Path | Mapping[str, Any],
-    *,
-    name: str = "",
-    server: str = "",
-    auth: Auth | None = None,
-    include: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    tags: Sequence[str] = (),
-    headers: Mapping[str, str] | None = None,
-    prefix: str | None = None,
-    timeout: float | None = None,
-    hidden: bool | str | None = None,
-    permissions: Collection[Permission | PermissionName] | None = None,
-    egress: Egress | None = None,
-    idempotency_header: str = "",
-) -> OpenApi:
-    """Returns a source of the operations of an OpenAPI 3 document: `name__operation`.
-
-    Args:
-        spec: a file, a URL or data.
-        name: the prefix of the tools; by default the document's title.
-        server: receives the requests. By default the document's servers do: any of a file's, only the own origin of a
-            fetched one.
-        auth: `{"bearer_env": "TOKEN"}`, `{"api_key_env": "KEY", "name": "X-Key", "in": "header"}` or `{"basic_env":
-            {"user_env": "USER", "password_env": "PASSWORD"}}` (without `_env`: the value itself). It is sent only to a
-            server that a person named.
-        include: patterns of operation ids, or as in `GET /pets/*`.
-        exclude: patterns to leave out.
-        tags: only operations with one of these tags.
-        headers: further headers.
-        prefix: another prefix than the name.
-        timeout: the seconds that a call may take.
-        hidden: a model sees the tools only after `tool_search` finds them; by default if there are more than 40.
-        permissions: other permissions than `network`.
-        egress: which addresses may be reached.
-        idempotency_header: such as "Idempotency-Key": the server handles requests with the same value of this header
-            once. It is sent with every request that changes something, so that the request may be retried.
-
-    Example:
-        >>> document = {"openapi": "3.1.0", "info": {"title": "Pets", "version": "1"}, "paths": {}}
-        >>> source = openapi(document, name="pets", server="https://api.example.com")
-    """
-    for what, given in (("include", include), ("exclude", exclude), ("tags", tags)):
-        if isinstance(given, str):
-            raise DefinitionError(f"openapi({what}={given!r}): write a list, as in {what}=[{given!r}]")
-    if hidden not in (None, True, False, "auto"):
-        raise DefinitionError(f"openapi(hidden={hidden!r}): expected True, False or 'auto'")
-    return OpenApi(
-        spec,
-        name=name,
-        server=server,
-        auth=auth,
-        filters=OperationFilter(tuple(include), tuple(exclude), tuple(tags)),
-        headers=headers or {},
-        prefix=prefix,
-        timeout=timeout,
-        hidden=hidden if isinstance(hidden, bool) else None,
-        permissions=permissions,
-        egress=egress,
-        idempotency_header=idempotency_header,
-    )
+openapi = OpenApi
 
 
 def _choose_name(spec: str | Path | Mapping[str, Any], document: Document) -> str:

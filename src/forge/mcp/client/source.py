@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from forge.core.context import ToolContext
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
 from forge.core.execution.threads import in_thread
 from forge.core.extras import check_extra
+from forge.core.registry import SourceSettings, check_source
 from forge.core.secrets import SHORTEST, Secrets
-from forge.core.spec import Permission, PermissionName
+from forge.core.spec import Permission
 from forge.core.tool import Tool
 from forge.core.untrusted import one_line
 from forge.mcp.client.contents import ServerContents
@@ -55,18 +56,18 @@ class McpSource(ServerContents):
 
     Args:
         where: a command line, its words, or a URL; `Stdio(…)` or `Http(…)` of `forge.mcp` with further settings.
+        rename: maps the server's names of tools to others.
+        pins: the file of approved definitions; without one, the server's first list counts as approved while this
+            process lives.
+        sampling: a model that the server may ask, each time after a yes.
         name: the server's name; by default taken from `where`.
         prefix: put before each tool's name; by default the name.
         include: patterns of the server's own names.
         exclude: patterns of names to leave out.
-        rename: maps the server's names to others.
+        timeout: the seconds that a call may take.
         hidden: whether a model sees the tools only after `tool_search` finds them; by default if there are more than
             40.
-        timeout: the seconds that a call may take.
         permissions: declare less than the default: programs need `execute` and `network`, servers at a URL `network`.
-        pins: the file of approved definitions; without one, the server's first list counts as approved while this
-            process lives.
-        sampling: a model that the server may ask, each time after a yes.
 
     Example:
         >>> agent = Agent(Scripted("Hello!"), tools=[mcp("uvx mcp-server-git")])  # use it inside `async with agent:`
@@ -76,33 +77,28 @@ class McpSource(ServerContents):
         self,
         where: str | Sequence[str] | Stdio | Http,
         *,
-        name: str = "",
-        prefix: str | None = None,
-        include: Collection[str] = (),
-        exclude: Collection[str] = (),
         rename: Mapping[str, str] | None = None,
-        hidden: bool | None = None,
-        timeout: float | None = None,
-        permissions: Collection[PermissionName] | None = None,
         pins: Pins | Path | str | None = None,
         sampling: Provider | None = None,
+        **settings: Unpack[SourceSettings],
     ) -> None:
+        check_source("mcp", settings)
         self.transport = _read_transport(where)
-        self.name = safe_prefix(name) or server_name(self.url or self.command)
-        self.prefix = safe_prefix(prefix or "") or self.name
+        self.name = safe_prefix(settings.get("name", "")) or server_name(self.url or self.command)
+        self.prefix = safe_prefix(settings.get("prefix") or "") or self.name
         self.pins = pins_of(pins)
         self.left_out: dict[str, str] = {}  # name -> why
-        self._include = _globs("include", include)
-        self._exclude = _globs("exclude", exclude)
+        self._include = tuple(settings.get("include", ()))
+        self._exclude = tuple(settings.get("exclude", ()))
         self._rename = dict(rename or {})
-        self._hidden = hidden
+        self._hidden = settings.get("hidden")
         self._sampling = sampling
         self.login = _make_login(self.name, self.transport)
         self._settings = ToolSettings(
             f"mcp:{self.name}",
-            default_permissions(permissions, is_program=bool(self.command)),
+            default_permissions(settings.get("permissions"), is_program=bool(self.command)),
             origin_of(self.url) if self.url else "",
-            TIMEOUT if timeout is None else timeout,
+            TIMEOUT if (timeout := settings.get("timeout")) is None else timeout,
         )
         self._tools: dict[str, McpTool] = {}  # by remote name
         self._listed: list[Any] = []  # the server's latest list
@@ -416,12 +412,6 @@ def _make_login(name: str, transport: Stdio | Http) -> Login | None:
     if isinstance(transport, Stdio) or transport.auth is None or transport.is_authorized:
         return None
     return Login(name, transport.url, transport.auth, transport.egress)
-
-
-def _globs(option: str, patterns: Collection[str]) -> tuple[str, ...]:
-    if isinstance(patterns, str):
-        raise DefinitionError(f"mcp({option}={patterns!r}): expected a list of names or patterns")
-    return tuple(patterns)
 
 
 def _runs_as_task_only(definition: Mapping[str, Any]) -> bool:

@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from forge.core.context import Root
 from forge.core.errors import DefinitionError, ErrorKind, ToolError
@@ -31,6 +31,7 @@ from forge.workspace.state import is_foreign, state_directory
 if TYPE_CHECKING:  # loaded where a project has them
     from forge.mcp.client.link import Http, Stdio
     from forge.mcp.client.source import McpSource
+    from forge.openapi.credentials import Auth
     from forge.openapi.source import OpenApi
     from forge.project.config.access import Sandbox
     from forge.project.config.sources import McpEntry
@@ -258,7 +259,7 @@ def _build_documents(configuration: Configuration) -> dict[str, OpenApi]:
             entry.spec,
             name=name,
             server=entry.server,
-            auth=entry.auth or None,
+            auth=cast("Auth", entry.auth) or None,
             headers=entry.headers,
             include=entry.include,
             exclude=entry.exclude,
